@@ -1,0 +1,53 @@
+# Everything runs in .venv, which `setup` makes once and again when the lock file changed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.locked
+export PATH := $(abspath $(BIN)):$(PATH)
+export PYSPARK_PYTHON := $(abspath $(BIN))/python
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench soak schemas lock clean
+
+help: ## what can be made
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+
+setup: $(STAMP) ## .venv with the exact versions of requirements.lock
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "reconciler needs Python 3.11 or newer; name one with: make PYTHON=python3.12" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@touch $@
+
+demo: setup ## the main job on real data: 336,776 flights mirrored between two clusters
+	@$(BIN)/python examples/flights/demo.py
+
+test: setup check ## everything that must hold, in under ten minutes
+	@$(BIN)/coverage erase
+	@$(BIN)/python -m pytest -q -m "not soak" -n 2 --dist loadfile --cov --cov-report=
+
+check: setup ## formatting, lint, types, import contracts
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+
+bench: setup ## the benchmarks: ratios against a floor measured in the same run
+	@$(BIN)/python tests/benchmarks/run.py
+
+soak: setup ## long tests: crashes at random moments, scale
+	@$(BIN)/python -m pytest -q -m soak
+
+schemas: setup ## write schemas/*.json anew
+	@$(BIN)/reconciler schema --out schemas
+
+lock: ## resolve requirements.lock anew (needs uv)
+	@uv pip compile pyproject.toml --extra spark --group dev --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements.lock
+
+clean: ## remove everything that was made
+	@rm -rf $(VENV) .coverage .coverage.* htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	@rm -rf examples/*/.reconciler examples/*/.clusters

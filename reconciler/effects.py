@@ -1,0 +1,40 @@
+"""The one port through which asynchronous code touches time, threads and blocking calls.
+
+`state` and `applying` are written against `Effects` and await nothing else, so the same code runs in
+production on a thread pool and in tests on a seeded, single-threaded loop with a virtual clock.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Coroutine
+    from datetime import datetime
+
+T = TypeVar("T")
+
+
+class Effects(Protocol):
+    """Everything asynchronous code may do to the world."""
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """Run a blocking function off the loop and return what it returns."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait; used only between observations of something that others change."""
+        ...
+
+    def now(self) -> float:
+        """Seconds on a monotonic clock that also runs while the machine sleeps."""
+        ...
+
+    def utc(self) -> datetime:
+        """Wall-clock time, aware, for people to read; never compared between machines."""
+        ...
+
+    def spawn(self, work: Coroutine[object, object, T]) -> asyncio.Task[T]:
+        """Start work that goes on beside the caller."""
+        ...

@@ -1,0 +1,1 @@
+"""A streaming platform that lives in object storage; knows nothing of plans."""

@@ -1,0 +1,137 @@
+"""Every error the reconciler raises on purpose, sorted by what the caller can do next.
+
+* ReconcilerError
+  - UserError             fix the manifest or the command
+    · InvalidNamespaceError   the namespace used does not exist
+    · MissingObjectError      an object that something names is not there
+  - BlockedError          a guard refused; allow it by name, or change the files
+  - UsageError            call it differently
+  - StalePlanError        plan again
+  - PartialError          some actions failed, the rest is done
+  - RetryableError        run the same command again
+    · LostRaceError           someone else's write is there; read it, decide again
+  - LeaseError            someone else is applying, or took over
+  - IncompleteError       work is left; `apply --resume` goes on
+  - DriftError            reality has moved away from the files
+  - PendingError          changes are pending (`plan --detailed-exitcode`)
+  - InterruptedRunError   stopped before anything started
+  - BrokenInvariantError  our bug: please report, with the run's journal
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class ReconcilerError(Exception):
+    """Base of all: what is wrong, where and why in `message`, what to do in `hint`."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, hint: str) -> None:
+        """Keep the message for people and the advice that goes with it."""
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        """Say it in one paragraph."""
+        return f"{self.message}. {self.hint}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Survive the way back from an executor: `hint` is keyword-only, which plain pickling forgets."""
+        return _rebuild, (type(self), self.__dict__)
+
+
+def _rebuild(kind: type[ReconcilerError], state: dict[str, object]) -> ReconcilerError:
+    error = kind.__new__(kind)
+    error.args = (state["message"],)
+    error.__dict__.update(state)
+    return error
+
+
+class UserError(ReconcilerError):
+    """The manifests or the command name something that cannot be: fix them."""
+
+
+class InvalidNamespaceError(UserError):
+    """The namespace used does not exist (KIP-37); namespaces are never made implicitly."""
+
+
+class MissingObjectError(UserError):
+    """An object that another object names is not there."""
+
+
+class BlockedError(ReconcilerError):
+    """A guard refused: allow it by name, or change the files."""
+
+    exit_code = 7
+
+
+class UsageError(ReconcilerError):
+    """Call it differently."""
+
+    exit_code = 64
+
+
+class StalePlanError(ReconcilerError):
+    """The world no longer matches the plan that was approved: plan again."""
+
+    exit_code = 6
+
+
+class PartialError(ReconcilerError):
+    """Some actions failed, the rest is done: mend the cause and apply again."""
+
+    exit_code = 8
+
+
+class RetryableError(ReconcilerError):
+    """Nothing is wrong with the files: run the same command again."""
+
+
+class LostRaceError(RetryableError):
+    """Someone else's write is there. Read it, decide again.
+
+    `current` is the body found in place of ours, `None` where the object is gone or unreadable.
+    """
+
+    def __init__(self, key: str, current: bytes | None, *, hint: str) -> None:
+        """Name the object that changed under us."""
+        super().__init__(f"{key} was changed by someone else", hint=hint)
+        self.key = key
+        self.current = current
+
+
+class LeaseError(ReconcilerError):
+    """Someone else is applying, or took over."""
+
+    exit_code = 5
+
+
+class IncompleteError(ReconcilerError):
+    """Work is left: `apply` goes on with it."""
+
+    exit_code = 4
+
+
+class DriftError(ReconcilerError):
+    """Reality has moved away from the files."""
+
+    exit_code = 3
+
+
+class PendingError(ReconcilerError):
+    """Changes are pending (`plan --detailed-exitcode`)."""
+
+    exit_code = 2
+
+
+class InterruptedRunError(ReconcilerError):
+    """Stopped by the user before anything started."""
+
+    exit_code = 130
+
+
+class BrokenInvariantError(ReconcilerError):
+    """Our bug: please report it, with the run's files."""

@@ -1,0 +1,1 @@
+"""Spark jobs over topic logs; the only place that imports pyspark."""

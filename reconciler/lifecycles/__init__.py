@@ -1,0 +1,1 @@
+"""The state machines of the domain, as tables of legal moves."""

@@ -1,0 +1,1 @@
+"""YAML in, resources out; every error names file, line and field."""

@@ -1,0 +1,1 @@
+"""Decide, purely: three inventories in, one plan out."""

@@ -1,0 +1,241 @@
+"""The closed union of actions: what one step of a plan can be.
+
+Every consumer is a `match` that ends in `assert_never`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias
+
+from reconciler.resources.address import Address, cluster_of
+from reconciler.resources.kinds import Resource
+
+Scalar: TypeAlias = str | int | bool | None
+"""A leaf of a resource: config values are the string the platform stores."""
+
+Value: TypeAlias = Scalar | tuple[object, ...] | Mapping[str, object]
+
+
+class Risk(StrEnum):
+    """What an action may cost, mildest first."""
+
+    NONE = "none"
+    DISRUPTIVE = "disruptive"
+    IRREVERSIBLE = "irreversible"
+    DATA_LOSS = "data-loss"
+
+
+class Reason(StrEnum):
+    """Why an action is planned, or why it carries its risk."""
+
+    DECLARED = "declared"
+    CHANGED = "changed"
+    DRIFTED = "drifted"
+    NO_LONGER_DECLARED = "no_longer_declared"
+    ADOPTED_DIFFERS = "adopted_differs"
+    ALREADY_EXISTS = "already_exists"
+    ALREADY_GONE = "already_gone"
+    IMPLIED_BY_TIER = "implied_by_tier"
+    MOVED = "moved"
+    READDRESSED = "readdressed"
+    DESTROYED = "destroyed"
+    CLUSTER_REMOVED = "cluster_removed"
+    PARTITIONS_INCREASE = "partitions_increase"
+    RETENTION_LOWERED = "retention_lowered"
+    DELETE_ADDED = "delete_added"
+    HOLDS_DATA = "holds_data"
+    UNMEASURED = "unmeasured"
+    FIRST_COPY = "first_copy"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One field that moves. `drift`: the cluster moved away from what we last applied, not the files."""
+
+    path: str
+    before: Value
+    after: Value
+    drift: bool = False
+    origin: str | None = None
+    """The address or file the new value comes from, where that is not the resource itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What an action is expected to move or remove."""
+
+    bytes: int = 0
+    records: int = 0
+    seconds: int = 1
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Why a guard refuses an action, and the `VERB:ADDR` that would allow it (`None`: nothing does)."""
+
+    guard: str
+    message: str
+    allow: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    """What every action carries."""
+
+    address: Address
+    risk: Risk = Risk.NONE
+    reasons: tuple[Reason, ...] = ()
+    depends_on: tuple[str, ...] = ()
+    wave: int = 1
+    estimate: Estimate = Estimate()
+    source: str | None = None
+    """Where it was declared: `manifests/topics.yaml:88`."""
+    precondition: str = ""
+    """`sha256:…` of the live fields the decision rests on; empty where it rests on absence."""
+    blocked: Block | None = None
+    granted_by: str | None = None
+    """The `--allow` or the reviewed allowance that lifted a block."""
+
+    @property
+    def cluster(self) -> str | None:
+        """The cluster it acts on."""
+        return cluster_of(self.address)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Create(_Step):
+    """Make what does not exist."""
+
+    after: Resource
+
+    @property
+    def verb(self) -> str:
+        """The word before its address."""
+        return "create"
+
+    @property
+    def id(self) -> str:
+        """Verb and address: never a position."""
+        return f"{self.verb}:{self.address}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update(_Step):
+    """Change in place, field by field."""
+
+    before: Resource
+    after: Resource
+    changes: tuple[Change, ...]
+
+    @property
+    def verb(self) -> str:
+        """The word before its address."""
+        return "update"
+
+    @property
+    def id(self) -> str:
+        """Verb and address: never a position."""
+        return f"{self.verb}:{self.address}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delete(_Step):
+    """Remove what we own; bound to the incarnation where the platform can."""
+
+    before: Resource
+    incarnation: str | None = None
+
+    @property
+    def verb(self) -> str:
+        """The word before its address."""
+        return "delete"
+
+    @property
+    def id(self) -> str:
+        """Verb and address: never a position."""
+        return f"{self.verb}:{self.address}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adopt(_Step):
+    """Own what already exists. `moved_from`: its record, where it was ours under another name."""
+
+    observed: Resource
+    after: Resource
+    incarnation: str | None = None
+    moved_from: Address | None = None
+
+    @property
+    def verb(self) -> str:
+        """The word before its address."""
+        return "adopt"
+
+    @property
+    def id(self) -> str:
+        """Verb and address: never a position."""
+        return f"{self.verb}:{self.address}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forget(_Step):
+    """Stop owning, leave it alone."""
+
+    @property
+    def verb(self) -> str:
+        """The word before its address."""
+        return "forget"
+
+    @property
+    def id(self) -> str:
+        """Verb and address: never a position."""
+        return f"{self.verb}:{self.address}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transition(_Step):
+    """A legal move of a lifecycle: mount, promote, failover …, or a topic's move between namespaces."""
+
+    machine: str
+    verb: str
+    from_state: str
+    to_state: str
+    after: Resource
+    parameters: Mapping[str, Value] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        """Verb and address: never a position."""
+        return f"{self.verb}:{self.address}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunJob(_Step):
+    """A Spark job over topic logs: `source` and `sink` are topic addresses."""
+
+    job: str
+    source: Address
+    sink: Address
+    parameters: Mapping[str, Value] = field(default_factory=dict)
+
+    @property
+    def verb(self) -> str:
+        """The word before its address."""
+        return self.job
+
+    @property
+    def id(self) -> str:
+        """Job and address: never a position."""
+        return f"{self.job}:{self.address}"
+
+
+Action: TypeAlias = Create | Update | Delete | Adopt | Forget | Transition | RunJob
+
+ControlAction: TypeAlias = Create | Update | Delete | Transition
+"""What a provider is asked to do; `Adopt` and `Forget` change only the state, `RunJob` goes to the jobs."""
+
+ACTION_NAMES: tuple[str, ...] = ("create", "update", "delete", "adopt", "forget", "transition", "job")
+"""What `action` may be in JSON, and the kinds a summary counts."""

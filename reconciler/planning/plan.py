@@ -1,0 +1,119 @@
+"""The plan: one ordered decision, with everything a reader needs to trust it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date
+
+from reconciler.planning.actions import Action, Value
+from reconciler.resources.address import Address
+from reconciler.resources.capabilities import Capabilities, ClusterIdentity
+from reconciler.resources.measures import Measures
+from reconciler.resources.workspace import Guards
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The state a plan was made on."""
+
+    lineage: str
+    serial: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class DriftFinding:
+    """A field on which the cluster moved away from what we last applied.
+
+    `path` is empty where the resource as a whole is missing; `ignored` names the rule that leaves it as it is.
+    """
+
+    address: Address
+    path: str
+    recorded: Value
+    observed: Value
+    fingerprint: str
+    ignored: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A resource found half-way through a lifecycle; `run` or a later apply finishes it."""
+
+    address: Address
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """An error no `--allow` lifts, or a warning; `source` is where it was declared."""
+
+    address: Address | None
+    source: str | None
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """SELECT of the command line: what of the workspace a plan is about. All patterns are over addresses."""
+
+    targets: tuple[str, ...] = ()
+    excludes: tuple[str, ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
+    changed_files: tuple[str, ...] | None = None
+    """Files changed since a git revision; `None` where that was not asked."""
+    allow: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """All that planning is told beside the three inventories. It reads nothing else."""
+
+    workspace: str
+    capabilities: Mapping[str, Capabilities]
+    identities: Mapping[str, ClusterIdentity | None]
+    """Who answered, by cluster; `None`: there is no such cluster yet."""
+    today: date
+    now_ms: int
+    guards: Guards = field(default_factory=Guards)
+    selection: Selection = field(default_factory=Selection)
+    measures: Measures = field(default_factory=dict)
+    base: Base | None = None
+    environment: str | None = None
+    git_commit: str | None = None
+    tool: str = ""
+    is_destroy: bool = False
+    include_adopted: bool = False
+    """With `is_destroy`: delete also what was adopted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Actions in a total, repeatable order, and what was found on the way."""
+
+    workspace: str
+    environment: str | None
+    base: Base | None
+    tool: str
+    git_commit: str | None
+    actions: tuple[Action, ...]
+    drift: tuple[DriftFinding, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+    unmanaged: tuple[Address, ...] = ()
+    errors: tuple[Finding, ...] = ()
+    """Errors of the plan: wrong cluster, what a platform cannot do, what the tables refuse. Exit 1, never lifted."""
+    warnings: tuple[Finding, ...] = ()
+    digest: str = ""
+    """sha256 over the canonical actions, hexadecimal."""
+
+    @property
+    def blocked(self) -> tuple[Action, ...]:
+        """The actions a guard refuses."""
+        return tuple(action for action in self.actions if action.blocked)
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether there is nothing to do."""
+        return not self.actions

@@ -1,0 +1,1 @@
+"""The platforms, one folder each, behind one protocol."""

@@ -1,0 +1,104 @@
+"""What every platform must do. Calls are idempotent, observing changes nothing, actions come in batches.
+
+Each provider folder repeats the same file names: `provider.py` (this protocol), `client.py` (the wire),
+`translate.py` (our words ↔ theirs, pure), `faults.py` (their errors → ours). A file may be missing, never renamed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from reconciler.errors import ReconcilerError
+from reconciler.resources.address import Address
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from reconciler.planning.actions import ControlAction
+    from reconciler.records.log import StagedSink, TopicLog, TransactionalSink
+    from reconciler.resources.capabilities import Capabilities, ClusterIdentity
+    from reconciler.resources.inventory import Inventory
+    from reconciler.resources.measures import Measures
+
+TopicAddress: TypeAlias = Address
+"""An address whose kind is `topic`; mirrors and mounted topics are read as topics too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """What only the edge of the program may read, handed down: nothing below reads clocks, ids or the environment."""
+
+    folder: Path
+    """The folder of `reconciler.yaml`: relative locations start here."""
+    environ: Mapping[str, str]
+    new_id: Callable[[], str]
+    """Makes the ids of clusters and topics (UUID4)."""
+    now_ms: Callable[[], int]
+    principal: str | None = None
+    """Who acts on an embedded cluster; `None` is the super user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What to observe: patterns over addresses; empty is everything."""
+
+    patterns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """An action that is complete and durable on the platform."""
+
+    id: str
+    incarnation: str | None = None
+    physical_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """An action the platform refused; the others of its batch stand for themselves."""
+
+    id: str
+    error: ReconcilerError
+
+
+Outcome: TypeAlias = Done | Failed
+
+
+class Provider(Protocol):
+    """One cluster of one platform."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The limits of this platform and version."""
+        ...
+
+    def identify(self) -> ClusterIdentity | None:
+        """Return which cluster answers; `None` where there is none yet (embedded only).
+
+        Raises:
+            RetryableError: It cannot be reached.
+        """
+        ...
+
+    def observe(self, scope: Scope) -> Inventory:
+        """Return what is there, in a handful of bulk requests. Changes nothing."""
+        ...
+
+    def apply(self, actions: Sequence[ControlAction]) -> Iterator[Outcome]:
+        """Do a batch of independent actions and yield one outcome each. Doing one twice does it once."""
+        ...
+
+    def measure(self, addresses: Sequence[Address]) -> Measures:
+        """Return sizes and readers of topics, without Spark; what could not be measured is absent."""
+        ...
+
+    def log(self, topic: TopicAddress) -> TopicLog:
+        """Return the records of a topic."""
+        ...
+
+    def sink(self, topic: TopicAddress) -> StagedSink | TransactionalSink:
+        """Return where records of a topic are written."""
+        ...

@@ -1,0 +1,114 @@
+"""The records of one topic, by partition and offset, on any platform: how they are read and how they are written.
+
+Logs and sinks are picklable and are opened on the executors of a job.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from reconciler.records.digest import Digest
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OffsetRange:
+    """Offsets from `start` up to, not including, `stop`."""
+
+    start: int
+    stop: int
+
+    @property
+    def length(self) -> int:
+        """How many offsets it spans; records may be fewer (aborted transactions, compaction)."""
+        return max(0, self.stop - self.start)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Where a partition begins and ends. `stable` is the last stable offset: what `read_committed` may reach."""
+
+    start: int
+    local_start: int
+    stable: int
+    end: int
+    epochs: tuple[tuple[int, int], ...] = ()
+    """(epoch, first offset), oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """What a task wrote under fresh names and the driver may publish: picklable, small.
+
+    `at` is where it belongs; `None`: numbered when it is published. `entries` is the sink's own description.
+    """
+
+    partition: int
+    at: OffsetRange | None
+    records: int
+    stored_bytes: int
+    digest: Digest
+    entries: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """What a transactional sink has committed of one partition."""
+
+    partition: int
+    through: int
+    records: int
+    stored_bytes: int
+    digest: Digest
+
+
+class TopicLog(Protocol):
+    """The records of one topic."""
+
+    def bounds(self) -> Mapping[int, Bounds]:
+        """Return every partition's bounds, in one bulk call."""
+        ...
+
+    def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
+        """Yield what is committed in `offsets`, in offset order, as batches of `RECORD_SCHEMA`."""
+        ...
+
+    def digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
+        """Yield digests that together cover `offsets`: kept ones where the log has them, else computed by reading."""
+        ...
+
+
+class StagedSink(Protocol):
+    """Where many tasks may write at once and one swap a partition makes it readable."""
+
+    def ends(self) -> Mapping[int, int]:
+        """Return each partition's end: where the next range must start."""
+        ...
+
+    def stage(self, partition: int, batches: Iterable[pa.RecordBatch], *, at: OffsetRange | None) -> Staged:
+        """Write records under a fresh name; nothing is readable yet."""
+        ...
+
+    def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Staged:
+        """Stage a range of another log at the same offsets, verbatim where both ends allow."""
+        ...
+
+    def publish(self, staged: Sequence[Staged]) -> Mapping[int, OffsetRange]:
+        """Make staged ranges readable, one swap a partition, and return what each partition gained.
+
+        A range is published only where its `at.start` is the log's end; the end becomes `at.stop` even after a gap.
+        """
+        ...
+
+
+class TransactionalSink(Protocol):
+    """Where one task a partition writes and commits (Kafka)."""
+
+    def copy(self, partition: int, batches: Iterable[pa.RecordBatch], *, through: int) -> Copied:
+        """Write and commit records together with how far the source was read."""
+        ...

@@ -1,0 +1,1 @@
+"""What a user can declare: kinds, addresses, units, configs, capabilities."""

@@ -1,0 +1,55 @@
+"""Inventories: address → what the files say, what we last applied, what the platform says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from reconciler.resources.address import Address
+from reconciler.resources.kinds import Resource
+
+Ownership: TypeAlias = Literal["created", "adopted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A resource of the files, and where it stands (`manifests/topics.yaml:88`, relative to the workspace)."""
+
+    resource: Resource
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A resource as we last applied it: canonical and effective, secrets as references."""
+
+    resource: Resource
+    incarnation: str | None = None
+    """What tells this one from an earlier one of the same name: a topic id, a cluster id."""
+    physical_name: str | None = None
+    ownership: Ownership = "created"
+    protect: bool = False
+    run: str = ""
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """Field path → the address or file it came from, where that is not the resource itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A resource as the platform says it is."""
+
+    resource: Resource
+    incarnation: str | None = None
+    physical_name: str | None = None
+    state: str | None = None
+    """Where a lifecycle has it: `ACTIVE`, `DELETING`, a migration's state; `None` where there is none."""
+    first_copy_done: bool = True
+    """For mirrors: whether the first copy has reached the end the source had when it began."""
+    is_internal: bool = False
+    """Made by the platform for itself: never managed, drift or unmanaged."""
+
+
+Desired: TypeAlias = Mapping[Address, Declared]
+Record: TypeAlias = Mapping[Address, Recorded]
+Inventory: TypeAlias = Mapping[Address, Observed]

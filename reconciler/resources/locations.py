@@ -1,0 +1,43 @@
+"""Where objects live: `state`, `objectStorage` and `embedded.root` of the manifests."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final
+
+from pydantic import BeforeValidator, Field, field_validator
+
+from reconciler.resources.base import Flag, Model
+
+SCHEMES: Final = ("file", "s3", "memory")
+_URL: Final = re.compile(r"([a-z][a-z0-9+.-]*)://(.*)", re.DOTALL)
+
+
+class LocationSpec(Model):
+    """A folder or a bucket. What is not written comes from the AWS environment and profile."""
+
+    url: str = Field(
+        description="`file://folder` (relative to reconciler.yaml), `file:///folder` or `s3://bucket/prefix`.",
+        examples=["s3://topics/prod", "file://.reconciler"],
+    )
+    region: str | None = Field(default=None, description="AWS region.")
+    endpoint: str | None = Field(default=None, description="Endpoint of an S3-compatible store.")
+    force_path_style: Flag | None = Field(default=None, description="Address buckets by path, not by host name.")
+    kms_key_id: str | None = Field(default=None, description="Key objects are encrypted under (SSE-KMS).")
+
+    @field_validator("url")
+    @classmethod
+    def _known_scheme(cls, url: str) -> str:
+        parts = _URL.fullmatch(url)
+        if parts is None or parts[1] not in SCHEMES or not parts[2]:
+            message = "not a location: file://folder or s3://bucket/prefix"
+            raise ValueError(message)
+        return url
+
+
+def _from_url(value: object) -> object:
+    return {"url": value} if isinstance(value, str) else value
+
+
+Location = Annotated[LocationSpec, BeforeValidator(_from_url, json_schema_input_type=str | LocationSpec)]
+"""A URL, or a mapping with `url` and settings."""

@@ -1,0 +1,1 @@
+"""The lockfile: lease, fencing, snapshots of what we own."""

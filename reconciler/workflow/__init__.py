@@ -1,0 +1,1 @@
+"""What happens, in order: one module per command."""
