@@ -24,3 +24,12 @@ _FIELDS: Final[list[pa.Field[Any]]] = [
 ]
 
 RECORD_SCHEMA: Final = pa.schema(_FIELDS)
+
+INPUT_SCHEMA: Final = pa.schema(
+    [
+        pa.field("partition", pa.int32(), nullable=True),
+        pa.field("timestamp_ms", pa.int64(), nullable=True),
+        *_FIELDS[3:],
+    ]
+)
+"""A record to be produced: it has no offset yet, and may leave its partition and its time to the producer."""

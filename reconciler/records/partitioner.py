@@ -1,0 +1,80 @@
+"""Which partition a record goes to: murmur2 over its key, as Kafka's Java client does it.
+
+Source: `Utils.murmur2` and `BuiltInPartitioner.partitionForKey` of Apache Kafka's clients.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+_SEED: Final = np.uint32(0x9747B28C)
+_M: Final = np.uint32(0x5BD1E995)
+_RUN: Final = 1_000
+"""Rows without a key that go to one partition before the next takes over."""
+
+Words = npt.NDArray[np.uint32]
+
+
+@dataclass(slots=True)
+class Spread:
+    """How far round robin has come over the batches of one input."""
+
+    keyless: int = 0
+
+
+def partitions_of(keys: pa.Array, partitions: int, *, state: Spread) -> pa.Array:
+    """Return the partition (int32) of each key; rows without a key take turns, 1,000 rows each, from partition 0."""
+    chosen = (murmur2(keys) & np.uint32(0x7FFFFFFF)) % np.uint32(partitions)
+    if keys.null_count:
+        absent = np.flatnonzero(keys.is_null().to_numpy(zero_copy_only=False))
+        turns = (state.keyless + np.arange(len(absent))) // _RUN
+        chosen[absent] = turns % partitions
+        state.keyless += len(absent)
+    return pa.array(chosen.astype(np.int32))
+
+
+def murmur2(keys: pa.Array) -> Words:
+    """Return the hash of each key, unsigned; what stands for an absent key means nothing."""
+    starts, lengths, content = _layout(keys)
+    # Longest last: those that still have words to mix are then a slice.
+    order = np.argsort(lengths, kind="stable")
+    starts, lengths = starts[order], lengths[order]
+    mixed = _SEED ^ lengths.astype(np.uint32)
+    # A word beginning at every byte, without copying: four bytes of padding let the last ones be read.
+    words = np.ndarray((len(content) - 3,), "<u4", content, strides=(1,))
+    whole = lengths // 4
+    for index in range(int(whole[-1]) if len(whole) else 0):
+        active = slice(int(np.searchsorted(whole, index, side="right")), None)
+        word = words[starts[active] + 4 * index] * _M
+        word ^= word >> np.uint32(24)
+        mixed[active] = mixed[active] * _M ^ word * _M
+    _mix_tail(mixed, words, starts + 4 * whole, lengths % 4)
+    mixed ^= mixed >> np.uint32(13)
+    mixed *= _M
+    mixed ^= mixed >> np.uint32(15)
+    result = np.empty_like(mixed)
+    result[order] = mixed
+    return result
+
+
+def _mix_tail(mixed: Words, words: Words, at: npt.NDArray[np.int64], rest: npt.NDArray[np.int64]) -> None:
+    with_rest = np.flatnonzero(rest)
+    kept = (np.uint32(1) << (rest[with_rest] * 8).astype(np.uint32)) - np.uint32(1)
+    mixed[with_rest] = (mixed[with_rest] ^ (words[at[with_rest]] & kept)) * _M
+
+
+def _layout(keys: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    """Return where each key starts, how long it is, and the bytes they lie in, padded."""
+    _, bounds, content = keys.buffers()
+    offsets = np.frombuffer(bounds, np.int32)[keys.offset : keys.offset + len(keys) + 1] if bounds else np.zeros(1)
+    offsets = offsets.astype(np.int64)
+    first, last = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
+    padded = np.zeros(last - first + 4, np.uint8)
+    if content is not None and last > first:
+        padded[:-4] = np.frombuffer(content, np.uint8)[first:last]
+    return offsets[:-1] - first, np.diff(offsets), padded
