@@ -96,7 +96,8 @@ def _header_frames(headers: pa.ListArray) -> pa.Array:
 
 
 def _lengths(column: pa.Array) -> npt.NDArray[np.int32]:
-    return pc.fill_null(pc.binary_length(column), -1).to_numpy()
+    lengths: npt.NDArray[np.int32] = pc.fill_null(pc.binary_length(column), -1).to_numpy()
+    return lengths
 
 
 def _present(column: pa.Array) -> pa.Array:

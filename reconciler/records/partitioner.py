@@ -71,10 +71,11 @@ def _mix_tail(mixed: Words, words: Words, at: npt.NDArray[np.int64], rest: npt.N
 def _layout(keys: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
     """Return where each key starts, how long it is, and the bytes they lie in, padded."""
     _, bounds, content = keys.buffers()
-    offsets = np.frombuffer(bounds, np.int32)[keys.offset : keys.offset + len(keys) + 1] if bounds else np.zeros(1)
-    offsets = offsets.astype(np.int64)
-    first, last = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
+    offsets = np.zeros(1, np.int64)
+    if len(keys):
+        offsets = np.frombuffer(bounds, np.int32)[keys.offset : keys.offset + len(keys) + 1].astype(np.int64)
+    first, last = int(offsets[0]), int(offsets[-1])
     padded = np.zeros(last - first + 4, np.uint8)
-    if content is not None and last > first:
+    if last > first:
         padded[:-4] = np.frombuffer(content, np.uint8)[first:last]
     return offsets[:-1] - first, np.diff(offsets), padded
