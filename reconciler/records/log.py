@@ -105,6 +105,10 @@ class StagedSink(Protocol):
         """
         ...
 
+    def complete(self) -> None:
+        """Record that a mirror's first copy has reached the end its source had at the start. Repeating is harmless."""
+        ...
+
 
 class TransactionalSink(Protocol):
     """Where one task a partition writes and commits (Kafka)."""

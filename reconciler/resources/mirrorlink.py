@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, field_validator
 
 from reconciler.resources.acls import folded
 from reconciler.resources.address import Address, address_of, join_name, split_name
-from reconciler.resources.base import DurationMs, Flag, Many, Model
+from reconciler.resources.base import Count, DurationMs, Flag, Many, Model
 from reconciler.resources.configs import Configs
 from reconciler.resources.metadata import OnCluster
 from reconciler.resources.names import FullName, PlainName
@@ -135,6 +135,9 @@ class MirrorTopic(Model):
     name: FullName = Field(description="Full name on the destination, prefix included.")
     state: MirrorState = "mirroring"
     configs: Configs = Field(default_factory=dict)
+    partitions: Count | None = Field(
+        default=None, description="The source's, told to the destination when the mirror is made; never declared."
+    )
 
     @classmethod
     def of(cls, link: MirrorLink, entry: MirrorTopicSpec) -> MirrorTopic:
