@@ -108,7 +108,7 @@ class _BadFieldError(Exception):
 
 def _object(line: bytes) -> dict[str, object]:
     try:
-        found = orjson.loads(line)
+        found = orjson.loads(line.rstrip(b"\r\n"))
     except orjson.JSONDecodeError as error:
         hint = "Every line is one JSON object, as `topic consume` writes it; give other files with --input-format."
         raise _BadFieldError("", f"not JSON: {error.msg} at column {error.colno}", hint) from None
