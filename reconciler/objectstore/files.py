@@ -1,0 +1,156 @@
+"""Files that are whole and durable or not there: what a directory store is made of."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from reconciler.objectstore.nonces import nonce
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import IO, BinaryIO
+
+_FOLDER_RACES: Final = 100
+"""Folders that become empty are removed: whoever is about to put a file into one makes it again, this often."""
+_COPY_BYTES: Final = 1 << 30
+_CHUNK_BYTES: Final = 8 << 20
+_NO_KERNEL_COPY: Final = frozenset(
+    {errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM, errno.EBADF, errno.ETXTBSY}
+)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold `path` (made when missing) exclusively, between threads and processes; the kernel frees it on a kill."""
+    descriptor = _open_lock(path)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            # A forked child may hold a copy of the descriptor: closing ours alone would not unlock.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+    finally:
+        os.close(descriptor)
+
+
+def is_exclusive(path: Path) -> bool:
+    """Tell whether a lock on `path` keeps a second holder out."""
+    with locked(path):
+        descriptor = _open_lock(path)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+
+def _open_lock(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except FileNotFoundError:
+        make_folder(path.parent)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+
+@contextmanager
+def unfinished(folder: Path) -> Iterator[BinaryIO]:
+    """Open a fresh file in `folder`; it is removed at the end unless it was renamed away."""
+    path = folder / nonce()
+    try:
+        stream = path.open("xb")
+    except FileNotFoundError:
+        make_folder(folder)
+        stream = path.open("xb")
+    try:
+        with stream:
+            yield stream
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def seal(stream: BinaryIO) -> Path:
+    """Make what was written durable and return where it stands."""
+    stream.flush()
+    os.fsync(stream.fileno())
+    return Path(stream.name)
+
+
+def put_in_place(finished: Path, target: Path) -> None:
+    """Rename a sealed file to its name, replacing what is there; durable when it returns."""
+    _into_folder(target, lambda: finished.rename(target))
+
+
+def create_in_place(finished: Path, target: Path) -> None:
+    """Give a sealed file its name if that is free; durable when it returns.
+
+    Raises:
+        FileExistsError: The name is taken.
+    """
+    _into_folder(target, lambda: os.link(finished, target))
+
+
+def _into_folder(target: Path, act: Callable[[], object]) -> None:
+    for _ in range(_FOLDER_RACES):
+        with suppress(FileNotFoundError):
+            act()
+            break
+        make_folder(target.parent)
+    else:
+        act()
+    sync_folder(target.parent)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, durably."""
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        if not folder.is_dir():
+            raise
+        return
+    except FileNotFoundError:
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+    sync_folder(folder.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable; a folder that was removed meanwhile has none."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_empty(folder: Path, *, above: Path) -> None:
+    """Remove `folder` and what lies between it and `above`, as long as nothing is in it."""
+    while folder != above and above in folder.parents:
+        try:
+            folder.rmdir()
+        except OSError:  # not empty, or gone already: either way there is nothing left to do
+            return
+        folder = folder.parent
+
+
+def copy_contents(source: IO[bytes], sink: IO[bytes]) -> None:
+    """Copy a file from where it stands, inside the kernel where it can (sharing blocks on file systems that do)."""
+    try:
+        while os.copy_file_range(source.fileno(), sink.fileno(), _COPY_BYTES):
+            pass
+    except (AttributeError, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in _NO_KERNEL_COPY:
+            raise
+        while chunk := source.read(_CHUNK_BYTES):
+            sink.write(chunk)

@@ -1,0 +1,120 @@
+"""Objects in memory: the smallest implementation of the contract, for tests and experiments in one process."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
+
+from reconciler.errors import MissingObjectError
+from reconciler.objectstore.answers import mine_or_lost
+from reconciler.objectstore.base import Listed, Stored, Version
+from reconciler.objectstore.keys import check_key
+from reconciler.objectstore.nonces import nonce
+from reconciler.objectstore.probing import probe_conditions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from reconciler.objectstore.base import ObjectStore
+
+
+@dataclass(eq=False)
+class _Contents:
+    """What the stores of one name share."""
+
+    objects: dict[str, Stored] = field(default_factory=dict)
+    writes: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def store(self, key: str, body: bytes) -> Version:
+        """Keep `body` under a version that never repeats; the caller holds the lock."""
+        self.writes += 1
+        version = Version(str(self.writes))
+        self.objects[key] = Stored(body, version)
+        return version
+
+
+_BY_NAME: Final[WeakValueDictionary[str, _Contents]] = WeakValueDictionary()
+_REGISTRY_LOCK: Final = threading.Lock()
+
+
+class MemoryStore:
+    """An object store in memory. Stores of one name share their objects while one of them is alive."""
+
+    def __init__(self, name: str | None = None) -> None:
+        """Open the store called `name`, or a new one."""
+        self._name = name if name is not None else nonce()
+        with _REGISTRY_LOCK:
+            contents = _BY_NAME.get(self._name)
+            if contents is None:
+                contents = _BY_NAME[self._name] = _Contents()
+        self._contents = contents
+
+    def __reduce__(self) -> tuple[type[MemoryStore], tuple[str]]:
+        """Travel by name: where it is unpickled in the same process, it is the same store."""
+        return MemoryStore, (self._name,)
+
+    @property
+    def url(self) -> str:
+        """Where this store is."""
+        return f"memory://{self._name}"
+
+    def get(self, key: str) -> Stored | None:
+        """Return the object, or `None` where there is none."""
+        return self._contents.objects.get(check_key(key))
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        """Return at most `length` bytes from `start`."""
+        return self._existing(key).body[start : start + length]
+
+    def put(self, key: str, body: bytes | memoryview) -> None:
+        """Store under a fresh name, unconditionally."""
+        check_key(key)
+        with self._contents.lock:
+            self._contents.store(key, bytes(body))
+
+    def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
+        """Store `body` if `key` is still at `expected` (`None`: if it does not exist)."""
+        check_key(key)
+        with self._contents.lock:
+            found = self._contents.objects.get(key)
+            if (None if found is None else found.version) != expected:
+                return mine_or_lost(key, body, found)
+            return self._contents.store(key, body)
+
+    def copy_in(self, key: str, source: ObjectStore, source_key: str) -> None:
+        """Store a copy of another store's object under a fresh name."""
+        found = source.get(source_key)
+        if found is None:
+            raise _missing(source.url, source_key)
+        self.put(key, found.body)
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        """Yield what lies under `prefix`, sorted by key."""
+        with self._contents.lock:
+            found = sorted((key, stored) for key, stored in self._contents.objects.items() if key.startswith(prefix))
+        for key, stored in found:
+            yield Listed(key, len(stored.body), stored.version)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Remove objects, unconditionally; a key that is not there is no error."""
+        for key in keys:
+            check_key(key)
+            with self._contents.lock:
+                self._contents.objects.pop(key, None)
+
+    def probe(self) -> Sequence[str]:
+        """Return what this store does not honour of the conditions; empty when it may be trusted."""
+        return probe_conditions(self)
+
+    def _existing(self, key: str) -> Stored:
+        found = self.get(key)
+        if found is None:
+            raise _missing(self.url, key)
+        return found
+
+
+def _missing(url: str, key: str) -> MissingObjectError:
+    return MissingObjectError(f"{url} has no object {key}", hint="Something else removed it; check the store.")

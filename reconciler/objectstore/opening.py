@@ -1,0 +1,43 @@
+"""Open the store that settings name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reconciler.errors import UserError
+
+if TYPE_CHECKING:
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.objectstore.settings import StoreSettings
+
+
+def open_store(settings: StoreSettings) -> ObjectStore:
+    """Return the store at `settings.url`; nothing is read or written yet.
+
+    Raises:
+        UserError: No such kind of store, or a `file://` location that is not absolute.
+    """
+    match settings.scheme:
+        case "file":
+            return _directory(settings)
+        case "memory":
+            from reconciler.objectstore.memory import MemoryStore  # noqa: PLC0415 - only who asks for it pays
+
+            return MemoryStore(settings.rest)
+        case "s3":
+            message = f"{settings.url}: this version does not reach S3 yet"
+            raise UserError(message, hint="Use a file:// location.")
+        case _:
+            message = f"{settings.url!r} is not a location"
+            raise UserError(message, hint="Write file://folder or s3://bucket/prefix.")
+
+
+def _directory(settings: StoreSettings) -> ObjectStore:
+    from reconciler.objectstore.directory import DirectoryStore  # noqa: PLC0415 - only who asks for it pays
+
+    root = Path(settings.rest)
+    if not root.is_absolute():
+        message = f"{settings.url}: a relative folder has no meaning here"
+        raise UserError(message, hint="Resolve it against the folder of reconciler.yaml, or write file:///folder.")
+    return DirectoryStore(root)

@@ -1,0 +1,150 @@
+"""A register: a small JSON object changed only by compare-and-swap, with an epoch, a nonce and marks.
+
+Body: `{"format": "reconciler.head/1", "epoch": 3, "nonce": "…", "marks": […], …value}`. The nonce makes every body
+unique; the marks name the last 256 swaps, so that a writer whose answer was lost finds itself before it tries again.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from reconciler.errors import BrokenInvariantError, LostRaceError, UserError
+from reconciler.objectstore.nonces import jitter, nonce
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from reconciler.objectstore.base import ObjectStore, Stored, Version
+
+MARKS: Final = 256
+_OURS: Final = ("format", "epoch", "nonce", "marks")
+_PAUSE_SECONDS: Final = 0.002
+_LONGEST_PAUSE_SECONDS: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A register as it was read: what it holds, and what to swap against."""
+
+    value: dict[str, Any]
+    epoch: int
+    marks: tuple[str, ...]
+    version: Version
+
+
+class Register:
+    """One register of a store. `format` is its name and the highest version understood: `reconciler.head/1`."""
+
+    def __init__(self, store: ObjectStore, key: str, *, format: str) -> None:  # noqa: A002 - the field's name
+        """Name the register; nothing is read yet."""
+        self.store = store
+        self.key = key
+        self.format = format
+
+    def read(self) -> Held | None:
+        """Return what it holds now; `None` where it was never written.
+
+        Raises:
+            UserError: It is not one of ours, damaged, or written by a newer version.
+        """
+        stored = self.store.get(self.key)
+        return None if stored is None else self._parse(stored)
+
+    def swap(
+        self, held: Held | None, value: dict[str, Any], *, epoch: int | None = None, mark: str | None = None
+    ) -> Held:
+        """Replace what was read as `held` (`None`: what does not exist) by `value`; `epoch` stays unless given.
+
+        Raises:
+            LostRaceError: Someone else's write is there; ours may lie below it, its mark tells.
+        """
+        before = 0 if held is None else held.epoch
+        after = before if epoch is None else epoch
+        taken = [name for name in _OURS if name in value]
+        if after < before or taken:
+            message = f"{self.key}: epoch {before} → {after}, fields of the register's own: {taken}"
+            raise BrokenInvariantError(message, hint="Please report this.")
+        marks = () if held is None else held.marks
+        if mark is not None:
+            marks = (*marks, mark)[-MARKS:]
+        ours = {"format": self.format, "epoch": after, "nonce": nonce(), "marks": marks}
+        body = orjson.dumps({**ours, **value})
+        version = self.store.swap(self.key, body, expected=None if held is None else held.version)
+        return Held(value, after, marks, version)
+
+    def update(
+        self,
+        change: Callable[[Held | None], dict[str, Any] | None],
+        *,
+        mark: str,
+        attempts: int = 20,
+        raises_epoch: bool = False,
+    ) -> Held | None:
+        """Read, let `change` decide anew, swap; again when another writer was faster. Return what holds then.
+
+        `change` returns `None` when there is nothing to do, and may be called once for every attempt. Doing the
+        same update (the same mark) twice does it once. `raises_epoch` fences: the swap is made under the next epoch.
+
+        Raises:
+            LostRaceError: Others were faster every time.
+        """
+        for attempt in range(attempts):
+            held = self.read()
+            if held is not None and mark in held.marks:
+                return held
+            value = change(held)
+            if value is None:
+                return held
+            epoch = (0 if held is None else held.epoch) + 1 if raises_epoch else None
+            try:
+                return self.swap(held, value, epoch=epoch, mark=mark)
+            except LostRaceError as error:
+                lost = error
+            _spread(attempt)
+        held = self.read()
+        if held is not None and mark in held.marks:
+            return held
+        raise lost
+
+    def _parse(self, stored: Stored) -> Held:
+        body = self._object(stored.body)
+        self._check_format(body.pop("format", None))
+        epoch, marks = body.pop("epoch", None), body.pop("marks", None)
+        is_whole = isinstance(epoch, int) and isinstance(marks, list) and isinstance(body.pop("nonce", None), str)
+        if not is_whole:
+            raise self._damaged("a field of its frame is missing")
+        return Held(body, epoch, tuple(marks), stored.version)
+
+    def _object(self, body: bytes) -> dict[str, Any]:
+        try:
+            parsed = orjson.loads(body)
+        except orjson.JSONDecodeError as error:
+            raise self._damaged(str(error)) from error
+        if not isinstance(parsed, dict):
+            raise self._damaged("not a JSON object")
+        return parsed
+
+    def _check_format(self, found: object) -> None:
+        if found == self.format:
+            return
+        name, _, version = self.format.rpartition("/")
+        found_name, _, found_version = str(found).rpartition("/")
+        if found_name != name or not found_version.isdecimal():
+            raise self._damaged(f"its format is {found!r}, not {self.format!r}")
+        if int(found_version) > int(version):
+            message = f"{self.store.url}: {self.key} was written by a newer version of reconciler ({found})"
+            raise UserError(message, hint="Upgrade this one: pip install --upgrade stream-reconciler.")
+
+    def _damaged(self, why: str) -> UserError:
+        message = f"{self.store.url}: {self.key} cannot be read: {why}"
+        return UserError(message, hint="Restore it from a copy of the store; nothing was changed.")
+
+
+def _spread(attempt: int) -> None:
+    """Let writers that lost the same race come back at different moments. Nothing is decided by this pause."""
+    pause = min(_PAUSE_SECONDS * 2**attempt, _LONGEST_PAUSE_SECONDS) * jitter()
+    time.sleep(pause)  # noqa: TID251 - a blocking call below Effects; correctness never rests on it

@@ -1,0 +1,64 @@
+"""Where a store is and how it is reached, as plain values that travel to executors."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from reconciler.errors import UserError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_FILE: Final = "file://"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """A location with its settings; what is `None` comes from the AWS environment and profile."""
+
+    url: str
+    region: str | None = None
+    endpoint: str | None = None
+    force_path_style: bool | None = None
+    kms_key_id: str | None = None
+
+    @classmethod
+    def resolve(
+        cls,
+        url: str,
+        *,
+        folder: Path,
+        region: str | None = None,
+        endpoint: str | None = None,
+        force_path_style: bool | None = None,
+        kms_key_id: str | None = None,
+    ) -> StoreSettings:
+        """Return settings whose `file://` location is absolute, read relative to `folder`."""
+        return cls(url, region, endpoint, force_path_style, kms_key_id).resolved(folder)
+
+    def resolved(self, folder: Path) -> StoreSettings:
+        """Return the same with a `file://` location made absolute, read relative to `folder`."""
+        if not self.url.startswith(_FILE):
+            return self
+        path = self.url.removeprefix(_FILE)
+        if not path:
+            message = f"{self.url!r} names no folder"
+            raise UserError(message, hint="Write file://folder or file:///folder.")
+        absolute = os.path.abspath(folder / path)  # noqa: PTH100 - Path.resolve would also follow links
+        return replace(self, url=_FILE + absolute)
+
+    @property
+    def scheme(self) -> str:
+        """`file`, `s3` or `memory`."""
+        return self.url.partition("://")[0]
+
+    @property
+    def rest(self) -> str:
+        """What follows the scheme: a path, a bucket with its prefix, a name."""
+        return self.url.partition("://")[2]
+
+    def below(self, prefix: str) -> StoreSettings:
+        """Return the location of a folder inside this one."""
+        return replace(self, url=f"{self.url.rstrip('/')}/{prefix}")
