@@ -1,0 +1,62 @@
+"""What the edge of the program read, once, and what was typed: the first two arguments of every command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+def no_commit(_folder: Path) -> str | None:
+    """Return no commit: the folder is in no repository."""
+    return None
+
+
+def no_changes(_folder: Path, _revision: str) -> tuple[str, ...]:
+    """Return no files: nothing changed since that revision."""
+    return ()
+
+
+def quiet(_line: str) -> None:
+    """Say nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invocation:
+    """Clocks, ids, the environment and the working folder: nothing below reads any of them by itself."""
+
+    cwd: Path
+    environ: Mapping[str, str]
+    now_ms: Callable[[], int]
+    """Wall clock, for people and for timestamps of records."""
+    new_id: Callable[[], str]
+    """Makes UUID4: lineages, clusters, topics."""
+    new_run: Callable[[], str]
+    """Makes UUIDv7: runs, sorted by time."""
+    tool: str
+    """Our version."""
+    who: str
+    """Who acts, as others read it in the lease: `anna@build-7`."""
+    ci_url: str | None = None
+    git_commit: Callable[[Path], str | None] = no_commit
+    changed_files: Callable[[Path, str], tuple[str, ...]] = no_changes
+    """Files below a folder, relative to it, that changed since a revision."""
+    workspace: Path | None = None
+    """The folder of `reconciler.yaml`; `None`: the nearest one upwards from `cwd`."""
+    principal: str | None = None
+    warn: Callable[[str], None] = quiet
+    """Takes one line for people, at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Select:
+    """SELECT of the command line, as it was typed."""
+
+    environment: str | None = None
+    variables: tuple[str, ...] = ()
+    var_files: tuple[Path, ...] = ()
+    targets: tuple[str, ...] = ()
+    excludes: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    changed_since: str | None = None
+    allow: tuple[str, ...] = ()

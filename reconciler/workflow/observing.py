@@ -1,0 +1,106 @@
+"""What the clusters say: all of them read side by side, none of them changed."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from reconciler.errors import ReconcilerError, RetryableError
+from reconciler.providers.base import Scope
+from reconciler.resources.address import Address, cluster_address, cluster_of, kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from reconciler.providers.base import Provider
+    from reconciler.resources.capabilities import Capabilities, ClusterIdentity
+    from reconciler.resources.inventory import Inventory, Record
+    from reconciler.resources.measures import Measures
+
+_AT_ONCE: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one cluster said."""
+
+    capabilities: Capabilities
+    identity: ClusterIdentity | None
+    inventory: Inventory
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What all clusters that were read said."""
+
+    inventory: Inventory
+    capabilities: Mapping[str, Capabilities]
+    identities: Mapping[str, ClusterIdentity | None]
+
+    @property
+    def topics(self) -> int:
+        """How many topics were read."""
+        return sum(1 for address in self.inventory if kind_of(address) in {"topic", "mirror"})
+
+
+def observe(providers: Mapping[str, Provider], clusters: Sequence[str], recorded: Record) -> Seen:
+    """Read `clusters`, all at once.
+
+    Raises:
+        RetryableError: Some cannot be reached; names them all and how to go on without them.
+    """
+    answers: dict[str, Answer] = {}
+    lost: dict[str, RetryableError] = {}
+    with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="observe") as threads:
+        asked = {name: threads.submit(_ask, providers, name, recorded) for name in clusters}
+        for name, future in asked.items():
+            try:
+                answers[name] = future.result()
+            except RetryableError as error:
+                lost[name] = error
+    if lost:
+        raise _unreachable(lost)
+    return Seen(
+        {address: item for answer in answers.values() for address, item in answer.inventory.items()},
+        {name: answer.capabilities for name, answer in answers.items()},
+        {name: answer.identity for name, answer in answers.items()},
+    )
+
+
+def measure(providers: Mapping[str, Provider], addresses: Sequence[Address]) -> Measures:
+    """Measure what a plan needs to know the size of; what cannot be measured is absent."""
+    by_cluster: dict[str, list[Address]] = {}
+    for address in addresses:
+        by_cluster.setdefault(cluster_of(address) or "", []).append(address)
+    with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="measure") as threads:
+        asked = [threads.submit(_measured, providers, name, group) for name, group in sorted(by_cluster.items())]
+        return {address: found for future in asked for address, found in future.result().items()}
+
+
+def _measured(providers: Mapping[str, Provider], name: str, addresses: Sequence[Address]) -> Measures:
+    return providers[name].measure(addresses)
+
+
+def _ask(providers: Mapping[str, Provider], name: str, recorded: Record) -> Answer:
+    provider = providers[name]
+    identity = provider.identify()
+    if identity is None and cluster_address(name) in recorded:
+        # A recorded cluster that is not there is out of reach, never one to be made anew over its data.
+        raise RetryableError(
+            f"cluster {name} is recorded, but nothing is there now",
+            hint="Check that its root is mounted and that the location in its manifest is right.",
+        )
+    return Answer(provider.capabilities, identity, provider.observe(Scope()) if identity else {})
+
+
+def _unreachable(lost: Mapping[str, ReconcilerError]) -> RetryableError:
+    names = sorted(lost)
+    what = "; ".join(f"{name}: {lost[name].message}" for name in names)
+    without = " ".join(f"--exclude '*/{name}/*'" for name in names)
+    hints = " ".join(dict.fromkeys(lost[name].hint for name in names))
+    plural = "clusters" if len(names) > 1 else "cluster"
+    return RetryableError(
+        f"cannot read {plural} {', '.join(names)}: {what}",
+        hint=f"{hints} To go on without: {without}",
+    )

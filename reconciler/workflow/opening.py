@@ -1,0 +1,106 @@
+"""A workspace at work: its manifests, its state store and the providers of its clusters, each opened when first used."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from reconciler.errors import UserError
+from reconciler.manifests.loading import Loaded, find_workspace, load
+from reconciler.objectstore.opening import open_store
+from reconciler.objectstore.settings import StoreSettings
+from reconciler.providers.base import Edge, Provider
+from reconciler.providers.registry import open_provider
+from reconciler.resources.cluster import Cluster
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.workflow.invocation import Invocation, Select
+
+
+class Providers(Mapping[str, Provider]):
+    """Providers by cluster name, opened when first asked for and then kept."""
+
+    def __init__(self, clusters: Mapping[str, Cluster], edge: Edge) -> None:
+        self._clusters = clusters
+        self._edge = edge
+        self._opened: dict[str, Provider] = {}
+        self._lock = threading.Lock()
+
+    def __getitem__(self, name: str) -> Provider:
+        """Return the provider of a cluster; it is opened by the first who asks."""
+        with self._lock:
+            if name not in self._opened:
+                self._opened[name] = open_provider(self._cluster(name), self._edge)
+            return self._opened[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names of all clusters, opened or not."""
+        return iter(sorted(self._clusters))
+
+    def __len__(self) -> int:
+        """Return how many clusters there are."""
+        return len(self._clusters)
+
+    def _cluster(self, name: str) -> Cluster:
+        try:
+            return self._clusters[name]
+        except KeyError:
+            known = ", ".join(sorted(self._clusters)) or "none"
+            raise UserError(
+                f"there is no cluster {name!r} in this workspace",
+                hint=f"Clusters here: {known}. Check the address.",
+            ) from None
+
+
+@dataclass(frozen=True)
+class Work:
+    """One workspace, loaded. Nothing has been asked of any cluster or store yet."""
+
+    invocation: Invocation
+    select: Select
+    loaded: Loaded
+    edge: Edge
+
+    @property
+    def folder(self) -> Path:
+        """The folder of `reconciler.yaml`."""
+        return self.loaded.folder
+
+    @cached_property
+    def state_settings(self) -> StoreSettings:
+        """Where the state of this workspace and environment is."""
+        location = self.loaded.workspace.spec.state
+        return state_settings(StoreSettings.of(location, folder=self.folder, environ=self.edge.environ), self.select)
+
+    @cached_property
+    def state(self) -> ObjectStore:
+        """The store of the state."""
+        return open_store(self.state_settings)
+
+    @cached_property
+    def clusters(self) -> Mapping[str, Cluster]:
+        """The declared clusters by name."""
+        declared = (item.resource for item in self.loaded.desired.values())
+        return {item.metadata.name: item for item in declared if isinstance(item, Cluster)}
+
+    @cached_property
+    def providers(self) -> Providers:
+        """The providers of the declared clusters."""
+        return Providers(self.clusters, self.edge)
+
+
+def open_work(invocation: Invocation, select: Select) -> Work:
+    """Find the workspace and load its manifests; touches no cluster and no store.
+
+    Raises:
+        UserError: There is no workspace here, or its files have problems (`ManifestError` lists them all).
+    """
+    folder = workspace_folder(invocation)
+    loaded = load(folder, environment=select.environment, variables=variables(invocation, select))
+    return Work(invocation, select, loaded, edge_of(invocation, folder))
