@@ -1,0 +1,127 @@
+"""The two streams of a terminal or a pipe: the only place that writes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from reconciler.cli.render.lines import Line, Tone, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import BinaryIO, TextIO
+
+_STYLES: Final = {
+    Tone.STRONG: "bold",
+    Tone.QUIET: "dim",
+    Tone.ADD: "green",
+    Tone.CHANGE: "yellow",
+    Tone.REMOVE: "red",
+    Tone.MOVE: "cyan",
+    Tone.DANGER: "bold red",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """One stream. Colours only where it is a terminal that wants them."""
+
+    stream: TextIO
+
+    @property
+    def is_terminal(self) -> bool:
+        """Tell whether a person is looking."""
+        return not self.stream.closed and self.stream.isatty()
+
+    @property
+    def has_colours(self) -> bool:
+        """Tell whether colour codes may be written (https://no-color.org)."""
+        return self.is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+    @property
+    def width(self) -> int | None:
+        """Return the columns of a terminal; `None` in a pipe, where a line may be as long as it is."""
+        return os.get_terminal_size(self.stream.fileno()).columns or None if self.is_terminal else None
+
+    def show(self, lines: Iterable[Line]) -> None:
+        """Write lines. A reader that has gone is no error: what is left has nobody to read it."""
+        self.write(_coloured(lines) if self.has_colours else text_of(lines))
+
+    def write(self, text: str) -> None:
+        """Write text as it is; it is the caller's that nothing in it is a user's."""
+        _ignore_a_gone_reader(self.stream, lambda: self.stream.write(text))
+
+    def write_bytes(self, body: bytes) -> None:
+        """Write bytes as they are: JSON, whose encoding is not the terminal's to choose."""
+        _ignore_a_gone_reader(self.stream, lambda: _written(self.stream, body))
+
+
+def out() -> Screen:
+    """Return standard output: results."""
+    return Screen(sys.stdout)
+
+
+def err() -> Screen:
+    """Return standard error: progress, warnings, errors, questions."""
+    return Screen(sys.stderr)
+
+
+def prepare_streams() -> None:
+    """Let no locale turn a plan into an encoding error."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+def stdin_is_terminal() -> bool:
+    """Tell whether somebody can be asked."""
+    return sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
+
+
+def binary_stdin() -> BinaryIO:
+    """Return standard input as bytes."""
+    return sys.stdin.buffer
+
+
+def binary_stdout() -> BinaryIO:
+    """Return standard output as bytes."""
+    return sys.stdout.buffer
+
+
+def silence(stream: TextIO) -> None:
+    """Send what is still to come on a stream nowhere, so that closing it cannot fail either."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+def _ignore_a_gone_reader(stream: TextIO, write: Callable[[], object]) -> None:
+    try:
+        write()
+        stream.flush()
+    except BrokenPipeError:
+        silence(stream)
+
+
+def _written(stream: TextIO, body: bytes) -> None:
+    stream.flush()
+    stream.buffer.write(body)
+    stream.buffer.flush()
+
+
+def _coloured(lines: Iterable[Line]) -> str:
+    from rich.color import ColorSystem
+    from rich.style import Style
+
+    styles = {tone: Style.parse(words) for tone, words in _STYLES.items()}
+    return "".join(
+        "".join(
+            styles[span.tone].render(span.text, color_system=ColorSystem.STANDARD) if span.tone in styles else span.text
+            for span in each
+        ).rstrip()
+        + "\n"
+        for each in lines
+    )

@@ -1,0 +1,96 @@
+"""The one place where errors become words on standard error and an exit code."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import Final
+
+from typer import TyperException
+
+from reconciler.cli.console import Screen, err, silence
+from reconciler.cli.render.lines import Line, Span, Tone, line
+from reconciler.errors import BrokenInvariantError, DriftError, PendingError, ReconcilerError
+
+USAGE: Final = 64
+INTERRUPTED: Final = 130
+
+_BUG_HINT: Final = (
+    "This is our bug. Please report it with the command and what `--verbose` adds; apply again when it is mended"
+)
+
+
+def exit_code_of(error: BaseException, *, is_verbose: bool) -> int:
+    """Say what went wrong and return the code to leave with."""
+    screen = err()
+    match error:
+        case ReconcilerError():
+            _say_ours(screen, error)
+            code = error.exit_code
+        case TyperException():
+            code = _say_usage(screen, error)
+        case KeyboardInterrupt() | EOFError():
+            screen.show([line("\nInterrupted: nothing was started.")])
+            code = INTERRUPTED
+        case BrokenPipeError():
+            # Whoever read our output has enough of it; the rest of it goes nowhere.
+            silence(sys.stdout)
+            code = 0
+        case OSError():
+            _say(screen, "Error", _of_the_system(error), "Mend that, then run the same command again")
+            code = 1
+        case MemoryError():
+            _say(
+                screen, "Error", "Not enough memory", "Plan less at once with --target, or give the process more memory"
+            )
+            code = 1
+        case RecursionError():
+            _say(screen, "Error", "The input is nested too deeply", "Flatten the file that was being read")
+            code = 1
+        case _:
+            _say(screen, "Error", f"Unexpected {type(error).__name__}: {error}", _BUG_HINT)
+            code = 1
+    if is_verbose and not isinstance(error, TyperException | KeyboardInterrupt):
+        screen.write("".join(traceback.format_exception(error)))
+    return code
+
+
+def _say_ours(screen: Screen, error: ReconcilerError) -> None:
+    match error:
+        case PendingError():
+            return  # the plan has just said so
+        case DriftError():
+            _say(screen, "Drift", error.message, error.hint)
+        case BrokenInvariantError():
+            _say(screen, "Bug", error.message, error.hint)
+        case _:
+            for problem in getattr(error, "problems", ()):
+                screen.show([line(str(problem))])
+            _say(screen, "Error", error.message, error.hint)
+
+
+def _say_usage(screen: Screen, error: TyperException) -> int:
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        screen.write(f"{error.format_message()}\n")
+        return USAGE
+    path = context.command_path if context is not None else "reconciler"
+    _say(screen, "Error", error.format_message(), f"See `{path} --help`")
+    return USAGE
+
+
+def _of_the_system(error: OSError) -> str:
+    reason = error.strerror or str(error) or type(error).__name__
+    return f"{error.filename}: {reason}" if error.filename else reason
+
+
+def _say(screen: Screen, word: str, message: str, hint: str) -> None:
+    screen.show([_first(word, message), *_rest(message), line("  ", Span("hint: ", Tone.QUIET), hint)])
+
+
+def _first(word: str, message: str) -> Line:
+    return line(Span(f"{word}: ", Tone.DANGER), message.split("\n", 1)[0])
+
+
+def _rest(message: str) -> list[Line]:
+    return [line("  ", part) for part in message.split("\n")[1:]]

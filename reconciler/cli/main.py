@@ -1,0 +1,34 @@
+"""The entry point: signals first, then the command, then one exit code."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from reconciler.cli import signals
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code. Never raises, never shows a traceback unasked."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    signals.install()
+    try:
+        return _run(given)
+    except SystemExit as leaving:  # typer's completion leaves this way
+        return leaving.code if isinstance(leaving.code, int) else 0
+    except BaseException as error:  # noqa: BLE001 - nothing may get past the one place that knows exit codes
+        from reconciler.cli.failures import exit_code_of
+
+        return exit_code_of(error, is_verbose="--verbose" in given)
+
+
+def _run(arguments: list[str]) -> int:
+    from reconciler.cli.app import root
+    from reconciler.cli.console import prepare_streams
+
+    prepare_streams()
+    code = root().main(arguments, prog_name="reconciler", standalone_mode=False)
+    return code if isinstance(code, int) else 0

@@ -1,0 +1,87 @@
+"""Lines of text in tones: what is printed, before anyone knows whether it will have colours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+from reconciler.cli.render.escaping import visible
+
+
+class Tone(StrEnum):
+    """What a piece of text means; a terminal may show it as a colour."""
+
+    PLAIN = "plain"
+    STRONG = "strong"
+    QUIET = "quiet"
+    ADD = "add"
+    CHANGE = "change"
+    REMOVE = "remove"
+    MOVE = "move"
+    DANGER = "danger"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A piece of a line. Its text is made safe here, so no renderer can forget it."""
+
+    text: str
+    tone: Tone = Tone.PLAIN
+
+    def __post_init__(self) -> None:
+        """Write out what cannot be seen."""
+        object.__setattr__(self, "text", visible(self.text))
+
+
+Line: TypeAlias = tuple[Span, ...]
+
+EMPTY: Line = ()
+
+
+def line(*pieces: str | Span) -> Line:
+    """Return a line of plain texts and spans."""
+    return tuple(Span(piece) if isinstance(piece, str) else piece for piece in pieces)
+
+
+def text_of(lines: Iterable[Line]) -> str:
+    """Return lines as plain text, each ended."""
+    return "".join(f"{''.join(span.text for span in each).rstrip()}\n" for each in lines)
+
+
+def width_of(text: str) -> int:
+    """Return how many cells of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def aligned(
+    rows: Sequence[Sequence[Span]], *, limits: Sequence[int] = (), indent: str = "", gap: int = 2
+) -> list[Line]:
+    """Return rows as lines with their columns one under the other.
+
+    `limits`: beyond so many cells a cell no longer widens its column for the others; it is never cut.
+    """
+    widths: list[int] = []
+    for row in rows:
+        for column, cell in enumerate(row):
+            if column == len(widths):
+                widths.append(0)
+            width = width_of(cell.text)
+            if column >= len(limits) or width <= limits[column]:
+                widths[column] = max(widths[column], width)
+    return [_padded(row, widths, indent, gap) for row in rows]
+
+
+def _padded(row: Sequence[Span], widths: Sequence[int], indent: str, gap: int) -> Line:
+    last = max((column for column, cell in enumerate(row) if cell.text), default=-1)
+    spans = [Span(indent)] if indent else []
+    for column, cell in enumerate(row[: last + 1]):
+        spans.append(cell)
+        if column < last:
+            spans.append(Span(" " * (max(0, widths[column] - width_of(cell.text)) + gap)))
+    return tuple(spans)

@@ -1,0 +1,59 @@
+"""Every command: its name, the module that holds it, one line of help. `--help` reads nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One command or group. `module` has an `app`; a group has `entries` in its place."""
+
+    name: str
+    summary: str
+    section: str
+    module: str = ""
+    entries: tuple[Entry, ...] = ()
+
+
+def _command(section: str, name: str, summary: str, module: str | None = None) -> Entry:
+    return Entry(name, summary, section, module=f"reconciler.cli.commands.{module or name}")
+
+
+_NAMESPACE: Final = (_command("Commands", "list", "namespaces, and how many topics each holds", "namespace_list"),)
+
+_TOPIC: Final = (
+    _command("Commands", "list", "topics, with their size where it is cheap to tell", "topic_list"),
+    _command(
+        "Commands", "describe", "one topic: partitions, offsets, configs and where they come from", "topic_describe"
+    ),
+    _command("Commands", "alter", "change configs now; for emergencies", "topic_alter"),
+    _command("Commands", "produce", "write records from a file or standard input", "topic_produce"),
+    _command("Commands", "consume", "read records to a file or standard output", "topic_consume"),
+)
+
+_STATE: Final = (
+    _command("Commands", "list", "what this workspace owns", "state_list"),
+    _command("Commands", "show", "one resource as it was last applied", "state_show"),
+    _command("Commands", "history", "the state's snapshots, newest first", "state_history"),
+    _command("Commands", "unlock", "take the lease from a run that died", "state_unlock"),
+)
+
+COMMANDS: Final = (
+    _command("Write", "init", "a workspace to start from"),
+    _command("Write", "validate", "check the manifests, without any cluster"),
+    _command("Write", "fmt", "put manifests into canonical form"),
+    _command("Write", "schema", "JSON Schema of manifests and outputs, for editors"),
+    _command("Change", "plan", "show what would change; changes nothing"),
+    _command("Change", "apply", "plan, confirm, do"),
+    _command("Change", "destroy", "remove what this workspace created"),
+    _command("Change", "run", "the data pipeline: bring mirrors up to date"),
+    _command("Look", "drift", "where clusters have moved away from the files"),
+    _command("Look", "show", "what is desired, recorded and observed; or a saved plan"),
+    _command("Look", "explain", "where each value comes from, and why an action is planned"),
+    _command("Look", "verify", "compare two topic logs record for record"),
+    Entry("namespace", "look at namespaces", "Clusters", entries=_NAMESPACE),
+    Entry("topic", "look at topics, feed and read them", "Clusters", entries=_TOPIC),
+    Entry("state", "look at the state, free its lease", "Clusters", entries=_STATE),
+)
