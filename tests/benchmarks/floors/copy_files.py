@@ -1,0 +1,16 @@
+"""The floor of mirroring: the files of one topic, copied one after the other."""
+
+import shutil
+import sys
+import time
+from pathlib import Path
+
+source, target = map(Path, sys.argv[1:])
+files = [path for path in sorted(source.rglob("*")) if path.is_file()]
+began = time.perf_counter()
+for path in files:
+    copy = target / path.relative_to(source)
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(path, copy)
+took = time.perf_counter() - began
+print(len(files), took)

@@ -1,0 +1,45 @@
+"""The floor of starting: a typer app with as many commands as ours, which do nothing.
+
+With FLOOR_MODELS=1 it imports our models, too.
+"""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+if os.environ.get("FLOOR_MODELS"):
+    import reconciler.resources.kinds
+    import reconciler.resources.workspace  # noqa: F401 - importing them is what is measured
+
+COMMANDS = {
+    "": ["init", "validate", "fmt", "plan", "apply", "destroy", "drift", "show", "explain", "run", "verify", "schema"],
+    "namespace": ["list"],
+    "topic": ["list", "describe", "alter", "produce", "consume"],
+    "state": ["list", "show", "history", "unlock"],
+}
+
+
+def nothing(
+    address: Annotated[str, typer.Argument(help="An address.")] = "",
+    *,
+    workspace: Annotated[Path | None, typer.Option(help="The folder of reconciler.yaml.")] = None,
+    environment: Annotated[str | None, typer.Option("-e", "--environment", help="An environment.")] = None,
+    variable: Annotated[list[str] | None, typer.Option("--var", help="A variable.")] = None,
+    target: Annotated[list[str] | None, typer.Option(help="Only these addresses.")] = None,
+    output_format: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
+) -> None:
+    """Do nothing."""
+
+
+app = typer.Typer(help="The floor.")
+for group, names in COMMANDS.items():
+    home = typer.Typer(help=f"All about {group}.") if group else app
+    for name in names:
+        home.command(name, help=f"{name.title()} something.")(nothing)
+    if group:
+        app.add_typer(home, name=group)
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,68 @@
+"""Run the benchmarks and write their table: `run.py [--quick] [--only NAME]… [--out FILE]`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from measuring import Row, Scale
+from table import markdown, text
+
+NAMES = ("startup", "loading", "steady", "planning", "creating", "producing", "mirroring", "reading")
+TABLE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
+
+
+def main() -> int:
+    options = _options()
+    scratch = Path(tempfile.mkdtemp(prefix="reconciler-bench-"))
+    try:
+        measured = _measure(options.only or NAMES, Scale(quick=options.quick), scratch)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    out = options.out or (None if options.quick or options.only else TABLE)
+    if out:
+        out.write_text(markdown(measured, _machine()), encoding="utf-8")
+        _say(f"written: {out}")
+    missed = [row for row in measured if not row.is_met]
+    _say(f"{len(measured) - len(missed)} of {len(measured)} aims met")
+    return 0
+
+
+def _measure(names: tuple[str, ...] | list[str], scale: Scale, scratch: Path) -> list[Row]:
+    measured: list[Row] = []
+    for name in names:
+        began = time.perf_counter()
+        for row in importlib.import_module(name).rows(scale, scratch):
+            measured.append(row)
+            _say(text(row))
+        _say(f"  ({name}: {time.perf_counter() - began:.0f} s)")
+    return measured
+
+
+def _machine() -> str:
+    cores = len(os.sched_getaffinity(0))
+    return f"{cores} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}"
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small sizes, once each: only shows that all of it works")
+    parser.add_argument("--only", action="append", choices=NAMES, help="only this one; may be repeated")
+    parser.add_argument("--out", type=Path, help="where the table goes; a whole run writes docs/benchmarks.md")
+    return parser.parse_args()
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
