@@ -49,6 +49,11 @@ class Reason(StrEnum):
     HOLDS_DATA = "holds_data"
     UNMEASURED = "unmeasured"
     FIRST_COPY = "first_copy"
+    MISSING = "missing"
+    RECREATED = "recreated"
+    RECORD_ONLY = "record_only"
+    """Nothing is done on the platform: what we remember of it changes."""
+    ROLE_WANTED = "role_wanted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +104,8 @@ class _Step:
     blocked: Block | None = None
     granted_by: str | None = None
     """The `--allow` or the reviewed allowance that lifted a block."""
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """Field path of `after` → where its value comes from, where that is not the resource itself; kept in the record."""
 
     @property
     def cluster(self) -> str | None:
@@ -108,9 +115,13 @@ class _Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Create(_Step):
-    """Make what does not exist."""
+    """Make what does not exist.
+
+    `parameters` of a mirror are what it takes from its source: `partitions`, `configs`, `incarnation` (of the source).
+    """
 
     after: Resource
+    parameters: Mapping[str, Value] = field(default_factory=dict)
 
     @property
     def verb(self) -> str:
@@ -125,7 +136,10 @@ class Create(_Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update(_Step):
-    """Change in place, field by field."""
+    """Change in place, field by field.
+
+    Providers act on `changes` alone (`after=None` resets a key): what `after` does not name is left alone.
+    """
 
     before: Resource
     after: Resource
@@ -162,11 +176,17 @@ class Delete(_Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adopt(_Step):
-    """Own what already exists. `moved_from`: its record, where it was ours under another name."""
+    """Own what already exists; no platform is called.
+
+    `after` is what the record will say: the declared fields, as they are observed. `moved_from`: its record, where it
+    was ours under another name. `changes`: what of the record changes, where it is ours already (`protect` …).
+    """
 
     observed: Resource
     after: Resource
+    changes: tuple[Change, ...] = ()
     incarnation: str | None = None
+    physical_name: str | None = None
     moved_from: Address | None = None
 
     @property

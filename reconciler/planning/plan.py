@@ -105,6 +105,8 @@ class Plan:
     errors: tuple[Finding, ...] = ()
     """Errors of the plan: wrong cluster, what a platform cannot do, what the tables refuse. Exit 1, never lifted."""
     warnings: tuple[Finding, ...] = ()
+    unmeasured: tuple[Address, ...] = ()
+    """Topics whose size the risk or the estimate of an action rests on, and that were not measured."""
     digest: str = ""
     """sha256 over the canonical actions, hexadecimal."""
 

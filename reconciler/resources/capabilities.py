@@ -18,6 +18,9 @@ class Capabilities:
     mountings: bool = False
     links: bool = False
     mirror_states: frozenset[str] = frozenset()
+    link_features: frozenset[str] = frozenset()
+    """What of a link goes beyond copying from the earliest record: `paused, source-mode, bidirectional, auto-create,
+    consumer-offset-sync, acl-sync, topic-config-sync, start-offset, retry-timeout, metadata-interval`."""
     acls: bool = False
     quotas: bool = False
     encryption: bool = False
