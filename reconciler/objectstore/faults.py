@@ -11,7 +11,7 @@ from reconciler.errors import ReconcilerError, RetryableError, UserError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _REFUSED: Final = frozenset({errno.EACCES, errno.EPERM})
 _IN_THE_WAY: Final = frozenset({errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY})
 _CANNOT_LOCK: Final = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
@@ -34,7 +34,8 @@ def from_os_error(error: OSError, doing: str, path: str) -> ReconcilerError:
     code = error.errno
     if code in _FULL:
         return RetryableError(
-            f"{where}: the disk is full", hint="Nothing half-written is left behind. Free some space and run it again."
+            f"{where}: {'the disk is full' if code != errno.EFBIG else 'the file would be too large'}",
+            hint="Nothing half-written is left behind. Free some space (or raise a quota) and run it again.",
         )
     if code in _REFUSED:
         return UserError(f"{where}: permission denied", hint="Give this user the right to it, or run as its owner.")

@@ -7,6 +7,7 @@ import fcntl
 import os
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from stat import S_ISDIR
 from typing import TYPE_CHECKING, Final
 
 from reconciler.objectstore.nonces import nonce
@@ -109,17 +110,18 @@ def _into_folder(target: Path, act: Callable[[], object]) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those above it, durably."""
-    try:
-        folder.mkdir()
-    except FileExistsError:
-        if not folder.is_dir():
-            raise
-        return
-    except FileNotFoundError:
+    """Make a folder and those above it, durably, also while others remove them for being empty."""
+    for _ in range(_FOLDER_RACES):
+        with suppress(FileNotFoundError, FileExistsError):
+            folder.mkdir()
+            sync_folder(folder.parent)
+            return
+        with suppress(FileNotFoundError):
+            if S_ISDIR(folder.stat().st_mode):
+                return
+            break
         make_folder(folder.parent)
-        folder.mkdir(exist_ok=True)
-    sync_folder(folder.parent)
+    folder.mkdir()
 
 
 def sync_folder(folder: Path) -> None:

@@ -1,0 +1,63 @@
+"""A store behind a client that loses answers and retries, as every HTTP client does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reconciler.errors import RetryableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from reconciler.objectstore.base import Listed, ObjectStore, Stored, Version
+
+
+class LossyStore:
+    """Every swap lands and its answer is lost; what the client does then is `retries`.
+
+    `meanwhile` is called between the landing and what follows: it is where another writer gets in.
+    """
+
+    def __init__(
+        self, inner: ObjectStore, *, retries: bool = True, meanwhile: Callable[[], None] | None = None
+    ) -> None:
+        self.inner = inner
+        self.retries = retries
+        self.meanwhile = meanwhile
+        self.swaps = 0
+
+    @property
+    def url(self) -> str:
+        return self.inner.url
+
+    def get(self, key: str) -> Stored | None:
+        return self.inner.get(key)
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        return self.inner.get_range(key, start, length)
+
+    def put(self, key: str, body: bytes | memoryview) -> None:
+        self.inner.put(key, body)
+
+    def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
+        self.swaps += 1
+        self.inner.swap(key, body, expected=expected)
+        if self.meanwhile is not None:
+            intrude, self.meanwhile = self.meanwhile, None
+            intrude()
+        if not self.retries:
+            message = "no answer from the store"
+            raise RetryableError(message, hint="Run it again.")
+        return self.inner.swap(key, body, expected=expected)
+
+    def copy_in(self, key: str, source: ObjectStore, source_key: str) -> None:
+        self.inner.copy_in(key, source, source_key)
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        return self.inner.list(prefix)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        self.inner.delete(keys)
+
+    def probe(self) -> Sequence[str]:
+        return self.inner.probe()

@@ -1,0 +1,279 @@
+"""What a directory store owes to its being files: kills, other processes, rights, full disks."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from reconciler.errors import LostRaceError, ReconcilerError, RetryableError, UserError
+from reconciler.objectstore.directory import DirectoryStore
+from reconciler.objectstore.faults import file_faults, from_os_error
+from reconciler.objectstore.files import is_exclusive, locked
+from reconciler.objectstore.register import Register
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NOBODY = 65_534
+
+PRELUDE = """
+import sys, json
+from pathlib import Path
+from reconciler.errors import LostRaceError, ReconcilerError
+from reconciler.objectstore.directory import DirectoryStore
+from reconciler.objectstore.register import Register
+store = DirectoryStore(Path(sys.argv[1]))
+"""
+
+
+def start(script: str, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", PRELUDE + script, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+@contextmanager
+def as_plain_user() -> Iterator[None]:
+    """Root may do anything; a test of rights has to be somebody else."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A folder a plain user can reach and owns, which pytest's own are not when root runs them."""
+    with tempfile.TemporaryDirectory() as folder:
+        if os.geteuid() == 0:
+            os.chown(folder, NOBODY, NOBODY)
+        yield Path(folder)
+
+
+# -- other processes
+
+
+COUNT = """
+register = Register(store, "a/r", format="reconciler.test/1")
+sys.stdin.readline()
+for turn in range(25):
+    register.update(lambda held: {"count": (held.value["count"] if held else 0) + 1}, mark=f"{sys.argv[2]}-{turn}",
+                    attempts=500)
+"""
+
+
+def test_updates_of_several_processes_all_happen(tmp_path: Path) -> None:
+    counting = [start(COUNT, str(tmp_path), str(number)) for number in range(4)]
+    for process in counting:
+        process.communicate("go\n", timeout=60)
+        assert process.returncode == 0
+    held = Register(DirectoryStore(tmp_path), "a/r", format="reconciler.test/1").read()
+    assert held is not None
+    assert held.value == {"count": 100}
+
+
+CREATE = """
+sys.stdin.readline()
+won = []
+for turn in range(60):
+    try:
+        store.swap(f"k/{turn}", sys.argv[2].encode(), expected=None)
+    except LostRaceError:
+        continue
+    won.append(turn)
+print(json.dumps(won))
+"""
+
+
+def test_of_processes_that_create_at_once_one_wins_each_key(tmp_path: Path) -> None:
+    creating = [start(CREATE, str(tmp_path), str(number)) for number in range(4)]
+    for process in creating:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    won = [json.loads(process.communicate(timeout=60)[0]) for process in creating]
+    assert sorted(turn for turns in won for turn in turns) == list(range(60))
+    store = DirectoryStore(tmp_path)
+    for number, turns in enumerate(won):
+        for turn in turns:
+            found = store.get(f"k/{turn}")
+            assert found is not None
+            assert found.body == str(number).encode()
+
+
+# -- kills
+
+
+WRITE = """
+print("ready", flush=True)
+found = store.get("register")
+version = found.version if found else None
+number = 0
+while True:
+    number += 1
+    letter = b"abcdefgh"[number % 8 : number % 8 + 1]
+    version = store.swap("register", letter * 1_000_000, expected=version)
+    store.put(f"parts/{sys.argv[2]}/{number}", letter * 1_000_000)
+"""
+
+
+def test_a_killed_writer_leaves_nothing_half_written(tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path)
+    for turn in range(6):
+        process = start(WRITE, str(tmp_path), str(turn))
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        # Wait for this writer's first part, then kill it wherever it happens to be.
+        while not any(store.list(f"parts/{turn}/")):
+            assert process.poll() is None
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.communicate()
+    bodies = [stored.body for listed in store.list("") if (stored := store.get(listed.key))]
+    assert len(bodies) > 6
+    assert all(len(body) == 1_000_000 and len(set(body)) == 1 for body in bodies)
+    found = store.get("register")
+    assert found is not None
+    store.swap("register", b"and it goes on", expected=found.version)
+
+
+def test_what_a_killed_writer_left_unfinished_is_never_listed_and_removed_after_a_day(tmp_path: Path) -> None:
+    DirectoryStore(tmp_path).put("a", b"1")
+    left = tmp_path / ".store" / "unfinished"
+    old, young = left / "old", left / "young"
+    old.write_bytes(b"half")
+    young.write_bytes(b"half")
+    yesterday = young.stat().st_mtime - 90_000
+    os.utime(old, (yesterday, yesterday))
+    store = DirectoryStore(tmp_path)
+    assert [listed.key for listed in store.list("")] == ["a"]
+    store.put("b", b"2")
+    assert (old.exists(), young.exists()) == (False, True)
+
+
+def test_a_lock_keeps_a_second_holder_out_and_is_free_afterwards(tmp_path: Path) -> None:
+    path = tmp_path / "locks" / "one"
+    assert is_exclusive(path)
+    with locked(path):
+        pass
+    assert is_exclusive(path)
+
+
+# -- what can be wrong with a folder
+
+
+def test_a_folder_that_may_not_be_written_is_said_so(shared: Path) -> None:
+    DirectoryStore(shared).put("a", b"1")
+    subprocess.run(["chmod", "-R", "a-w", shared], check=True)
+    with as_plain_user():
+        store = DirectoryStore(shared)
+        found = store.get("a")
+        assert found is not None
+        assert [listed.key for listed in store.list("")] == ["a"]
+        for call in (
+            lambda: store.put("b", b"2"),
+            lambda: store.swap("a", b"2", expected=found.version),
+            lambda: store.delete(["a"]),
+            lambda: list(store.probe()),
+        ):
+            with pytest.raises(UserError, match=r"permission denied.*right to it"):
+                call()
+    subprocess.run(["chmod", "-R", "u+w", shared], check=True)
+
+
+def test_an_object_that_may_not_be_read_is_said_so(shared: Path) -> None:
+    store = DirectoryStore(shared)
+    store.put("folder/a", b"1")
+    (shared / "folder" / "a").chmod(0)
+    (shared / "folder").chmod(0)
+    with as_plain_user():
+        with pytest.raises(UserError, match=r"cannot read .*permission denied"):
+            store.get("folder/a")
+        with pytest.raises(UserError, match=r"cannot list .*permission denied"):
+            list(store.list("folder/"))
+    (shared / "folder").chmod(0o700)
+
+
+def test_a_file_where_a_folder_should_be_is_said_so(tmp_path: Path) -> None:
+    (tmp_path / "root").write_text("I am a file")
+    store = DirectoryStore(tmp_path / "root")
+    assert store.get("a") is None
+    with pytest.raises(UserError, match="a file stands where a folder should be"):
+        store.put("a", b"1")
+    beside = DirectoryStore(tmp_path)
+    with pytest.raises(UserError, match="a file stands where a folder should be"):
+        beside.put("root/a", b"1")
+    with pytest.raises(UserError, match="a file stands where a folder should be"):
+        beside.swap("root/a", b"1", expected=None)
+
+
+def test_a_folder_where_a_file_should_be_is_said_so(tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path)
+    store.put("a/b", b"1")
+    with pytest.raises(UserError, match="a folder where a file should be"):
+        store.put("a", b"1")
+    with pytest.raises(LostRaceError):
+        store.swap("a", b"1", expected=None)
+
+
+def test_a_name_too_long_for_the_disk_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="too long"):
+        DirectoryStore(tmp_path).put("a" * 300, b"1")
+
+
+LIMITED = """
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+try:
+    store.put("a", b"x" * 1_000_000)
+except ReconcilerError as error:
+    print(type(error).__name__, error)
+print([listed.key for listed in store.list("")])
+"""
+
+
+def test_a_write_the_disk_refuses_half_way_leaves_nothing(tmp_path: Path) -> None:
+    answer, _ = start(LIMITED, str(tmp_path)).communicate(timeout=60)
+    assert "RetryableError" in answer
+    assert "Free some space" in answer
+    assert answer.endswith("[]\n")
+    assert list((tmp_path / ".store" / "unfinished").iterdir()) == []
+
+
+def test_a_full_disk_is_said_so() -> None:
+    with (
+        pytest.raises(RetryableError, match=r"cannot write x: the disk is full\. .*Free some space"),
+        file_faults("write", "x"),
+        Path("/dev/full").open("wb", buffering=0) as full,
+    ):
+        full.write(b"x")
+
+
+@pytest.mark.parametrize("code", [1, 2, 5, 11, 13, 20, 24, 28, 30, 36, 37, 40, 95, 110, 116, 122, None])
+def test_every_fault_of_the_system_names_the_place_and_what_to_do(code: int | None) -> None:
+    fault = OSError() if code is None else OSError(code, os.strerror(code))
+    error = from_os_error(fault, "write", "/the/place")
+    assert isinstance(error, ReconcilerError)
+    assert error.message.startswith("cannot write /the/place: ")
+    assert error.hint
+
+
+def test_a_relative_root_is_made_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = DirectoryStore(Path("here"))
+    monkeypatch.chdir("/")
+    store.put("a", b"1")
+    assert (tmp_path / "here" / "a").exists()
