@@ -1,4 +1,7 @@
-"""The flights of 2013 travel from one cluster to another because some YAML said so: `make demo`."""
+"""The flights of 2013 travel from one cluster to another because some YAML said so: `make demo`.
+
+`demo.py [FOLDER]`: the folder is made anew and left for the reader to play with.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HERE = Path(__file__).resolve().parent
-WORKSPACE = HERE / ".workspace"
+WORKSPACE = Path(sys.argv[1]).resolve() if sys.argv[1:] else HERE / ".workspace"
 RECONCILER = Path(sys.executable).with_name("reconciler")
 AIRPORTS = ("ewr", "jfk", "lga")
 FLIGHTS = 336_776

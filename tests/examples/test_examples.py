@@ -1,0 +1,60 @@
+"""Every example is applied, and then there is nothing to do."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+CASES = [
+    pytest.param("quickstart", (), id="quickstart"),
+    pytest.param("environments", (), id="environments"),
+    pytest.param("environments", ("-e", "dev"), id="environments-dev"),
+    pytest.param("environments", ("-e", "prod"), id="environments-prod"),
+    pytest.param("flights", (), id="flights", marks=pytest.mark.spark),
+]
+
+
+def copied(name: str, target: Path) -> Path:
+    made = shutil.ignore_patterns(".*", "__pycache__")
+    return Path(shutil.copytree(EXAMPLES / name, target / name, ignore=made))
+
+
+@pytest.mark.parametrize(("name", "environment"), CASES)
+def test_an_example_is_applied_and_then_there_is_nothing_to_do(
+    name: str, environment: tuple[str, ...], tmp_path: Path, reconciler: Run
+) -> None:
+    folder = copied(name, tmp_path)
+    validated = reconciler(folder, "validate", *environment)
+    assert validated.returncode == 0, validated.stderr
+    before = reconciler(folder, "plan", "--detailed-exitcode", *environment)
+    assert before.returncode == 2, before.stderr
+    applied = reconciler(folder, "apply", "--yes", *environment)
+    assert applied.returncode == 0, applied.stderr
+    after = reconciler(folder, "plan", "--detailed-exitcode", *environment)
+    assert after.returncode == 0, after.stdout + after.stderr
+
+
+@pytest.mark.parametrize("name", ["quickstart", "environments", "flights"])
+def test_an_example_is_written_as_fmt_would_write_it(name: str, tmp_path: Path, reconciler: Run) -> None:
+    checked = reconciler(copied(name, tmp_path), "fmt", "--check")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_every_example_is_tried() -> None:
+    folders = {path.name for path in EXAMPLES.iterdir() if path.is_dir()}
+    assert folders == {case.values[0] for case in CASES}
+
+
+def test_one_environment_never_plans_another_away(tmp_path: Path, reconciler: Run) -> None:
+    folder = copied("environments", tmp_path)
+    for environment in ("dev", "prod"):
+        assert reconciler(folder, "apply", "--yes", "-e", environment).returncode == 0
+    for environment in ("dev", "prod"):
+        assert reconciler(folder, "plan", "--detailed-exitcode", "-e", environment).returncode == 0
