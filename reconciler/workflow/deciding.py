@@ -1,0 +1,86 @@
+"""From a loaded workspace to a plan: read the state, observe, plan, measure what the plan asks for, plan again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from reconciler.planning.plan import Base, Given, Plan
+from reconciler.planning.planner import plan, to_measure
+from reconciler.resources.address import cluster_address
+from reconciler.workflow.observing import Seen, measure, observe
+from reconciler.workflow.selecting import left_out, selection
+
+if TYPE_CHECKING:
+    from reconciler.resources.inventory import Record
+    from reconciler.state.snapshots import Snapshot
+    from reconciler.workflow.opening import Work
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What of planning a command sets beside SELECT."""
+
+    is_destroy: bool = False
+    include_adopted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A plan and the three inventories it was made from."""
+
+    plan: Plan
+    snapshot: Snapshot | None
+    seen: Seen
+
+    @property
+    def recorded(self) -> Record:
+        """What we last applied and own."""
+        return self.snapshot.record if self.snapshot else {}
+
+
+def decide(work: Work, snapshot: Snapshot | None, wanted: Wanted | None = None) -> Decided:
+    """Observe the clusters and plan on `snapshot`; asks for sizes only where the plan depends on them.
+
+    Raises:
+        RetryableError: A cluster cannot be read.
+    """
+    record = snapshot.record if snapshot else {}
+    skipped = left_out(work.clusters, work.select.excludes)
+    seen = observe(work.providers, [name for name in sorted(work.clusters) if name not in skipped], record)
+    given = _given(work, snapshot, seen, wanted or Wanted())
+    given = replace(
+        given,
+        # What could not be read is neither created nor adopted nor deleted, the cluster itself included.
+        selection=replace(
+            given.selection,
+            excludes=(*given.selection.excludes, *(cluster_address(name) for name in sorted(skipped))),
+        ),
+    )
+    first = plan(work.loaded.desired, record, seen.inventory, given=given)
+    wanted_sizes = to_measure(first)
+    if not wanted_sizes:
+        return Decided(first, snapshot, seen)
+    sized = replace(given, measures=measure(work.providers, wanted_sizes))
+    return Decided(plan(work.loaded.desired, record, seen.inventory, given=sized), snapshot, seen)
+
+
+def _given(work: Work, snapshot: Snapshot | None, seen: Seen, wanted: Wanted) -> Given:
+    workspace, invocation = work.loaded.workspace, work.invocation
+    now_ms = invocation.now_ms()
+    return Given(
+        workspace=workspace.metadata.name,
+        capabilities=seen.capabilities,
+        identities=seen.identities,
+        today=datetime.fromtimestamp(now_ms / 1000, tz=UTC).date(),
+        now_ms=now_ms,
+        guards=workspace.spec.guards,
+        selection=selection(invocation, work.select, work.folder),
+        base=Base(snapshot.lineage, snapshot.serial, snapshot.sha256) if snapshot else None,
+        environment=work.select.environment,
+        git_commit=invocation.git_commit(work.folder),
+        tool=invocation.tool,
+        is_destroy=wanted.is_destroy,
+        include_adopted=wanted.include_adopted,
+    )

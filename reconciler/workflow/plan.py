@@ -1,0 +1,110 @@
+"""`plan`: what would change, without a lock and without changing anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from reconciler.errors import BlockedError, PendingError, ReconcilerError, UserError
+from reconciler.planning.document import PlanDocument, canonical_bytes, to_document
+from reconciler.workflow.deciding import Decided, Wanted, decide
+from reconciler.workflow.opening import Work, open_work
+from reconciler.workflow.reading import read_state
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from reconciler.planning.actions import Action
+    from reconciler.planning.plan import Finding, Plan
+    from reconciler.workflow.invocation import Invocation, Select
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the first line of a plan says."""
+
+    topics: int
+    clusters: int
+    seconds: float
+    serial: int | None
+    commit: str | None
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A finished plan, ready to be shown."""
+
+    plan: Plan
+    header: Header
+    options: Select
+    folder: Path
+    warnings: tuple[str, ...] = ()
+    wanted: Wanted = field(default_factory=Wanted)
+
+    @cached_property
+    def document(self) -> PlanDocument:
+        """The plan as the JSON that `--format json` and `--out` write."""
+        return to_document(self.plan, saved_options(self.options, self.wanted))
+
+    def verdict(self, *, detailed: bool = False) -> ReconcilerError | None:
+        """Return what the exit code says: errors always, blocked and pending only where asked for."""
+        if self.plan.errors:
+            return errors_of(self.plan.errors)
+        if detailed and self.plan.blocked:
+            return blocked_error(self.plan.blocked)
+        if detailed and not self.plan.is_empty:
+            count = len(self.plan.actions)
+            return PendingError(f"{count} changes are pending", hint="Run: reconciler apply")
+        return None
+
+
+def plan(invocation: Invocation, select: Select, *, out: Path | None = None) -> Planned:
+    """Plan the workspace as its files are; with `out` also write the plan there, for `apply FILE`."""
+    started_ms = invocation.now_ms()
+    work = open_work(invocation, select)
+    work.warn_about_local_state()
+    planned = show_decided(work, decide(work, read_state(work)), started_ms)
+    if out is not None:
+        write_plan(invocation.cwd / out, planned)
+    return planned
+
+
+def show_decided(work: Work, decided: Decided, started_ms: int, wanted: Wanted | None = None) -> Planned:
+    """Wrap what was decided with what a reader wants to know about how."""
+    snapshot = decided.snapshot
+    header = Header(
+        topics=decided.seen.topics,
+        clusters=len(decided.seen.identities),
+        seconds=max(0, work.invocation.now_ms() - started_ms) / 1000,
+        serial=snapshot.serial if snapshot else None,
+        commit=decided.plan.git_commit,
+    )
+    warnings = tuple(str(problem) for problem in work.loaded.warnings)
+    return Planned(decided.plan, header, work.select, work.folder, warnings, wanted or Wanted())
+
+
+def write_plan(path: Path, planned: Planned) -> None:
+    """Write the plan's document to a file."""
+    try:
+        path.write_bytes(canonical_bytes(planned.document))
+    except OSError as error:
+        raise UserError(
+            f"cannot write the plan to {path}: {error.strerror or error}", hint="Name a file that can be written."
+        ) from error
+
+
+def errors_of(findings: Sequence[Finding]) -> UserError:
+    """Return all errors of a plan as one."""
+    lines = [f"{finding.source or finding.address or 'plan'}: {finding.message}. {finding.hint}" for finding in findings]
+    count = f"{len(lines)} errors" if len(lines) > 1 else "1 error"
+    return UserError("the plan has " + count + ":\n  " + "\n  ".join(lines), hint="No --allow lifts these.")
+
+
+def blocked_error(actions: Sequence[Action]) -> BlockedError:
+    """Return what a guard refuses, with the words that would allow it."""
+    allows = [action.blocked.allow for action in actions if action.blocked and action.blocked.allow]
+    hint = f"Allow once with {' '.join(f'--allow {allow}' for allow in allows)}" if allows else "Change the files."
+    what = "; ".join(f"{action.id}: {action.blocked.message}" for action in actions if action.blocked)
+    return BlockedError(f"nothing was done: {len(actions)} blocked ({what})", hint=hint)

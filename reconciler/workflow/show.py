@@ -1,0 +1,95 @@
+"""`show`: desired, recorded and observed side by side; or a saved plan, without touching a cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from reconciler.errors import UserError
+from reconciler.planning.document import PlanDocument, read_document
+from reconciler.resources.address import Address, cluster_of, rank
+from reconciler.workflow.observing import observe
+from reconciler.workflow.opening import Work, open_work
+from reconciler.workflow.reading import read_state
+from reconciler.workflow.selecting import left_out
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from reconciler.resources.inventory import Observed, Recorded
+    from reconciler.resources.kinds import Resource
+    from reconciler.workflow.invocation import Invocation, Select
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One address in all three inventories."""
+
+    address: Address
+    desired: Resource | None
+    recorded: Recorded | None
+    observed: Observed | None
+    source: str | None
+
+
+def show(invocation: Invocation, select: Select, address: str | None) -> tuple[Shown, ...]:
+    """Return every address that anybody knows, or the one asked for.
+
+    Raises:
+        UserError: Nobody knows that address.
+    """
+    work = open_work(invocation, select)
+    rows = _rows(work, Address(address) if address else None)
+    if address is None:
+        return rows
+    found = tuple(row for row in rows if row.address == address)
+    if not found:
+        raise unknown_address(address)
+    return found
+
+
+def show_plan(path: Path) -> PlanDocument:
+    """Return a saved plan."""
+    return read_document(read_plan_file(path))
+
+
+def read_plan_file(path: Path) -> bytes:
+    """Return the bytes of a saved plan."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(
+            f"cannot read the plan {path}: {error.strerror or error}",
+            hint="Write one with: reconciler plan --out FILE",
+        ) from error
+
+
+def unknown_address(address: str) -> UserError:
+    """Say that nobody knows an address."""
+    return UserError(
+        f"{address} is neither declared, nor recorded, nor on a cluster",
+        hint="List what there is with: reconciler show",
+    )
+
+
+def _rows(work: Work, only: Address | None) -> tuple[Shown, ...]:
+    snapshot = read_state(work)
+    recorded = snapshot.record if snapshot else {}
+    skipped = left_out(work.clusters, work.select.excludes)
+    names = [name for name in sorted(work.clusters) if name not in skipped]
+    if only is not None:
+        names = [name for name in names if name == cluster_of(only)]
+    observed = observe(work.providers, names, recorded).inventory
+    desired = work.loaded.desired
+    addresses = sorted({*desired, *recorded, *observed}, key=rank)
+    return tuple(
+        Shown(
+            address,
+            desired[address].resource if address in desired else None,
+            recorded.get(address),
+            observed.get(address),
+            desired[address].source if address in desired else None,
+        )
+        for address in addresses
+        if only is None or address == only
+    )
