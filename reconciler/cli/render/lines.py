@@ -45,6 +45,11 @@ def line(*pieces: str | Span) -> Line:
     return tuple(Span(piece) if isinstance(piece, str) else piece for piece in pieces)
 
 
+def joined(spans: Sequence[Span], gap: str = "  ") -> Line:
+    """Return spans one behind the other with a gap between."""
+    return tuple(piece for position, span in enumerate(spans) for piece in ([Span(gap)] if position else []) + [span])
+
+
 def text_of(lines: Iterable[Line]) -> str:
     """Return lines as plain text, each ended."""
     return "".join(f"{''.join(span.text for span in each).rstrip()}\n" for each in lines)

@@ -1,0 +1,95 @@
+"""Where time, ids and the environment enter: read here once, handed down from here."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import uuid
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reconciler.cli.console import err
+from reconciler.cli.render.lines import Span, Tone, line
+from reconciler.cli.version import tool_version
+from reconciler.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from reconciler.workflow.invocation import Invocation
+
+
+def invocation(workspace: Path | None = None, principal: str | None = None) -> Invocation:
+    """Return what a command is told of the world.
+
+    Raises:
+        UsageError: A principal was named, and clusters of this version know none.
+    """
+    from reconciler.cli import git
+    from reconciler.workflow.invocation import Invocation
+
+    if principal is not None:
+        raise UsageError(
+            "--principal needs a cluster with permissions, and clusters of this version have none yet",
+            hint="Leave --principal out: every command acts as the super user",
+        )
+    environ = dict(os.environ)
+    return Invocation(
+        cwd=_here(),
+        environ=environ,
+        now_ms=lambda: time.time_ns() // 1_000_000,
+        new_id=lambda: str(uuid.uuid4()),
+        new_run=_new_run,
+        tool=tool_version(),
+        who=_who(environ),
+        ci_url=_ci_url(environ),
+        git_commit=partial(_commit, environ),
+        changed_files=lambda folder, revision: git.changed_since(folder, environ, revision),
+        workspace=workspace,
+        warn=warn,
+    )
+
+
+def warn(text: str) -> None:
+    """Say one line to people, at once."""
+    err().show([line(Span("Warning: ", Tone.CHANGE), text)])
+
+
+def _here() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError as error:
+        raise UsageError(
+            "the folder this command runs in is gone", hint="Change into a folder that exists, or give --workspace"
+        ) from error
+
+
+def _commit(environ: Mapping[str, str], folder: Path) -> str | None:
+    from reconciler.cli import git
+
+    return git.commit_of(folder, environ)
+
+
+def _new_run() -> str:
+    import uuid_utils
+
+    return str(uuid_utils.uuid7())
+
+
+def _who(environ: Mapping[str, str]) -> str:
+    user = environ.get("GITHUB_ACTOR") or environ.get("GITLAB_USER_LOGIN") or environ.get("USER") or _user_id()
+    return f"{user}@{socket.gethostname()}"
+
+
+def _user_id() -> str:
+    return f"uid-{os.getuid()}" if hasattr(os, "getuid") else "unknown"
+
+
+def _ci_url(environ: Mapping[str, str]) -> str | None:
+    """Return the page of the pipeline run we are part of, in the words of the pipelines that have one."""
+    server, repository, run = (environ.get(f"GITHUB_{word}") for word in ("SERVER_URL", "REPOSITORY", "RUN_ID"))
+    if server and repository and run:
+        return f"{server}/{repository}/actions/runs/{run}"
+    return environ.get("CI_JOB_URL") or environ.get("BUILD_URL")

@@ -1,0 +1,129 @@
+"""The options that many commands share, in bundles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from typer import Option
+
+from reconciler.errors import UsageError
+
+if TYPE_CHECKING:
+    from reconciler.workflow.invocation import Invocation, Select
+
+_FORMATS = ("text", "json", "markdown", "junit", "sarif")
+
+TextOrJson = Annotated[Literal["text", "json"], Option("--format", help="What to print.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a command works, and how much it says."""
+
+    workspace: Annotated[
+        Path | None,
+        Option(
+            metavar="DIR", help="The workspace; by default the nearest reconciler.yaml upwards.", show_default=False
+        ),
+    ] = None
+    principal: Annotated[
+        str | None, Option(metavar="USER", help="Act as this principal of an embedded cluster.", show_default=False)
+    ] = None
+    verbose: Annotated[bool, Option("--verbose", help="Log structured lines to standard error.")] = False
+
+    def invocation(self) -> Invocation:
+        """Read the edge once."""
+        from reconciler.cli.edge import invocation
+        from reconciler.cli.logs import log_to_stderr
+
+        if self.verbose:
+            log_to_stderr()
+        return invocation(self.workspace, self.principal)
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Which reading of the files: the environment and its variables."""
+
+    environment: Annotated[
+        str | None, Option("--environment", "-e", metavar="ENV", help="The overlay and its state.", show_default=False)
+    ] = None
+    var: Annotated[
+        list[str] | None, Option("--var", metavar="NAME=VALUE", help="Set a variable.", show_default=False)
+    ] = None
+    var_file: Annotated[
+        list[Path] | None, Option("--var-file", metavar="FILE", help="Set variables from a file.", show_default=False)
+    ] = None
+
+    def select(self) -> Select:
+        """Say it in the words of the workflow."""
+        from reconciler.workflow.invocation import Select
+
+        return Select(
+            environment=self.environment, variables=tuple(self.var or ()), var_files=tuple(self.var_file or ())
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen(Files):
+    """SELECT: which part of the workspace, and what is allowed to it."""
+
+    target: Annotated[
+        list[str] | None,
+        Option("--target", metavar="ADDR", help="Only this, and what it depends on.", show_default=False),
+    ] = None
+    exclude: Annotated[
+        list[str] | None, Option("--exclude", metavar="ADDR", help="Leave this alone.", show_default=False)
+    ] = None
+    label: Annotated[
+        list[str] | None,
+        Option("--label", "-l", metavar="LABEL=VALUE", help="Only with this label.", show_default=False),
+    ] = None
+    changed_since: Annotated[
+        str | None, Option(metavar="REF", help="Only from files changed since a git revision.", show_default=False)
+    ] = None
+    allow: Annotated[
+        list[str] | None,
+        Option("--allow", metavar="VERB:ADDR", help="Allow what a guard would block.", show_default=False),
+    ] = None
+
+    def select(self) -> Select:
+        """Say it in the words of the workflow."""
+        from dataclasses import replace
+
+        return replace(
+            Files.select(self),
+            targets=tuple(self.target or ()),
+            excludes=tuple(self.exclude or ()),
+            labels=tuple(self.label or ()),
+            changed_since=self.changed_since,
+            allow=tuple(self.allow or ()),
+        )
+
+
+def checked_out(path: Path | None) -> Path | None:
+    """Return `--out` unless it is the name of a format: elsewhere `-o json` means the format, here it is a file."""
+    if path is not None and str(path) in _FORMATS:
+        raise UsageError(
+            f"-o is --out here, and '{path}' is a format", hint=f"Write --format {path}, or --out ./{path}"
+        )
+    return path
+
+
+def seconds(option: str, text: str) -> float:
+    """Return the seconds of a duration such as 90s or 10m.
+
+    Raises:
+        UsageError: It is not a duration, or it has no end.
+    """
+    from reconciler.resources.quantities import parse_duration
+
+    try:
+        ms = parse_duration(int(text) * 1000 if text.isdigit() else text)
+    except ValueError as error:
+        raise UsageError(f"{option} {text}: {error}", hint=f"Write it as {option} 10m") from error
+    if ms < 0:
+        raise UsageError(f"{option} {text} has no end", hint=f"Write it as {option} 10m")
+    return ms / 1000

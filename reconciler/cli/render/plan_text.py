@@ -1,0 +1,156 @@
+"""A plan as text: what to decide comes first, and its last lines alone are enough to decide."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from typing import TYPE_CHECKING, Final, Protocol, assert_never
+
+from reconciler.cli.render.amounts import count_text, counted, took
+from reconciler.cli.render.lines import EMPTY, Line, Span, Tone, aligned, joined, line, width_of
+from reconciler.cli.render.sections import Row, Sections, sections
+from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, RunJob, Transition, Update
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reconciler.planning.plan import Plan
+
+_LIMITS: Final = (72, 48, 48, 28, 48)
+"""Beyond these a cell no longer moves the columns of the others."""
+
+_SHORT_DIGEST: Final = 8
+_SHORT_COMMIT: Final = 7
+
+
+class Reading(Protocol):
+    """How the plan came about; text only, because it holds a time."""
+
+    @property
+    def topics(self) -> int:
+        """Topics read."""
+        ...
+
+    @property
+    def clusters(self) -> int:
+        """Clusters read."""
+        ...
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        ...
+
+
+def plan_text(plan: Plan, reading: Reading | None = None, *, width: int | None = None) -> list[Line]:
+    """Return a whole plan. `width`: of a terminal; a line that would not fit goes on below itself."""
+    found = sections(plan)
+    lines = [_header(plan, reading), EMPTY]
+    for name, rows, tone in _in_order(found):
+        if rows:
+            lines.append(line(Span(f"{name:<8}{count_text(len(rows))}", tone)))
+            lines.extend(_rows(rows, width))
+    if plan.unmanaged:
+        lines.append(line(Span(f"{counted(len(plan.unmanaged), 'resource')} not in the files, left alone", Tone.QUIET)))
+    if len(lines) > 2:  # noqa: PLR2004 - more than the header
+        lines.append(EMPTY)
+    return [*lines, *last_lines(plan)]
+
+
+def last_lines(plan: Plan) -> list[Line]:
+    """Return the counts, the digest, and what would lift each block."""
+    lines = [line(Span("Plan: ", Tone.STRONG), totals(plan), f" · digest {plan.digest[:_SHORT_DIGEST]}")]
+    if allows := _allows(plan):
+        lines.append(line(Span("Blocked: ", Tone.DANGER), "allow once with  ", " ".join(allows)))
+    if stuck := [action.id for action in plan.blocked if action.blocked and action.blocked.allow is None]:
+        lines.append(line(Span("Blocked: ", Tone.DANGER), "no --allow lifts  ", " ".join(stuck)))
+    return lines
+
+
+def totals(plan: Plan) -> str:
+    """Return the counts in words: `1 to add, 4 to change · 2 blocked`."""
+    counts = Counter(_counted_as(action) for action in plan.actions)
+    words = [f"{count_text(counts[word])} {word}" for word in _WORDS if counts[word]]
+    words += [counted(counts["job"], "job")] if counts["job"] else []
+    ends = [f"{count_text(len(plan.blocked))} blocked"] if plan.blocked else []
+    ends += [counted(len(plan.errors), "error")] if plan.errors else []
+    return " · ".join([", ".join(words) or "nothing to do", *ends])
+
+
+_WORDS: Final = ("to add", "to change", "to delete", "to adopt", "to forget", "to move")
+
+
+def _counted_as(action: Action) -> str:
+    match action:
+        case Create():
+            return "to add"
+        case Update():
+            return "to change"
+        case Delete():
+            return "to delete"
+        case Adopt():
+            return "to adopt"
+        case Forget():
+            return "to forget"
+        case Transition():
+            return "to move"
+        case RunJob():
+            return "job"
+        case _:
+            assert_never(action)
+
+
+def _allows(plan: Plan) -> list[str]:
+    names = [action.blocked.allow for action in plan.blocked if action.blocked and action.blocked.allow]
+    return [f"--allow {shlex.quote(name)}" for name in dict.fromkeys(names)]
+
+
+def _header(plan: Plan, reading: Reading | None) -> Line:
+    name = f"{plan.workspace} ({plan.environment})" if plan.environment else plan.workspace
+    parts = [f"state #{plan.base.serial}" if plan.base else "no state yet"]
+    parts += [f"desired {plan.git_commit[:_SHORT_COMMIT]}"] if plan.git_commit else []
+    if reading is not None:
+        where = f"{counted(reading.topics, 'topic')} on {counted(reading.clusters, 'cluster')}"
+        parts.append(f"read {where} in {took(reading.seconds)}")
+    return line(Span(f"Workspace {name}", Tone.STRONG), Span("".join(f" · {part}" for part in parts), Tone.QUIET))
+
+
+def _in_order(found: Sections) -> tuple[tuple[str, tuple[Row, ...], Tone], ...]:
+    return (
+        ("ERRORS", found.errors, Tone.DANGER),
+        ("DANGER", found.danger, Tone.DANGER),
+        ("CHANGES", found.changes, Tone.STRONG),
+        ("JOBS", found.jobs, Tone.STRONG),
+        ("DRIFT", found.drift, Tone.STRONG),
+        ("WAITING", found.waiting, Tone.STRONG),
+    )
+
+
+def _rows(rows: Sequence[Row], width: int | None) -> list[Line]:
+    cells = [_cells(row) for row in rows]
+    # A column that is empty in this section takes no room in it.
+    kept = [column for column in range(len(cells[0])) if any(row[column].text for row in cells)]
+    limits = [0, *_LIMITS]
+    lines = aligned(
+        [[row[column] for column in kept] for row in cells], limits=[limits[c] or 99 for c in kept], indent="  "
+    )
+    if width is None:
+        return lines
+    return [part for whole, row in zip(lines, cells, strict=True) for part in _fitting(whole, row, width)]
+
+
+def _cells(row: Row) -> list[Span]:
+    return [
+        Span(f"{row.sign} {row.name}", row.tone),
+        Span(row.what),
+        Span(row.note, Tone.CHANGE if row.note else Tone.PLAIN),
+        Span(row.blocked, Tone.DANGER if row.blocked.startswith("blocked") else Tone.QUIET),
+        Span(row.after, Tone.QUIET),
+    ]
+
+
+def _fitting(whole: Line, cells: Sequence[Span], width: int) -> list[Line]:
+    """Return the line, or on a narrow terminal its name and below it what it says; nothing is cut."""
+    if sum(width_of(span.text) for span in whole) <= width:
+        return [whole]
+    return [line("  ", cells[0]), line("      ", *joined([cell for cell in cells[1:] if cell.text]))]

@@ -1,0 +1,176 @@
+"""What each action is called on paper. Every reader is complete: a new action is an error here until it has words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from reconciler.cli.render.amounts import about, bytes_text, counted, rough_count
+from reconciler.cli.render.lines import Tone
+from reconciler.cli.render.reasons import reason_text
+from reconciler.cli.render.values import change_text, value_text
+from reconciler.planning.actions import (
+    Action,
+    Adopt,
+    Create,
+    Delete,
+    Estimate,
+    Forget,
+    Risk,
+    RunJob,
+    Transition,
+    Update,
+)
+from reconciler.resources.cluster import Cluster
+from reconciler.resources.configs import show_value
+from reconciler.resources.kinds import Resource
+from reconciler.resources.mirrorlink import MirrorLink
+from reconciler.resources.mirrortopic import MirrorTopic
+from reconciler.resources.mounting import Mounting
+from reconciler.resources.namespace import Namespace
+from reconciler.resources.tieringpolicy import TieringPolicy
+from reconciler.resources.topic import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_FEW = 3
+
+
+def mark(action: Action) -> tuple[str, Tone]:
+    """Return the sign before an action, and its tone."""
+    match action:
+        case Create():
+            return "+", Tone.ADD
+        case Update():
+            return ("±", Tone.DANGER) if action.risk is Risk.IRREVERSIBLE else ("~", Tone.CHANGE)
+        case Delete():
+            return "✗", Tone.REMOVE
+        case Adopt():
+            return "=", Tone.ADD
+        case Forget():
+            return "-", Tone.QUIET
+        case Transition():
+            return "»", Tone.MOVE
+        case RunJob():
+            return "▶", Tone.MOVE
+        case _:
+            assert_never(action)
+
+
+def title(action: Action) -> str:
+    """Return the name of an action's line: its address, for a job also which job."""
+    match action:
+        case RunJob():
+            return f"{action.job} {action.address}"
+        case Create() | Update() | Delete() | Adopt() | Forget() | Transition():
+            return action.address
+        case _:
+            assert_never(action)
+
+
+def headline(action: Action) -> str:
+    """Return what an action does, in a few words."""
+    match action:
+        case Create():
+            return summary(action.after)
+        case Update():
+            return ", ".join(change_text(change) for change in action.changes)
+        case Delete():
+            return "delete"
+        case Adopt():
+            return _adoption(action)
+        case Forget():
+            return "forget, leave it alone"
+        case Transition():
+            return _move(action)
+        case RunJob():
+            return amount(action.estimate)
+        case _:
+            assert_never(action)
+
+
+def summary(resource: Resource) -> str:
+    """Return what is particular about a resource."""
+    match resource:
+        case Topic():
+            return _topic(resource)
+        case Namespace():
+            return _configs(resource.spec.configs)
+        case Cluster():
+            root = f" at {resource.spec.embedded.root.url}" if resource.spec.embedded else ""
+            return f"{resource.spec.provider}{root}"
+        case Mounting():
+            return f"{resource.spec.state} {resource.spec.source or ''}".rstrip()
+        case MirrorLink():
+            return f"from {resource.spec.source}, {counted(len(resource.spec.mirror_topics), 'mirror')}"
+        case MirrorTopic():
+            return f"mirror of {resource.source_cluster}/{resource.source}"
+        case TieringPolicy():
+            return "policy"
+        case _:
+            assert_never(resource)
+
+
+def note(action: Action) -> str:
+    """Return what an action costs, or why it is planned where that is not plain from the line."""
+    says = [text for reason in action.reasons if (text := reason_text(reason, action))]
+    if isinstance(action, Delete):
+        says = [text for text in (_size(action.estimate), _readers(action.estimate)) if text] + says
+        return ", ".join(says)
+    risk = {
+        Risk.NONE: "",
+        Risk.DISRUPTIVE: "disruptive",
+        Risk.IRREVERSIBLE: "irreversible",
+        Risk.DATA_LOSS: "data loss",
+    }[action.risk]
+    return ": ".join(part for part in (risk, ", ".join(says)) if part)
+
+
+def amount(estimate: Estimate) -> str:
+    """Return what a job moves: `4.1 M records, 1.2 GiB, about 2 min`."""
+    parts = [f"{rough_count(estimate.records)} record{'' if estimate.records == 1 else 's'}"]
+    if estimate.bytes:
+        parts.append(bytes_text(estimate.bytes))
+    return ", ".join([*parts, about(estimate.seconds)])
+
+
+def _topic(topic: Topic) -> str:
+    parts = []
+    if topic.spec.partitions is not None:
+        parts.append(counted(topic.spec.partitions, "partition"))
+    if topic.spec.replication_factor is not None:
+        parts.append(f"replication {topic.spec.replication_factor}")
+    if topic.spec.recover_from is not None:
+        parts.append(f"recovered from {topic.spec.recover_from}")
+    if topic.spec.configs:
+        parts.append(_configs(topic.spec.configs))
+    return ", ".join(parts)
+
+
+def _configs(configs: Mapping[str, str]) -> str:
+    if len(configs) > _FEW:
+        return f"{len(configs)} configs"
+    return ", ".join(f"{key} {show_value(key, configs[key])}" for key in sorted(configs))
+
+
+def _adoption(action: Adopt) -> str:
+    if action.changes:
+        return f"remembered: {', '.join(change_text(change) for change in action.changes)}"
+    return f"adopt, was {action.moved_from}" if action.moved_from else "adopt as it is"
+
+
+def _move(action: Transition) -> str:
+    if isinstance(action.after, Mounting):
+        alias = f" as {action.after.spec.as_}" if action.after.spec.as_ else ""
+        return f"{action.verb} {action.after.spec.source or action.after.full_name}{alias}"
+    parameters = "".join(f", {key} {value_text(key, action.parameters[key])}" for key in sorted(action.parameters))
+    return f"{action.verb}: {action.from_state} → {action.to_state}{parameters}"
+
+
+def _size(estimate: Estimate) -> str:
+    return bytes_text(estimate.bytes) if estimate.bytes else ""
+
+
+def _readers(estimate: Estimate) -> str:
+    groups = len(estimate.groups)
+    return f"{counted(groups, 'group')} {'is' if groups == 1 else 'are'} reading it" if groups else ""

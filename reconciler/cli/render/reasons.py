@@ -1,0 +1,51 @@
+"""Why an action is planned, in words."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from reconciler.cli.render.amounts import bytes_text
+from reconciler.planning.actions import Action, Delete, Forget, Reason
+
+
+def reason_text(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 - one case a reason
+    """Return a reason in words; nothing where the line itself says it."""
+    match reason:
+        case Reason.NO_LONGER_DECLARED:
+            return "" if isinstance(action, Delete | Forget) else "no longer declared"
+        case Reason.RETENTION_LOWERED | Reason.DELETE_ADDED:
+            return (
+                "" if Reason.UNMEASURED in action.reasons else f"about {bytes_text(action.estimate.bytes)} expire now"
+            )
+        case Reason.UNMEASURED:
+            return "size unknown" if isinstance(action, Delete) else "cannot tell how much expires now"
+        case Reason.DRIFTED:
+            return "sets drift back"
+        case Reason.ADOPTED_DIFFERS:
+            return "found here, differs from the files"
+        case Reason.IMPLIED_BY_TIER:
+            return "implied by a tier below"
+        case Reason.READDRESSED:
+            return "under a new address"
+        case Reason.CLUSTER_REMOVED:
+            return "its cluster is no longer declared"
+        case Reason.PARTITIONS_INCREASE:
+            return "keys move to other partitions"
+        case Reason.MISSING | Reason.ALREADY_GONE:
+            return "gone from the cluster"
+        case Reason.RECREATED:
+            return "deleted and made anew by someone else"
+        case (
+            Reason.DECLARED
+            | Reason.CHANGED
+            | Reason.ALREADY_EXISTS
+            | Reason.MOVED
+            | Reason.HOLDS_DATA
+            | Reason.DESTROYED
+            | Reason.FIRST_COPY
+            | Reason.RECORD_ONLY
+            | Reason.ROLE_WANTED
+        ):
+            return ""
+        case _:
+            assert_never(reason)

@@ -1,0 +1,143 @@
+"""A plan sorted for reading: danger first, one row per change, counts that agree with every other format."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from reconciler.cli.render.lines import Tone
+from reconciler.cli.render.readers import headline, mark, note, title
+from reconciler.cli.render.values import field_name, value_text
+from reconciler.planning.actions import Action, Change, Reason, Risk, RunJob, Transition, Update
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from reconciler.planning.plan import DriftFinding, Finding, Plan, Waiting
+
+_AFTER_AT_MOST: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a plan, in cells. `action` is what it stands for, where it stands for one."""
+
+    sign: str
+    tone: Tone
+    name: str
+    what: str
+    note: str = ""
+    blocked: str = ""
+    after: str = ""
+    action: Action | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sections:
+    """Rows by what a reader has to decide about them."""
+
+    errors: tuple[Row, ...]
+    danger: tuple[Row, ...]
+    changes: tuple[Row, ...]
+    jobs: tuple[Row, ...]
+    drift: tuple[Row, ...]
+    waiting: tuple[Row, ...]
+
+
+def sections(plan: Plan) -> Sections:
+    """Return a plan's rows. An action has exactly one; one that only sets drift back has its drift's."""
+    danger: list[Row] = []
+    changes: list[Row] = []
+    jobs: list[Row] = []
+    found = {(finding.address, finding.path) for finding in plan.drift if finding.ignored is None}
+    for action in plan.actions:
+        if is_dangerous(action):
+            danger.append(_row(action))
+        elif isinstance(action, RunJob):
+            jobs.append(_row(action))
+        elif not (isinstance(action, Update) and all((action.address, each.path) in found for each in action.changes)):
+            changes.append(_row(action))
+    by_field = _changes_by_field(plan)
+    return Sections(
+        errors=tuple(_error(finding) for finding in plan.errors),
+        danger=tuple(danger),
+        changes=tuple(changes),
+        jobs=tuple(jobs),
+        drift=tuple(_drift(finding, by_field) for finding in plan.drift),
+        waiting=tuple(_waiting(each) for each in plan.waiting),
+    )
+
+
+def is_dangerous(action: Action) -> bool:
+    """Tell whether a reader must look at an action before agreeing."""
+    return action.risk is not Risk.NONE or action.blocked is not None or Reason.ADOPTED_DIFFERS in action.reasons
+
+
+def drift_text(finding: DriftFinding) -> str:
+    """Return what moved on the cluster: `retention.ms 1d → 2d on the cluster`."""
+    if not finding.path:
+        return "is missing on the cluster"
+    before, after = value_text(finding.path, finding.recorded), value_text(finding.path, finding.observed)
+    return f"{field_name(finding.path)} {before} → {after} on the cluster"
+
+
+def _row(action: Action) -> Row:
+    sign, tone = mark(action)
+    return Row(
+        sign, tone, title(action), headline(action), note(action), _blocked(action), _after(action), action=action
+    )
+
+
+def _blocked(action: Action) -> str:
+    if action.blocked is None:
+        return f"allowed by {action.granted_by}" if action.granted_by else ""
+    # The risk has said it already where the guard has its name.
+    return "blocked" if action.blocked.guard == action.risk.value else f"blocked: {action.blocked.guard}"
+
+
+def _after(action: Action) -> str:
+    """Return what a move or a job waits for; what a topic waits for, its namespace, goes without saying."""
+    if not isinstance(action, RunJob | Transition) or not action.depends_on:
+        return ""
+    names = [each.partition(":")[2] or each for each in action.depends_on]
+    more = f" and {len(names) - _AFTER_AT_MOST} more" if len(names) > _AFTER_AT_MOST else ""
+    return f"after: {', '.join(names[:_AFTER_AT_MOST])}{more}"
+
+
+def _error(finding: Finding) -> Row:
+    where = finding.source or finding.address or ""
+    what = f"{finding.address}: {finding.message}" if finding.address and finding.source else finding.message
+    return Row("✗", Tone.DANGER, where, f"{what}. {finding.hint}")
+
+
+def _changes_by_field(plan: Plan) -> Mapping[tuple[str, str], tuple[Update, Change]]:
+    return {
+        (action.address, change.path): (action, change)
+        for action in plan.actions
+        if isinstance(action, Update)
+        for change in action.changes
+    }
+
+
+def _drift(finding: DriftFinding, by_field: Mapping[tuple[str, str], tuple[Update, Change]]) -> Row:
+    return Row("!", Tone.CHANGE, finding.address, f"{drift_text(finding)} ({_end_of(finding, by_field)})")
+
+
+def _end_of(finding: DriftFinding, by_field: Mapping[tuple[str, str], tuple[Update, Change]]) -> str:
+    if finding.ignored is not None:
+        return f"left as it is: {finding.ignored}"
+    if not finding.path:
+        return "will be made again"
+    found = by_field.get((finding.address, finding.path))
+    if found is None:
+        return "left as it is"
+    action, change = found
+    if action.blocked is not None:
+        return "blocked"
+    if change.after != finding.recorded:
+        return f"the files say {value_text(change.path, change.after)}"
+    return "will be set back"
+
+
+def _waiting(each: Waiting) -> Row:
+    return Row("…", Tone.QUIET, each.address, f"{each.state.lower()}: `run` finishes it")

@@ -1,0 +1,60 @@
+"""Values of fields as people read them, exactly: what is printed here reads back as the same value."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, cast
+
+from reconciler.resources.configs import show_value
+
+if TYPE_CHECKING:
+    from reconciler.planning.actions import Change, Value
+
+_CONFIGS: Final = "configs."
+
+
+def field_name(path: str) -> str:
+    """Return a path as people say it: configs go by their own name."""
+    return path.removeprefix(_CONFIGS)
+
+
+def value_text(path: str, value: Value) -> str:
+    """Return one value of a field, with its unit where the field has one."""
+    if path.startswith(_CONFIGS) and (value is None or isinstance(value, str)):
+        return show_value(field_name(path), value)
+    match value:
+        case None:
+            return "unset"
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return str(value)
+        case str():
+            return value or "''"
+        case tuple() | Mapping():
+            return json.dumps(_plain(value), ensure_ascii=False, sort_keys=True)
+
+
+def change_text(change: Change) -> str:
+    """Return a field that moves: `retention.ms 7d → 3d`."""
+    if isinstance(change.before, tuple) and isinstance(change.after, tuple):
+        return f"{field_name(change.path)} {_members(change.before, change.after)}"
+    before, after = value_text(change.path, change.before), value_text(change.path, change.after)
+    return f"{field_name(change.path)} {before} → {after}"
+
+
+def _members(before: tuple[object, ...], after: tuple[object, ...]) -> str:
+    """Return what left a list and what came, in place of the whole list twice."""
+    old, new = (
+        [json.dumps(_plain(item), ensure_ascii=False, sort_keys=True) for item in side] for side in (before, after)
+    )
+    moved = [f"-{item}" for item in old if item not in new] + [f"+{item}" for item in new if item not in old]
+    return " ".join(moved) or "in another order"
+
+
+def _plain(value: object) -> object:
+    """Return what `json` can write: lists for tuples, dicts for mappings."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in cast("Mapping[object, object]", value).items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
