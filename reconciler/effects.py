@@ -38,3 +38,10 @@ class Effects(Protocol):
     def spawn(self, work: Coroutine[object, object, T]) -> asyncio.Task[T]:
         """Start work that goes on beside the caller."""
         ...
+
+    def apart(self, work: Callable[[Effects], Coroutine[object, object, None]]) -> Callable[[], None]:
+        """Start work on a thread of its own, which nothing done here can hold up; return how to end it.
+
+        The work is handed effects of its own and must await no others. Ending it twice, or late, is no error.
+        """
+        ...
