@@ -42,6 +42,15 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
+class Extent:
+    """A stretch of a log as it is stored: what a copy may take over whole."""
+
+    offsets: OffsetRange
+    records: int
+    stored_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Staged:
     """What a task wrote under fresh names and the driver may publish: picklable, small.
 
@@ -78,8 +87,18 @@ class TopicLog(Protocol):
         """Yield what is committed in `offsets`, in offset order, as batches of `RECORD_SCHEMA`."""
         ...
 
+    def extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
+        """Yield how `offsets` is stored, in offset order, cut at both ends; reads no records.
+
+        Counts of a stretch that was cut are estimates; offsets without records may belong to no extent.
+        """
+        ...
+
     def digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
-        """Yield digests that together cover `offsets`: kept ones where the log has them, else computed by reading."""
+        """Yield digests that together cover `offsets`: kept ones where the log has them, else computed by reading.
+
+        Their weights count offsets from 0, so they add up and compare with those of any other log.
+        """
         ...
 
 
