@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import re
+from typing import Annotated, Final, Literal
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
 from reconciler.resources.base import Many, Model
 
@@ -13,6 +14,8 @@ def folded(value: object) -> object:
     """Lower an enum value: they are accepted in any case."""
     return value.lower().replace("_", "-") if isinstance(value, str) else value
 
+
+_PRINCIPAL: Final = re.compile(r"^[A-Za-z]+:.+$")
 
 Permission = Annotated[Literal["allow", "deny"], BeforeValidator(folded)]
 Operation = Annotated[
@@ -34,13 +37,26 @@ Operation = Annotated[
 AclResource = Annotated[Literal["topics", "groups", "transactional-ids"], BeforeValidator(folded)]
 
 
+def check_principal(principal: str) -> str:
+    """Return `principal` if it has a type and a name. Raises ValueError saying what is legal."""
+    if not _PRINCIPAL.fullmatch(principal):
+        message = "not a principal: a type and a name, such as User:checkout"
+        raise ValueError(message)
+    return principal
+
+
+Principal = Annotated[str, AfterValidator(check_principal), Field(json_schema_extra={"pattern": _PRINCIPAL.pattern})]
+
+
 class TopicAcl(Model):
     """Who may, or may not, do what with one topic."""
 
-    principal: str = Field(pattern=r"^[A-Za-z]+:.+$", description="Type and name.", examples=["User:checkout"])
-    permission: Permission = Field(default="allow", description="`allow` or `deny`; a denial always wins.")
+    principal: Principal = Field(description="Who: a type and a name.", examples=["User:checkout", "User:*"])
+    permission: Permission = Field(
+        default="allow", description="`allow` or `deny`; a denial always wins.", examples=["allow"]
+    )
     operations: Many[Operation] = Field(min_length=1, description="What it is about.", examples=[["read", "write"]])
-    host: str = Field(default="*", description="The host it holds for; `*` for all.")
+    host: str = Field(default="*", description="The host it holds for; `*` for all.", examples=["*"])
 
     @field_validator("operations", mode="after")
     @classmethod
@@ -52,7 +68,10 @@ class NamespaceAcl(TopicAcl):
     """Who may, or may not, do what with everything in a namespace."""
 
     resources: Many[AclResource] = Field(
-        default=("topics",), min_length=1, description="Which kinds of things in the namespace it covers."
+        default=("topics",),
+        min_length=1,
+        description="Which kinds of things in the namespace it covers.",
+        examples=[["topics", "groups"]],
     )
 
     @field_validator("resources", mode="after")

@@ -1,139 +1,44 @@
-"""The typed catalog of topic configs: Kafka's names, their types, defaults and canonical form.
+"""Config values: the one string a platform stores for what a person wrote, and how a person reads it.
 
 Values are kept and compared as the string the platform stores; units are only how people write and read them.
-Platforms add their own keys as data (`Capabilities.configs`). Source: Apache Kafka documentation, topic configs.
+The keys are data: Kafka's in `kafkaconfigs`, the embedded cluster's in `tieringconfigs`, and platforms add their own
+(`Capabilities.configs`).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+import re
+from typing import TYPE_CHECKING, Annotated, Final
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, WithJsonSchema
 
+from reconciler.resources.base import LONG_MAX, Complaint, refusal
+from reconciler.resources.configkeys import ConfigKey, ConfigType
+from reconciler.resources.kafkaconfigs import KAFKA_CONFIGS
 from reconciler.resources.quantities import format_duration, format_size, parse_duration, parse_size
+from reconciler.resources.tieringconfigs import EMBEDDED_CONFIGS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-ConfigType = Literal["duration", "size", "integer", "double", "boolean", "list", "enum", "string"]
+__all__ = [
+    "DEFAULT",
+    "EMBEDDED_CONFIGS",
+    "KAFKA_CONFIGS",
+    "ConfigKey",
+    "ConfigType",
+    "Configs",
+    "Properties",
+    "canonical_value",
+    "show_value",
+]
 
 DEFAULT: Final = "default"
 """The value that resets a key to what it inherits, also where somebody else set it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigKey:
-    """One config: its type, the platform's default as stored, the range or values it takes."""
-
-    name: str
-    type: ConfigType
-    default: str | None = None
-    values: tuple[str, ...] = ()
-    minimum: float | None = None
-    maximum: float | None = None
-    description: str = ""
-
-
-_LONG_MAX: Final = 2**63 - 1
-_INT_MAX: Final = 2**31 - 1
-
-_KEYS: Final = (
-    ConfigKey("cleanup.policy", "list", "delete", ("compact", "delete"), description="What happens to old records."),
-    ConfigKey(
-        "compression.type",
-        "enum",
-        "producer",
-        ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
-        description="How the log is compressed.",
-    ),
-    ConfigKey("compression.gzip.level", "integer", "-1", minimum=-1, maximum=9),
-    ConfigKey("compression.lz4.level", "integer", "9", minimum=1, maximum=17),
-    ConfigKey("compression.zstd.level", "integer", "3", minimum=-131072, maximum=22),
-    ConfigKey(
-        "delete.retention.ms",
-        "duration",
-        "86400000",
-        minimum=0,
-        description="How long tombstones of compacted topics are kept.",
-    ),
-    ConfigKey("file.delete.delay.ms", "duration", "60000", minimum=0),
-    ConfigKey("flush.messages", "integer", str(_LONG_MAX), minimum=1),
-    ConfigKey("flush.ms", "duration", str(_LONG_MAX), minimum=0),
-    ConfigKey("follower.replication.throttled.replicas", "list", ""),
-    ConfigKey("index.interval.bytes", "size", "4096", minimum=0),
-    ConfigKey("leader.replication.throttled.replicas", "list", ""),
-    ConfigKey(
-        "local.retention.bytes",
-        "size",
-        "-2",
-        minimum=-2,
-        description="Bytes per partition kept on local disk; -2 follows retention.bytes.",
-    ),
-    ConfigKey(
-        "local.retention.ms",
-        "duration",
-        "-2",
-        minimum=-2,
-        description="How long records stay on local disk; -2 follows retention.ms.",
-    ),
-    ConfigKey(
-        "max.compaction.lag.ms",
-        "duration",
-        str(_LONG_MAX),
-        minimum=1,
-        description="Longest time a record may stay uncompacted.",
-    ),
-    ConfigKey(
-        "max.message.bytes", "size", "1048588", minimum=0, maximum=_INT_MAX, description="Largest batch accepted."
-    ),
-    ConfigKey("message.timestamp.after.max.ms", "duration", "3600000", minimum=0),
-    ConfigKey("message.timestamp.before.max.ms", "duration", str(_LONG_MAX), minimum=0),
-    ConfigKey("message.timestamp.difference.max.ms", "duration", str(_LONG_MAX), minimum=0),
-    ConfigKey(
-        "message.timestamp.type",
-        "enum",
-        "CreateTime",
-        ("CreateTime", "LogAppendTime"),
-        description="Whose clock a record's timestamp comes from.",
-    ),
-    ConfigKey("min.cleanable.dirty.ratio", "double", "0.5", minimum=0, maximum=1),
-    ConfigKey("min.compaction.lag.ms", "duration", "0", minimum=0),
-    ConfigKey(
-        "min.insync.replicas",
-        "integer",
-        "1",
-        minimum=1,
-        description="Replicas that must have a record before acks=all.",
-    ),
-    ConfigKey("preallocate", "boolean", "false"),
-    ConfigKey("remote.copy.disable", "boolean", "false", description="KIP-950: stop copying to the remote tier."),
-    ConfigKey(
-        "remote.log.delete.on.disable",
-        "boolean",
-        "false",
-        description="KIP-950: delete remote data when tiering is switched off.",
-    ),
-    ConfigKey("remote.storage.enable", "boolean", "false", description="KIP-405: tiered storage for this topic."),
-    ConfigKey(
-        "retention.bytes", "size", "-1", minimum=-1, description="Bytes per partition kept in total; -1 is unlimited."
-    ),
-    ConfigKey(
-        "retention.ms", "duration", "604800000", minimum=-1, description="How long records are kept; -1 is for ever."
-    ),
-    ConfigKey("segment.bytes", "size", "1073741824", minimum=14, maximum=_INT_MAX),
-    ConfigKey("segment.index.bytes", "size", "10485760", minimum=4),
-    ConfigKey("segment.jitter.ms", "duration", "0", minimum=0),
-    ConfigKey("segment.ms", "duration", "604800000", minimum=1),
-    ConfigKey("unclean.leader.election.enable", "boolean", "false"),
-)
-
-KAFKA_CONFIGS: Final[Mapping[str, ConfigKey]] = MappingProxyType({key.name: key for key in _KEYS})
-
-
-def canonical_value(key: str, value: object, catalog: Mapping[str, ConfigKey] = KAFKA_CONFIGS) -> str:
+def canonical_value(key: str, value: object, catalog: Mapping[str, ConfigKey] = EMBEDDED_CONFIGS) -> str:
     """Return the string a platform stores for what a person wrote.
 
     A key the catalog does not know keeps its text; whether the platform has such a key is judged at plan.
@@ -165,7 +70,7 @@ def canonical_value(key: str, value: object, catalog: Mapping[str, ConfigKey] = 
             return _plain(value)
 
 
-def show_value(key: str, value: str | None, catalog: Mapping[str, ConfigKey] = KAFKA_CONFIGS) -> str:
+def show_value(key: str, value: str | None, catalog: Mapping[str, ConfigKey] = EMBEDDED_CONFIGS) -> str:
     """Return a stored value as a person reads it: `604800000` of retention.ms → `7d`."""
     if value is None:
         return "unset"
@@ -175,7 +80,7 @@ def show_value(key: str, value: str | None, catalog: Mapping[str, ConfigKey] = K
             number = int(value)
         except ValueError:
             return value
-        if number < _LOWEST_WITH_UNIT or number >= _LONG_MAX:
+        if number < _LOWEST_WITH_UNIT or number >= LONG_MAX:
             return value
         return format_duration(number) if known.type == "duration" else format_size(number)
     return value or "''"
@@ -188,24 +93,58 @@ _LOWEST_WITH_UNIT: Final = -1
 def canonical_configs(configs: object) -> object:
     """Canonicalise every value of a mapping; anything else is left for the model to refuse.
 
+    No two platforms use one name for different things, so one catalog serves all; whether a platform has the key is
+    judged where the platform is known.
+
     Raises:
-        ValueError: Names each key whose value is wrong.
+        PydanticCustomError: Names each key whose value is wrong, and why.
     """
-    if not isinstance(configs, dict):
-        return configs
+    return _each_value(configs, canonical_value)
+
+
+def plain_values(values: object) -> object:
+    """Turn every value of a mapping into its text; for keys that belong to others: cluster properties, Spark's."""
+    return _each_value(values, lambda _key, value: _plain(value))
+
+
+def _each_value(values: object, convert: Callable[[str, object], str]) -> object:
+    if type(values) is not dict:
+        return values
+    wrong: list[Complaint] = []
     done: dict[object, str] = {}
-    wrong: list[str] = []
-    for key in sorted(configs, key=str):
+    for key, value in values.items():
         try:
-            done[key] = canonical_value(str(key), configs[key])
+            done[key] = convert(key, value)
         except ValueError as error:
-            wrong.append(f"{key}: {error}")
+            wrong.append(Complaint(str(error), hint="", at=(str(key),)))
     if wrong:
-        raise ValueError("; ".join(wrong))
+        raise refusal(*wrong)
     return done
 
 
-Configs = Annotated[dict[str, str], BeforeValidator(canonical_configs)]
+_VALUE: Final = {"type": ["string", "number", "boolean", "array"], "items": {"type": ["string", "number"]}}
+
+
+def _config_properties() -> dict[str, object]:
+    """Return each known key with its description, for editors to complete."""
+    return {name: {**_VALUE, "description": key.description} for name, key in sorted(EMBEDDED_CONFIGS.items())}
+
+
+Configs = Annotated[
+    dict[str, str],
+    BeforeValidator(canonical_configs),
+    WithJsonSchema(
+        {"type": "object", "properties": _config_properties(), "additionalProperties": _VALUE}, mode="validation"
+    ),
+]
+"""Config key → the string the platform stores."""
+
+Properties = Annotated[
+    dict[str, str],
+    BeforeValidator(plain_values),
+    WithJsonSchema({"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}),
+]
+"""Key → text, for keys that are not topic configs."""
 
 
 def _plain(value: object) -> str:
@@ -225,14 +164,16 @@ def _plain(value: object) -> str:
             raise ValueError(message)
 
 
+# Python's own int() and float() also take underscores, other scripts' digits and `infinity`.
+_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,40}")
+_DECIMAL: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
 def _integer(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    if isinstance(value, str):
-        try:
-            return int(value)
-        except ValueError:
-            pass
+    if isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
+        return int(value)
     message = "not a whole number"
     raise ValueError(message)
 
@@ -243,10 +184,8 @@ def _ranged(key: ConfigKey, number: int) -> int:
 
 
 def _double(key: ConfigKey, value: object) -> str:
-    try:
-        number = float(_plain(value))
-    except ValueError:
-        number = math.nan
+    text = _plain(value).strip()
+    number = float(text) if _DECIMAL.fullmatch(text) else math.nan
     if not math.isfinite(number):
         message = "not a number"
         raise ValueError(message)
@@ -255,9 +194,10 @@ def _double(key: ConfigKey, value: object) -> str:
 
 
 def _check_range(key: ConfigKey, number: float) -> None:
-    low, high = key.minimum, key.maximum
-    if (low is not None and number < low) or (high is not None and number > high):
-        bounds = f"at least {low:.12g}" if high is None else f"between {low or 0:.12g} and {high:.12g}"
+    low = -LONG_MAX if key.minimum is None else key.minimum
+    high = LONG_MAX if key.maximum is None else key.maximum
+    if not low <= number <= high:
+        bounds = f"at least {low:.12g}" if number < low else f"at most {high:.19g}"
         message = f"{number} is out of range: {bounds}"
         raise ValueError(message)
 
@@ -273,5 +213,5 @@ def _choice(text: str, values: Iterable[str]) -> str:
 
 def _joined(key: ConfigKey, value: object) -> str:
     items = value if isinstance(value, list | tuple) else _plain(value).split(",")
-    parts = sorted({_plain(item).strip() for item in items} - {""})
-    return ",".join(_choice(part, key.values) if key.values else part for part in parts)
+    parts = {_plain(item).strip() for item in items} - {""}
+    return ",".join(sorted({_choice(part, key.values) for part in parts} if key.values else parts))

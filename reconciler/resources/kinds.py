@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final, TypeAlias
 
-from pydantic import Field, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mirrorlink import MirrorLink, MirrorTopic
@@ -18,7 +18,7 @@ Resource: TypeAlias = Cluster | Namespace | Topic | TieringPolicy | Mounting | M
 
 AnyResource: TypeAlias = Annotated[Resource, Field(discriminator="kind")]
 
-RESOURCE: Final[TypeAdapter[Resource]] = TypeAdapter(AnyResource, config=None)
+RESOURCE: Final[TypeAdapter[Resource]] = TypeAdapter(AnyResource, config=ConfigDict(defer_build=True))
 """Reads one resource of any kind from Python or JSON values."""
 
 WRITABLE: Final[dict[str, type[Workspace | Resource]]] = {

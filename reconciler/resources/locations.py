@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from reconciler.resources.base import Flag, Model
+from reconciler.resources.base import Complaint, Flag, Model, refusal
 
 SCHEMES: Final = ("file", "s3", "memory")
 _URL: Final = re.compile(r"([a-z][a-z0-9+.-]*)://(.*)", re.DOTALL)
@@ -20,18 +20,27 @@ class LocationSpec(Model):
         description="`file://folder` (relative to reconciler.yaml), `file:///folder` or `s3://bucket/prefix`.",
         examples=["s3://topics/prod", "file://.reconciler"],
     )
-    region: str | None = Field(default=None, description="AWS region.")
-    endpoint: str | None = Field(default=None, description="Endpoint of an S3-compatible store.")
-    force_path_style: Flag | None = Field(default=None, description="Address buckets by path, not by host name.")
-    kms_key_id: str | None = Field(default=None, description="Key objects are encrypted under (SSE-KMS).")
+    region: str | None = Field(default=None, description="AWS region.", examples=["eu-west-1"])
+    endpoint: str | None = Field(
+        default=None, description="Endpoint of an S3-compatible store.", examples=["http://127.0.0.1:8333"]
+    )
+    force_path_style: Flag | None = Field(
+        default=None, description="Address buckets by path, not by host name.", examples=[True]
+    )
+    kms_key_id: str | None = Field(
+        default=None, description="Key objects are encrypted under (SSE-KMS).", examples=["alias/topics"]
+    )
 
     @field_validator("url")
     @classmethod
     def _known_scheme(cls, url: str) -> str:
         parts = _URL.fullmatch(url)
         if parts is None or parts[1] not in SCHEMES or not parts[2]:
-            message = "not a location: file://folder or s3://bucket/prefix"
-            raise ValueError(message)
+            raise refusal(
+                Complaint(
+                    f"{url!r} is not a location", hint="Write file://folder, file:///folder or s3://bucket/prefix"
+                )
+            )
         return url
 
 

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Final
 
 from pydantic import Field
 
 from reconciler.resources.base import Model
 from reconciler.resources.names import NamespaceName, PlainName, TopicName
 
-Labels = Annotated[
-    dict[str, str], Field(default_factory=dict, description="Free labels, for `-l` selectors and rules.")
-]
+_ABOUT_LABELS: Final = "Free labels, for `-l` selectors and rules."
+_A_LABEL: Final = {"team": "checkout"}
 
 
 class NameOnly(Model):
     """Metadata of what does not live on a cluster."""
 
     name: PlainName = Field(description="Its lifelong name.", examples=["west"])
-    labels: Labels
+    labels: dict[str, str] = Field(default_factory=dict, description=_ABOUT_LABELS, examples=[_A_LABEL])
 
 
 class OnCluster(Model):
@@ -26,7 +25,7 @@ class OnCluster(Model):
 
     name: PlainName = Field(description="Its lifelong name on the cluster.", examples=["from-west"])
     cluster: PlainName = Field(description="The Cluster it lives on.", examples=["east"])
-    labels: Labels
+    labels: dict[str, str] = Field(default_factory=dict, description=_ABOUT_LABELS, examples=[_A_LABEL])
 
 
 class OfNamespace(Model):
@@ -34,7 +33,7 @@ class OfNamespace(Model):
 
     name: NamespaceName = Field(description="All tiers, joined by ':'.", examples=["shop:eu"])
     cluster: PlainName = Field(description="The Cluster it lives on.", examples=["west"])
-    labels: Labels
+    labels: dict[str, str] = Field(default_factory=dict, description=_ABOUT_LABELS, examples=[_A_LABEL])
 
 
 class InNamespace(Model):
@@ -45,4 +44,4 @@ class InNamespace(Model):
         default="", description="The namespace; '' is the default one.", examples=["shop:eu"]
     )
     cluster: PlainName = Field(description="The Cluster it lives on.", examples=["west"])
-    labels: Labels
+    labels: dict[str, str] = Field(default_factory=dict, description=_ABOUT_LABELS, examples=[_A_LABEL])

@@ -1,113 +1,180 @@
-"""MirrorLink, and the MirrorTopic derived from each entry of its `mirrorTopics`."""
+"""MirrorLink: keeps topics of its cluster equal to those of another; mirror topics are derived from it."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import re
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from reconciler.resources.acls import folded
 from reconciler.resources.address import Address, address_of, join_name, split_name
-from reconciler.resources.base import Count, DurationMs, Flag, Many, Model
+from reconciler.resources.base import Complaint, DurationMs, Flag, Many, Model, refusal
 from reconciler.resources.configs import Configs
+from reconciler.resources.linksyncs import AclSyncSpec, AutoCreateSpec, ConsumerOffsetSyncSpec, TopicConfigSyncSpec
 from reconciler.resources.metadata import OnCluster
+from reconciler.resources.mirrortopic import MirrorState, MirrorTopic
 from reconciler.resources.names import FullName, PlainName
+from reconciler.resources.syncedconfigs import SYNCED_BY_DEFAULT
 
-MirrorState = Annotated[Literal["mirroring", "paused", "promoted", "failed-over", "reversed"], BeforeValidator(folded)]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
+__all__ = ["MirrorLink", "MirrorLinkSpec", "MirrorState", "MirrorTopic", "MirrorTopicSpec"]
 
-class NameFilter(Model):
-    """Which names a link takes or leaves; exclude wins."""
-
-    name: str
-    pattern_type: Annotated[Literal["literal", "prefixed"], BeforeValidator(folded)] = "literal"
-    filter_type: Annotated[Literal["include", "exclude"], BeforeValidator(folded)] = "include"
+_PREFIX: Final = re.compile(r"[a-zA-Z0-9._-]{0,12}")
 
 
-class AutoCreateSpec(Model):
-    """Mirrors made by the link itself."""
-
-    enabled: Flag = False
-    filters: Many[NameFilter] = ()
-
-
-class ConsumerOffsetSyncSpec(Model):
-    """Consumer groups that follow their topics."""
-
-    enabled: Flag = False
-    interval: DurationMs = 30_000
-    filters: Many[NameFilter] = ()
-    prefix_groups: Flag = False
+def _check_prefix(prefix: str) -> str:
+    if not _PREFIX.fullmatch(prefix):
+        message = "not a prefix: up to 12 of [a-zA-Z0-9._-]"
+        raise ValueError(message)
+    return prefix
 
 
-class AclFilter(Model):
-    """Which ACLs a link copies."""
-
-    resource_type: str = "any"
-    resource_name: str = "*"
-    pattern_type: str = "any"
-    principal: str = "*"
-    host: str = "*"
-    operation: str = "any"
-    permission: str = "any"
-
-
-class AclSyncSpec(Model):
-    """ACLs that follow their topics."""
-
-    enabled: Flag = False
-    filters: Many[AclFilter] = ()
-
-
-class TopicConfigSyncSpec(Model):
-    """The complete list of synced configs; absent: the platform's default list."""
-
-    include: Many[str]
+def _check_start(start: str) -> str:
+    if start.lower() in {"earliest", "latest"}:
+        return start.lower()
+    try:
+        datetime.fromisoformat(start)
+    except ValueError as error:
+        message = "not earliest, latest or a time such as 2026-01-31T00:00:00Z"
+        raise ValueError(message) from error
+    return start
 
 
 class MirrorTopicSpec(Model):
     """One topic the link mirrors, and the role wanted of it."""
 
     source: FullName = Field(description="Full name on the source cluster.", examples=["shop:eu:orders"])
-    state: MirrorState = "mirroring"
-    configs: Configs = Field(default_factory=dict, description="Only configs that are not synced.")
+    state: MirrorState = Field(
+        default="mirroring",
+        description="The role wanted: the planner finds the legal verbs from what it observes.",
+        examples=["mirroring"],
+    )
+    configs: Configs = Field(
+        default_factory=dict, description="Only configs that are not synced.", examples=[{"min.insync.replicas": 2}]
+    )
 
 
 class MirrorLinkSpec(Model):
     """What is declared of a link."""
 
     source: PlainName = Field(description="The Cluster records come from.", examples=["west"])
-    mode: Annotated[Literal["destination", "source", "bidirectional"], BeforeValidator(folded)] = "destination"
-    prefix: str = Field(default="", pattern=r"^[a-zA-Z0-9._-]{0,12}$", description="Before each mirror's own name.")
-    paused: Flag = False
-    start_offset: str = Field(default="earliest", description="earliest, latest or an ISO 8601 time.")
-    retry_timeout: DurationMs = 300_000
-    auto_create: AutoCreateSpec | None = None
-    consumer_offset_sync: ConsumerOffsetSyncSpec | None = None
-    acl_sync: AclSyncSpec | None = None
-    topic_config_sync: TopicConfigSyncSpec | None = None
-    metadata_interval: DurationMs = 300_000
-    mirror_topics: Many[MirrorTopicSpec] = ()
-    moved_from: PlainName | None = None
+    mode: Annotated[Literal["destination", "source", "bidirectional"], BeforeValidator(folded)] = Field(
+        default="destination",
+        description="Which side drives it; `bidirectional` plans a half of the same name on both. Immutable.",
+        examples=["destination"],
+    )
+    prefix: Annotated[str, AfterValidator(_check_prefix)] = Field(
+        default="",
+        description="Goes before each mirror's own name, the namespace stays. Immutable.",
+        examples=["west."],
+        json_schema_extra={"pattern": f"^{_PREFIX.pattern}$"},
+    )
+    paused: Flag = Field(default=False, description="Pause every mirror of the link.", examples=[False])
+    start_offset: Annotated[str, AfterValidator(_check_start)] = Field(
+        default="earliest",
+        description="Where new mirrors begin: earliest, latest or an ISO 8601 time.",
+        examples=["earliest", "2026-01-31T00:00:00Z"],
+    )
+    retry_timeout: DurationMs = Field(
+        default=300_000, description="After this long without success a mirror is FAILED.", examples=["5m"]
+    )
+    auto_create: AutoCreateSpec | None = Field(
+        default=None, description="Mirrors made by the link itself.", examples=[{"enabled": False}]
+    )
+    consumer_offset_sync: ConsumerOffsetSyncSpec | None = Field(
+        default=None, description="Consumer groups that follow their topics.", examples=[{"enabled": False}]
+    )
+    acl_sync: AclSyncSpec | None = Field(
+        default=None, description="ACLs that follow their topics.", examples=[{"enabled": False}]
+    )
+    topic_config_sync: TopicConfigSyncSpec | None = Field(
+        default=None,
+        description="Which configs follow the source; absent: the default list.",
+        examples=[{"include": list(SYNCED_BY_DEFAULT)}],
+    )
+    metadata_interval: DurationMs = Field(
+        default=300_000, description="How often the link looks for new topics and configs.", examples=["5m"]
+    )
+    mirror_topics: Many[MirrorTopicSpec] = Field(
+        default=(), description="The topics mirrored by name.", examples=[[{"source": "shop:eu:orders"}]]
+    )
+    moved_from: PlainName | None = Field(
+        default=None, description="The name it had before; may stay for ever.", examples=["from-old-west"]
+    )
 
-    @field_validator("mirror_topics", mode="after")
-    @classmethod
-    def _each_once(cls, mirrors: tuple[MirrorTopicSpec, ...]) -> tuple[MirrorTopicSpec, ...]:
-        sources = [mirror.source for mirror in mirrors]
-        twice = sorted({source for source in sources if sources.count(source) > 1})
-        if twice:
-            message = f"named twice: {', '.join(twice)}"
-            raise ValueError(message)
-        return mirrors
+    @model_validator(mode="after")
+    def _consistent(self) -> MirrorLinkSpec:
+        wrong = [*self._clashes(), *self._repeated_mirrors()]
+        for position, mirror in enumerate(self.mirror_topics):
+            wrong += self._mirror_complaints(mirror, ("mirrorTopics", position))
+        if wrong:
+            raise refusal(*wrong)
+        return self
+
+    def _clashes(self) -> Iterator[Complaint]:
+        if self.prefix and self.acl_sync is not None and self.acl_sync.enabled:
+            yield Complaint(
+                "a link with a prefix cannot sync ACLs: they would name other topics",
+                hint="Leave out prefix or aclSync",
+                at=("prefix",),
+            )
+        groups = self.consumer_offset_sync
+        if self.mode == "bidirectional" and groups is not None and groups.prefix_groups:
+            yield Complaint(
+                "a bidirectional link cannot prefix groups",
+                hint="Leave out prefixGroups, or use two links",
+                at=("consumerOffsetSync", "prefixGroups"),
+            )
+
+    def _repeated_mirrors(self) -> Iterator[Complaint]:
+        first: dict[str, int] = {}
+        for position, mirror in enumerate(self.mirror_topics):
+            if (earlier := first.setdefault(mirror.source, position)) != position:
+                yield Complaint(
+                    f"{mirror.source} is mirrored already, by mirrorTopics[{earlier}]",
+                    hint="Keep one of the entries",
+                    at=("mirrorTopics", position, "source"),
+                )
+
+    def _mirror_complaints(self, mirror: MirrorTopicSpec, at: tuple[str, int]) -> Iterator[Complaint]:
+        if mirror.state == "reversed" and self.mode != "bidirectional":
+            yield Complaint(
+                f"a mirror of a {self.mode} link cannot be reversed",
+                hint="Make the link with `mode: bidirectional`, or link the other way",
+                at=(*at, "state"),
+            )
+        synced = SYNCED_BY_DEFAULT if self.topic_config_sync is None else self.topic_config_sync.include
+        for key in sorted(mirror.configs.keys() & set(synced)):
+            yield Complaint(
+                "is synced from the source and cannot be set on the mirror",
+                hint="Set it on the source topic, or leave it out of topicConfigSync.include",
+                at=(*at, "configs", key),
+            )
 
 
 class MirrorLink(Model):
-    """A link that keeps topics of its cluster equal to those of another."""
+    """A link that keeps topics of its cluster equal to those of another. Lives on its destination cluster."""
 
-    api_version: Literal["reconciler/v1"] = "reconciler/v1"
-    kind: Literal["MirrorLink"] = "MirrorLink"
-    metadata: OnCluster
-    spec: MirrorLinkSpec
+    api_version: Literal["reconciler/v1"] = Field(default="reconciler/v1", description="Form of this document.")
+    kind: Literal["MirrorLink"] = Field(default="MirrorLink", description="What this document declares.")
+    metadata: OnCluster = Field(description="Its name, and the cluster the mirrors live on.")
+    spec: MirrorLinkSpec = Field(description="What it mirrors, and how.")
+
+    @model_validator(mode="after")
+    def _two_clusters(self) -> MirrorLink:
+        if self.spec.source == self.metadata.cluster:
+            raise refusal(
+                Complaint(
+                    f"a link cannot mirror cluster {self.spec.source} to itself",
+                    hint="Name the cluster the records come from",
+                    at=("spec", "source"),
+                )
+            )
+        return self
 
     @property
     def address(self) -> Address:
@@ -120,45 +187,18 @@ class MirrorLink(Model):
         return self.metadata.cluster
 
     def mirrors(self) -> tuple[MirrorTopic, ...]:
-        """Return the mirror topics its entries stand for."""
-        return tuple(MirrorTopic.of(self, entry) for entry in self.spec.mirror_topics)
+        """Return the mirror topics its entries stand for, in the order of the entries."""
+        return tuple(self._mirror(entry) for entry in self.spec.mirror_topics)
 
-
-class MirrorTopic(Model):
-    """A read-only copy of a topic, made by a link; derived, never a manifest of its own."""
-
-    kind: Literal["MirrorTopic"] = "MirrorTopic"
-    cluster: PlainName
-    link: PlainName
-    source_cluster: PlainName
-    source: FullName
-    name: FullName = Field(description="Full name on the destination, prefix included.")
-    state: MirrorState = "mirroring"
-    configs: Configs = Field(default_factory=dict)
-    partitions: Count | None = Field(
-        default=None, description="The source's, told to the destination when the mirror is made; never declared."
-    )
-
-    @classmethod
-    def of(cls, link: MirrorLink, entry: MirrorTopicSpec) -> MirrorTopic:
-        """Derive it from an entry: the prefix goes before the topic's own name, the namespace stays."""
+    def _mirror(self, entry: MirrorTopicSpec) -> MirrorTopic:
         namespace, name = split_name(entry.source)
-        return cls(
-            cluster=link.metadata.cluster,
-            link=link.metadata.name,
-            source_cluster=link.spec.source,
+        return MirrorTopic(
+            cluster=self.metadata.cluster,
+            link=self.metadata.name,
+            source_cluster=self.spec.source,
             source=entry.source,
-            name=join_name(namespace, link.spec.prefix + name),
+            # The prefix goes before the topic's own name, the namespace stays.
+            name=join_name(namespace, self.spec.prefix + name),
             state=entry.state,
             configs=entry.configs,
         )
-
-    @property
-    def full_name(self) -> str:
-        """Full name on the destination."""
-        return self.name
-
-    @property
-    def address(self) -> Address:
-        """Its lifelong name."""
-        return address_of("mirror", self.cluster, self.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Final
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 MAX_NAME: Final = 249
 """Longest full name, namespace and topic together (Kafka's limit for a topic)."""
@@ -15,6 +15,8 @@ MAX_TIER: Final = 64
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]+")
 _TIER: Final = re.compile(rf"[a-zA-Z0-9.-]{{1,{MAX_TIER}}}")
 _PLAIN: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,99}")
+
+_LOCATION: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}/[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}/[0-9]{1,19}")
 
 
 def check_topic_name(name: str) -> str:
@@ -53,7 +55,38 @@ def check_plain_name(name: str) -> str:
     return name
 
 
-TopicName = Annotated[str, AfterValidator(check_topic_name)]
-NamespaceName = Annotated[str, AfterValidator(check_namespace)]
-FullName = Annotated[str, AfterValidator(check_full_name)]
-PlainName = Annotated[str, AfterValidator(check_plain_name)]
+def check_topic_location(location: str) -> str:
+    """Return `location` if it is `<topic>/<cluster uuid>/<initial revision>`, the lifelong place of a topic's data."""
+    if not _LOCATION.fullmatch(location):
+        message = "not a location: <topic>/<cluster-uuid>/<revision>"
+        raise ValueError(message)
+    return location
+
+
+def check_location_or_name(text: str) -> str:
+    """Return `text` if it is a location or a topic's name."""
+    return check_topic_location(text) if "/" in text else check_topic_name(text)
+
+
+TopicName = Annotated[
+    str, AfterValidator(check_topic_name), Field(json_schema_extra={"pattern": f"^[a-zA-Z0-9._-]{{1,{MAX_NAME}}}$"})
+]
+NamespaceName = Annotated[
+    str, AfterValidator(check_namespace), Field(json_schema_extra={"pattern": "^([a-zA-Z0-9.-]+(:[a-zA-Z0-9.-]+)*)?$"})
+]
+FullName = Annotated[
+    str,
+    AfterValidator(check_full_name),
+    Field(json_schema_extra={"pattern": "^([a-zA-Z0-9.-]+:)*[a-zA-Z0-9._-]+$"}),
+]
+PlainName = Annotated[
+    str, AfterValidator(check_plain_name), Field(json_schema_extra={"pattern": f"^{_PLAIN.pattern}$"})
+]
+TopicLocation = Annotated[
+    str, AfterValidator(check_topic_location), Field(json_schema_extra={"pattern": f"^{_LOCATION.pattern}$"})
+]
+LocationOrName = Annotated[
+    str,
+    AfterValidator(check_location_or_name),
+    Field(json_schema_extra={"pattern": f"^({_LOCATION.pattern}|[a-zA-Z0-9._-]{{1,{MAX_NAME}}})$"}),
+]

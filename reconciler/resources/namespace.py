@@ -8,50 +8,77 @@ from pydantic import Field, model_validator
 
 from reconciler.resources.acls import NamespaceAcl
 from reconciler.resources.address import Address, address_of
-from reconciler.resources.base import Count, Many, Model, SizeBytes
+from reconciler.resources.base import Complaint, Count, Many, Model, SizeBytes, refusal
 from reconciler.resources.configs import Configs
 from reconciler.resources.metadata import OfNamespace
 from reconciler.resources.names import NamespaceName, PlainName
 
 
 class Quotas(Model):
-    """Limits of a namespace and all below it, checked at plan."""
+    """Limits of a namespace and all below it, checked at plan; growth beyond them is refused."""
 
-    topics: Count | None = None
-    partitions: Count | None = None
-    bytes: SizeBytes | None = None
+    topics: Count | None = Field(default=None, description="Most topics, nested tiers included.", examples=[100])
+    partitions: Count | None = Field(default=None, description="Most partitions, all topics together.", examples=[2000])
+    bytes: SizeBytes | None = Field(
+        default=None, description="Beyond it new topics and growth are refused.", examples=["1TiB"]
+    )
 
 
 class Encryption(Model):
     """The key under which the objects of a namespace are written."""
 
-    kms_key_id: str = Field(examples=["arn:aws:kms:eu-west-1:111122223333:key/…"])
+    kms_key_id: str = Field(
+        min_length=1,
+        description="Key of the store's key management (SSE-KMS).",
+        examples=["arn:aws:kms:eu-west-1:111122223333:key/1234abcd"],
+    )
 
 
 class NamespaceSpec(Model):
     """What everything in a namespace inherits."""
 
-    configs: Configs = Field(default_factory=dict, description="Inherited by every topic below; nearest tier wins.")
-    tiering_policy: PlainName | None = Field(default=None, description="A TieringPolicy for every topic below.")
-    acls: Many[NamespaceAcl] = ()
-    quotas: Quotas | None = None
-    encryption: Encryption | None = None
-    moved_from: NamespaceName | None = Field(default=None, description="The name it had before.")
+    configs: Configs = Field(
+        default_factory=dict,
+        description="Inherited by every topic below; the nearest tier wins, a topic's own configs win over all.",
+        examples=[{"min.insync.replicas": 2}],
+    )
+    tiering_policy: PlainName | None = Field(
+        default=None, description="A TieringPolicy for every topic below.", examples=["standard"]
+    )
+    acls: Many[NamespaceAcl] = Field(
+        default=(),
+        description="Who may do what with everything below; checked before a topic's own.",
+        examples=[[{"principal": "User:checkout", "operations": ["read", "write"], "resources": ["topics", "groups"]}]],
+    )
+    quotas: Quotas | None = Field(default=None, description="Limits of everything below.", examples=[{"topics": 100}])
+    encryption: Encryption | None = Field(
+        default=None,
+        description="Objects of this namespace are written under this key.",
+        examples=[{"kmsKeyId": "arn:aws:kms:eu-west-1:111122223333:key/1234abcd"}],
+    )
+    moved_from: NamespaceName | None = Field(
+        default=None, description="The name it had before; may stay for ever.", examples=["shop:us"]
+    )
 
 
 class Namespace(Model):
     """A hierarchical home of topics. Declaring one creates every tier above it."""
 
-    api_version: Literal["reconciler/v1"] = "reconciler/v1"
-    kind: Literal["Namespace"] = "Namespace"
-    metadata: OfNamespace
-    spec: NamespaceSpec = Field(default_factory=NamespaceSpec)
+    api_version: Literal["reconciler/v1"] = Field(default="reconciler/v1", description="Form of this document.")
+    kind: Literal["Namespace"] = Field(default="Namespace", description="What this document declares.")
+    metadata: OfNamespace = Field(description="Its name and where it lives.")
+    spec: NamespaceSpec = Field(default_factory=NamespaceSpec, description="What everything in it inherits.")
 
     @model_validator(mode="after")
     def _not_the_default_one(self) -> Namespace:
         if not self.metadata.name:
-            message = "the default namespace '' always exists and is not declared"
-            raise ValueError(message)
+            raise refusal(
+                Complaint(
+                    "the default namespace '' always exists and is not declared",
+                    hint="Name a namespace, such as shop:eu; topics without one are in the default namespace",
+                    at=("metadata", "name"),
+                )
+            )
         return self
 
     @property

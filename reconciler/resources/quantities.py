@@ -25,8 +25,13 @@ _BYTES: Final = {
     "TiB": 2**40,
     "PiB": 2**50,
 }
-_QUANTITY: Final = re.compile(r"(\d+)(?:\.(\d+))?\s*([A-Za-z]+)")
-_INTEGER: Final = re.compile(r"-?\d+")
+# Weeks are read but not written: 30d is clearer than 4w 2d, and 28d than 4w.
+_SHOWN_MS: Final = tuple((unit, _MS[unit]) for unit in ("d", "h", "m", "s", "ms"))
+_SHOWN_BYTES: Final = tuple(
+    (unit, _BYTES[unit]) for unit in ("PiB", "TiB", "GiB", "MiB", "KiB", "PB", "TB", "GB", "MB", "KB")
+)
+_QUANTITY: Final = re.compile(r"([0-9]{1,40})(?:\.([0-9]{1,40}))?\s*([A-Za-z]+)")
+_INTEGER: Final = re.compile(r"-?[0-9]{1,40}")
 
 
 def parse_duration(value: object) -> int:
@@ -41,12 +46,12 @@ def parse_size(value: object) -> int:
 
 def format_duration(ms: int) -> str:
     """Return the shortest exact form: 604800000 → `7d`."""
-    return _format(ms, _MS, forever="infinite", skip=("w",))
+    return "infinite" if ms == UNLIMITED else _format(ms, _SHOWN_MS)
 
 
 def format_size(count: int) -> str:
-    """Return the shortest exact form in powers of two: 10737418240 → `10GiB`."""
-    return _format(count, {unit: size for unit, size in _BYTES.items() if "i" in unit}, forever="unlimited", skip=())
+    """Return the shortest exact form, in powers of two where it can be: 10737418240 → `10GiB`, 500000000 → `500MB`."""
+    return "unlimited" if count == UNLIMITED else _format(count, _SHOWN_BYTES)
 
 
 def _parse(value: object, units: dict[str, int], wanted: str) -> int:
@@ -54,7 +59,7 @@ def _parse(value: object, units: dict[str, int], wanted: str) -> int:
         return value
     if isinstance(value, str):
         text = value.strip()
-        if text in {"infinite", "unlimited"}:
+        if text.lower() in {"infinite", "unlimited"}:
             return UNLIMITED
         if _INTEGER.fullmatch(text):
             return int(text)
@@ -77,10 +82,8 @@ def _unit(text: str, units: dict[str, int]) -> str | None:
     return folded[0] if folded else None
 
 
-def _format(value: int, units: dict[str, int], *, forever: str, skip: tuple[str, ...]) -> str:
-    if value == UNLIMITED:
-        return forever
-    for unit, size in sorted(units.items(), key=lambda item: -item[1]):
-        if unit not in skip and value and value % size == 0:
+def _format(value: int, units: tuple[tuple[str, int], ...]) -> str:
+    for unit, size in units:
+        if value and value % size == 0:
             return f"{value // size}{unit}"
     return str(value)

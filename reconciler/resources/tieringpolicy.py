@@ -15,40 +15,54 @@ from reconciler.resources.metadata import NameOnly
 class RetentionSpec(Model):
     """By time and by size at once, whichever removes more. Bytes are per partition."""
 
-    time: DurationMs | None = Field(default=None, examples=["30d"])
-    bytes: SizeBytes | None = Field(default=None, examples=["500GiB"])
+    time: DurationMs | None = Field(default=None, description="How long records are kept.", examples=["30d"])
+    bytes: SizeBytes | None = Field(default=None, description="How many bytes per partition.", examples=["500GiB"])
 
 
 class LocalRetentionSpec(RetentionSpec):
     """What stays on local disk."""
 
-    strict: Flag | None = Field(default=None, description="Expire by these targets, or only when space is needed.")
+    strict: Flag | None = Field(
+        default=None, description="Expire by these targets at once, not only when space is needed.", examples=[False]
+    )
 
 
 class TieringPolicySpec(Model):
     """What is declared of a policy; what is absent is left to the platform."""
 
-    remote_write: Flag | None = Field(default=None, description="Upload to object storage.")
-    remote_read: Flag | None = Field(default=None, description="Read from object storage.")
-    remote_delete: Flag | None = Field(default=None, description="Deleting the topic deletes its objects.")
-    retention: RetentionSpec | None = Field(default=None, description="In total, on object storage.")
-    local_retention: LocalRetentionSpec | None = None
+    remote_write: Flag | None = Field(default=None, description="Upload to object storage.", examples=[True])
+    remote_read: Flag | None = Field(default=None, description="Read from object storage.", examples=[True])
+    remote_delete: Flag | None = Field(
+        default=None,
+        description="Deleting the topic deletes its objects, where write and read are both on.",
+        examples=[True],
+    )
+    retention: RetentionSpec | None = Field(
+        default=None, description="In total, on object storage.", examples=[{"time": "30d", "bytes": "500GiB"}]
+    )
+    local_retention: LocalRetentionSpec | None = Field(
+        default=None, description="What stays on local disk.", examples=[{"time": "6h", "bytes": "10GiB"}]
+    )
     initial_local_retention: RetentionSpec | None = Field(
-        default=None, description="What a moved replica fetches first."
+        default=None, description="What a moved or recovered replica fetches at first.", examples=[{"time": "1h"}]
     )
     on_disable: Annotated[Literal["retain", "delete"], BeforeValidator(folded)] = Field(
-        default="retain", description="What switching tiering off does to remote data (KIP-950)."
+        default="retain",
+        description="What switching remoteWrite and remoteRead off together does to remote data (KIP-950).",
+        examples=["retain"],
     )
-    segment_bytes: SizeBytes | None = None
+    segment_bytes: SizeBytes | None = Field(
+        default=None, description="Size at which a segment closes and can be uploaded.", examples=["128MiB"]
+    )
 
 
 class TieringPolicy(Model):
     """How much of a topic lives where."""
 
-    api_version: Literal["reconciler/v1"] = "reconciler/v1"
-    kind: Literal["TieringPolicy"] = "TieringPolicy"
-    metadata: NameOnly
-    spec: TieringPolicySpec
+    api_version: Literal["reconciler/v1"] = Field(default="reconciler/v1", description="Form of this document.")
+    kind: Literal["TieringPolicy"] = Field(default="TieringPolicy", description="What this document declares.")
+    metadata: NameOnly = Field(description="Its name.")
+    spec: TieringPolicySpec = Field(description="What it says; what is absent is left to the platform.")
 
     @property
     def address(self) -> Address:

@@ -8,45 +8,71 @@ from pydantic import Field, model_validator
 
 from reconciler.resources.acls import TopicAcl
 from reconciler.resources.address import Address, address_of, join_name
-from reconciler.resources.base import Count, Flag, Many, Model
+from reconciler.resources.base import Complaint, Count, Flag, Many, Model, refusal
 from reconciler.resources.configs import Configs
 from reconciler.resources.metadata import InNamespace
-from reconciler.resources.names import FullName, PlainName, check_full_name
+from reconciler.resources.names import MAX_NAME, FullName, PlainName, TopicLocation
 
 
 class TopicSpec(Model):
     """What is declared of a topic."""
 
     partitions: Count | None = Field(
-        default=None, description="Required, except with `recoverFrom`; only grows in place."
+        default=None, description="Required, except with `recoverFrom`; only grows in place.", examples=[12]
     )
-    replication_factor: Count | None = Field(default=None, description="Copies of each partition.")
+    replication_factor: Count | None = Field(default=None, description="Copies of each partition.", examples=[3])
     configs: Configs = Field(
-        default_factory=dict, description="Overrides, in Kafka's names.", examples=[{"retention.ms": "7d"}]
+        default_factory=dict,
+        description="Overrides, in Kafka's names; quantities such as 7d and 10GiB are accepted.",
+        examples=[{"cleanup.policy": "delete", "retention.ms": "7d"}],
     )
-    tiering_policy: PlainName | None = Field(default=None, description="Overrides the namespace's policy.")
-    acls: Many[TopicAcl] = ()
+    tiering_policy: PlainName | None = Field(
+        default=None, description="A TieringPolicy; overrides the namespace's.", examples=["archive"]
+    )
+    acls: Many[TopicAcl] = Field(
+        default=(),
+        description="Who may do what with this topic.",
+        examples=[[{"principal": "User:checkout", "operations": ["read"]}]],
+    )
     moved_from: FullName | None = Field(
-        default=None, description="The full name it had before.", examples=["shop:us:orders"]
+        default=None, description="The full name it had before; may stay for ever.", examples=["shop:us:orders"]
     )
-    recover_from: str | None = Field(default=None, description="Location in object storage to create it from.")
-    protect: Flag | None = Field(default=None, description="Held in state: only an earlier apply with false lifts it.")
+    recover_from: TopicLocation | None = Field(
+        default=None,
+        description="Location in object storage to create it from.",
+        examples=["orders/67f5505a-32f3-4677-bcad-3c75a1a702a6/10"],
+    )
+    protect: Flag | None = Field(
+        default=None, description="Held in state: only an earlier apply with false lifts it.", examples=[True]
+    )
 
 
 class Topic(Model):
     """One log of records, in partitions."""
 
-    api_version: Literal["reconciler/v1"] = "reconciler/v1"
-    kind: Literal["Topic"] = "Topic"
-    metadata: InNamespace
-    spec: TopicSpec = Field(default_factory=TopicSpec)
+    api_version: Literal["reconciler/v1"] = Field(default="reconciler/v1", description="Form of this document.")
+    kind: Literal["Topic"] = Field(default="Topic", description="What this document declares.")
+    metadata: InNamespace = Field(description="Its name and where it lives.")
+    spec: TopicSpec = Field(default_factory=TopicSpec, description="What it shall be.")
 
     @model_validator(mode="after")
     def _whole(self) -> Topic:
-        check_full_name(self.full_name)
+        if len(self.full_name) > MAX_NAME:
+            raise refusal(
+                Complaint(
+                    f"namespace and topic together are longer than {MAX_NAME} characters",
+                    hint="Shorten one of the names",
+                    at=("metadata", "name"),
+                )
+            )
         if self.spec.partitions is None and self.spec.recover_from is None:
-            message = "spec.partitions is required"
-            raise ValueError(message)
+            raise refusal(
+                Complaint(
+                    "is required, except with recoverFrom",
+                    hint="Add it, for example `partitions: 12`",
+                    at=("spec", "partitions"),
+                )
+            )
         return self
 
     @property
