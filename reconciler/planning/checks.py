@@ -1,0 +1,108 @@
+"""What no `--allow` lifts: references that lead nowhere, and what a platform cannot do in this version."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, assert_never
+
+from reconciler.planning.fields import LINK_FEATURES, PROPERTIES
+from reconciler.planning.limits import beyond, check_namespace, check_topic
+from reconciler.planning.names import check_names
+from reconciler.planning.plan import Finding
+from reconciler.planning.situation import Situation, Wanted
+from reconciler.planning.sources import check_mirror
+from reconciler.resources.address import Address, cluster_address, split_name
+from reconciler.resources.cluster import Cluster
+from reconciler.resources.mirrorlink import MirrorLink, MirrorTopic
+from reconciler.resources.mounting import Mounting
+from reconciler.resources.namespace import Namespace
+from reconciler.resources.tieringpolicy import TieringPolicy
+from reconciler.resources.topic import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from reconciler.resources.capabilities import Capabilities
+
+
+def check(situation: Situation) -> Iterator[Finding]:
+    """Yield every error of what is wanted; an address with one gets no action."""
+    for address in sorted(situation.wanted):
+        if situation.is_decidable(address):
+            wanted = situation.wanted[address]
+            for message, hint in _problems(address, wanted, situation):
+                yield Finding(address, wanted.source, message, hint)
+    yield from check_names(situation)
+
+
+def _problems(address: Address, wanted: Wanted, situation: Situation) -> Iterator[tuple[str, str]]:
+    resource = wanted.resource
+    match resource:
+        case Topic():
+            capabilities = situation.capabilities(resource.cluster)
+            yield from _in_namespace(resource.cluster, resource.metadata.namespace, situation)
+            yield from check_topic(resource, capabilities, is_new=address not in situation.observed)
+        case Namespace():
+            yield from check_namespace(resource, situation.capabilities(resource.cluster))
+        case MirrorTopic():
+            yield from _in_namespace(resource.cluster, split_name(resource.name)[0], situation)
+            yield from check_mirror(resource, situation)
+        case MirrorLink():
+            yield from _check_link(resource, situation)
+        case Mounting():
+            yield from _in_namespace(resource.cluster, resource.metadata.namespace, situation)
+            yield from _check_mounting(situation.capabilities(resource.cluster))
+        case Cluster():
+            yield from _check_cluster(resource, situation.capabilities(resource.metadata.name))
+        case TieringPolicy():
+            pass
+        case _:
+            assert_never(resource)
+
+
+def _in_namespace(cluster: str, namespace: str, situation: Situation) -> Iterator[tuple[str, str]]:
+    if situation.has_namespace(cluster, namespace):
+        return
+    prefix = f"namespace/{cluster}/"
+    known = [str(item).removeprefix(prefix) for item in situation.wanted if item.startswith(prefix)]
+    near = get_close_matches(namespace, known, n=1)
+    guess = f" Did you mean {near[0]!r}?" if near else ""
+    yield (
+        f"namespace {namespace!r} is neither declared nor on cluster {cluster}",
+        f"Declare the Namespace: none is ever made implicitly (InvalidNamespaceError).{guess}",
+    )
+
+
+def _check_cluster(cluster: Cluster, capabilities: Capabilities) -> Iterator[tuple[str, str]]:
+    if capabilities.cluster_properties:
+        return
+    if cluster.spec.properties:
+        named = ", ".join(PROPERTIES + key for key in sorted(cluster.spec.properties))
+        yield beyond(capabilities, f"set cluster properties ({named})")
+    if cluster.spec.tiering is not None:
+        yield beyond(capabilities, "set the machinery of tiering (spec.tiering)")
+
+
+def _check_mounting(capabilities: Capabilities) -> Iterator[tuple[str, str]]:
+    if not capabilities.mountings:
+        yield beyond(capabilities, "mount or unmount topics")
+
+
+def _check_link(link: MirrorLink, situation: Situation) -> Iterator[tuple[str, str]]:
+    capabilities = situation.capabilities(link.cluster)
+    spec = link.spec
+    if not capabilities.links:
+        yield beyond(capabilities, "mirror topics over a link")
+        return
+    if cluster_address(spec.source) not in situation.wanted:
+        yield f"its source, cluster {spec.source}, is not declared", f"Declare a Cluster named {spec.source}."
+    if spec.source == link.cluster and not spec.prefix:
+        yield "it mirrors a cluster onto itself under the same names", "Set spec.prefix, or another source."
+    if spec.mode != "destination" and f"{spec.mode}-mode" not in capabilities.link_features:
+        yield beyond(capabilities, f"have a link of mode {spec.mode}")
+    defaults = type(spec)(source=spec.source)
+    for field in sorted(type(spec).model_fields):
+        alias = type(spec).model_fields[field].alias or field
+        feature = LINK_FEATURES.get(alias)
+        if feature and feature not in capabilities.link_features and getattr(spec, field) != getattr(defaults, field):
+            yield beyond(capabilities, f"have {alias} on a link")

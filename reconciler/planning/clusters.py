@@ -1,0 +1,100 @@
+"""Which clusters answered, and whether they are who they should be. No `--allow` lifts what is found here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reconciler.planning.plan import Finding, Given
+from reconciler.resources.address import cluster_address, cluster_of
+from reconciler.resources.cluster import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from reconciler.resources.address import Address
+    from reconciler.resources.capabilities import ClusterIdentity
+    from reconciler.resources.inventory import Declared, Desired, Record, Recorded
+
+
+def declared_clusters(desired: Desired) -> dict[str, Cluster]:
+    """Return the declared clusters by name."""
+    found = (declared.resource for declared in desired.values())
+    return {resource.metadata.name: resource for resource in found if isinstance(resource, Cluster)}
+
+
+def trusted_clusters(desired: Desired, given: Given, refused: tuple[Finding, ...]) -> frozenset[str]:
+    """Return the clusters about which anything may be decided: declared, read, and not refused."""
+    wrong = {cluster_of(finding.address) for finding in refused if finding.address}
+    return frozenset(
+        name
+        for name in declared_clusters(desired)
+        if name in given.identities and name in given.capabilities and name not in wrong
+    )
+
+
+def check_clusters(desired: Desired, recorded: Record, given: Given) -> Iterator[Finding]:
+    """Yield what is wrong with the clusters themselves."""
+    clusters = declared_clusters(desired)
+    for name in sorted(clusters):
+        if name in given.identities:
+            address = cluster_address(name)
+            yield from _check_one(desired[address], recorded.get(address), given.identities[name], given)
+    yield from _undeclared(desired, clusters)
+
+
+def _check_one(
+    declared: Declared, last: Recorded | None, identity: ClusterIdentity | None, given: Given
+) -> Iterator[Finding]:
+    cluster = declared.resource
+    if not isinstance(cluster, Cluster):
+        return
+    name = cluster.metadata.name
+    found: tuple[str, str] | None = None
+    if identity is None:
+        capabilities = given.capabilities.get(name)
+        if last is not None:
+            found = (
+                f"cluster {name} is recorded as {last.incarnation or 'there'}, but nothing is there now",
+                "A recorded cluster is never made anew. Check that its location can be reached.",
+            )
+        elif capabilities is not None and not capabilities.creates_cluster:
+            found = (f"cluster {name} is not there", f"A {cluster.spec.provider} cluster cannot be created from here.")
+    elif identity.provider != cluster.spec.provider:
+        found = (
+            f"cluster {name} is declared as {cluster.spec.provider}, but a {identity.provider} cluster answers",
+            "Correct spec.provider, or the connection.",
+        )
+    elif cluster.spec.cluster_id is not None and cluster.spec.cluster_id != identity.cluster_id:
+        found = (
+            f"cluster {name} should be {cluster.spec.cluster_id}, but {identity.cluster_id} answers",
+            "Correct spec.clusterId, or the connection: no other cluster is touched.",
+        )
+    elif last is not None:
+        found = _moved_away(name, last, identity)
+    if found:
+        yield Finding(cluster.address, declared.source, *found)
+
+
+def _moved_away(name: str, last: Recorded, identity: ClusterIdentity) -> tuple[str, str] | None:
+    hint = f"If that is on purpose: reconciler state rm cluster/{name} --recursive; the next plan adopts."
+    if isinstance(last.resource, Cluster) and last.resource.spec.provider != identity.provider:
+        recorded = last.resource.spec.provider
+        return f"cluster {name} was {recorded} when it was recorded, and is {identity.provider} now", hint
+    if last.incarnation is not None and last.incarnation != identity.cluster_id:
+        return f"cluster {name} was {last.incarnation} when it was recorded, but {identity.cluster_id} answers", hint
+    return None
+
+
+def _undeclared(desired: Desired, clusters: Mapping[str, Cluster]) -> Iterator[Finding]:
+    first: dict[str, Address] = {}
+    for address in sorted(desired):
+        name = cluster_of(address)
+        if name is not None and name not in clusters:
+            first.setdefault(name, address)
+    for name, address in first.items():
+        yield Finding(
+            address,
+            desired[address].source,
+            f"cluster {name} is not declared",
+            f"Declare a Cluster named {name}, or correct metadata.cluster.",
+        )

@@ -1,0 +1,201 @@
+"""What differs between what is wanted, what we last applied and what is there: field by field, equality first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from reconciler.planning.actions import Change, Reason, Value
+from reconciler.planning.canonical import fingerprint, plain
+from reconciler.planning.fields import acls_of, equal, fields_of, record_fields_of
+from reconciler.planning.plan import DriftFinding
+from reconciler.planning.situation import Wanted, unset_paths
+from reconciler.resources.configs import DEFAULT
+from reconciler.resources.topic import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from reconciler.resources.address import Address
+    from reconciler.resources.configs import ConfigKey
+    from reconciler.resources.inventory import Observed, Recorded
+
+KEPT: Final = ("replicationFactor", "partitions")
+"""What has no value to be reset to: no longer naming it leaves it alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """What moves on the platform, what drifted, and what only the record has to learn."""
+
+    changes: tuple[Change, ...] = ()
+    drift: tuple[DriftFinding, ...] = ()
+    record_changes: tuple[Change, ...] = ()
+    """Fields that only the record holds."""
+    is_stale: bool = False
+    """The record says something else than the files, and the platform already has what they say."""
+    reasons: tuple[Reason, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How fields are compared: the platform's catalog, the rule that ignores a path, the fields left out."""
+
+    catalog: Mapping[str, ConfigKey]
+    ignored: Callable[[Address, str], str | None]
+    is_compared: Callable[[str], bool]
+
+
+def is_unchanged(wanted: Wanted, last: Recorded, before: Observed) -> bool:
+    """Tell, cheaply and for topics only, that there is nothing to do; `False` may also mean *look closer*."""
+    want, was, seen = wanted.resource, last.resource, before.resource
+    if not (isinstance(want, Topic) and isinstance(was, Topic) and isinstance(seen, Topic)):
+        return False
+    goal, record, live = want.spec, was.spec, seen.spec
+    if goal.configs != record.configs or goal.partitions != live.partitions or goal.partitions != record.partitions:
+        return False
+    if goal.replication_factor != record.replication_factor or goal.protect not in (None, last.protect):
+        return False
+    if goal.replication_factor is not None and goal.replication_factor != live.replication_factor:
+        return False
+    if goal.acls or record.acls or before.state is not None:
+        return False
+    if last.incarnation != before.incarnation or DEFAULT in wanted.origins.values() or DEFAULT in last.origins.values():
+        return False
+    there = live.configs
+    return there == goal.configs or all(there.get(key) == value for key, value in goal.configs.items())
+
+
+def differences(
+    address: Address, wanted: Wanted, last: Recorded | None, before: Observed, how: Comparison
+) -> Differences:
+    """Compare one address. `last` is `None` for what is being adopted: then nothing is drift, and nothing is reset."""
+    want, seen = fields_of(wanted.resource), fields_of(before.resource)
+    was = fields_of(last.resource) if last else {}
+    fields = _Fields(address, want, was, seen, wanted, last, before)
+    changes: list[Change] = []
+    drift: list[DriftFinding] = []
+    for path in sorted({*want, *was, *unset_paths(wanted.origins)}):
+        if not how.is_compared(path):
+            continue
+        rule = how.ignored(address, path)
+        moved = fields.drift(path, how.catalog)
+        if moved:
+            drift.append(replace(moved, ignored=rule))
+        change = None if rule else fields.change(path, how.catalog)
+        if change:
+            changes.append(change)
+    acls = fields.acls()
+    if acls:
+        changes.append(acls)
+    return Differences(
+        changes=tuple(changes),
+        drift=tuple(drift),
+        record_changes=_record_changes(wanted, last),
+        is_stale=last is not None and fields.is_stale(how),
+        reasons=fields.reasons(changes),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    """The fields of one address in all three inventories."""
+
+    address: Address
+    want: Mapping[str, Value]
+    was: Mapping[str, Value]
+    seen: Mapping[str, Value]
+    wanted: Wanted
+    last: Recorded | None
+    before: Observed
+
+    def change(self, path: str, catalog: Mapping[str, ConfigKey]) -> Change | None:
+        """Return how the platform has to move on `path`."""
+        goal, live = self.want.get(path), self.seen.get(path)
+        origin = self.wanted.origins.get(path)
+        if goal is None:
+            is_reset = live is not None and path not in KEPT
+            return Change(path, live, None, self._is_foreign(path, None), origin) if is_reset else None
+        if equal(path, goal, live, catalog):
+            return None
+        return Change(path, live, goal, self._is_foreign(path, goal), origin)
+
+    def drift(self, path: str, catalog: Mapping[str, ConfigKey]) -> DriftFinding | None:
+        """Return how the platform moved on `path` since we last applied it."""
+        if self.last is None or not self._was_ours(path):
+            return None
+        recorded, live = self.was.get(path), self.seen.get(path)
+        return None if equal(path, recorded, live, catalog) else drifted(self.address, path, recorded, live)
+
+    def acls(self) -> Change | None:
+        """Return the rules to be there: ours added, ours no longer named taken away, everybody else's left alone."""
+        want, seen = acls_of(self.wanted.resource), acls_of(self.before.resource)
+        was = acls_of(self.last.resource) if self.last else {}
+        gone = was.keys() - want.keys()
+        goal = {**{key: rule for key, rule in seen.items() if key not in gone}, **want}
+        if goal.keys() == seen.keys():
+            return None
+        return Change(
+            "acls",
+            tuple(seen[key] for key in sorted(seen)),
+            tuple(goal[key] for key in sorted(goal)),
+            drift=self.last is not None and was.keys() == want.keys(),
+        )
+
+    def is_stale(self, how: Comparison) -> bool:
+        """Tell whether the record has to learn something, ignored fields aside."""
+        if self.last is None:
+            return False
+        unset = unset_paths(self.wanted.origins) ^ unset_paths(self.last.origins)
+        moved = {path for path in {*self.want, *self.was} if self.want.get(path) != self.was.get(path)}
+        return any(
+            how.is_compared(path) and not how.ignored(self.address, path) and not self._is_kept(path)
+            for path in sorted(unset | moved)
+        )
+
+    def reasons(self, changes: list[Change]) -> tuple[Reason, ...]:
+        """Say why these fields move."""
+        if self.last is None:
+            return (Reason.ADOPTED_DIFFERS,)
+        found = {self._reason(change) for change in changes}
+        return tuple(reason for reason in Reason if reason in found)
+
+    def _reason(self, change: Change) -> Reason:
+        if change.drift:
+            return Reason.DRIFTED
+        is_gone = change.after is None and change.path not in unset_paths(self.wanted.origins)
+        return Reason.NO_LONGER_DECLARED if is_gone else Reason.CHANGED
+
+    def _was_ours(self, path: str) -> bool:
+        return path in self.was or (self.last is not None and self.last.origins.get(path) == DEFAULT)
+
+    def _is_kept(self, path: str) -> bool:
+        return path in KEPT and path not in self.want
+
+    def _is_foreign(self, path: str, goal: Value) -> bool:
+        """Tell whether the files ask for what they asked for when we last applied them."""
+        if self.last is None or not self._was_ours(path):
+            return False
+        if goal is None:
+            return self.wanted.origins.get(path) == DEFAULT and self.last.origins.get(path) == DEFAULT
+        return self.was.get(path) == goal
+
+
+def drifted(address: Address, path: str, recorded: Value, observed: Value) -> DriftFinding:
+    """Return a finding with the fingerprint by which a caller remembers it."""
+    mark = fingerprint([address, path, plain(observed)])
+    return DriftFinding(address, path, recorded, observed, mark)
+
+
+def _record_changes(wanted: Wanted, last: Recorded | None) -> tuple[Change, ...]:
+    if last is None:
+        return ()
+    changes: list[Change] = []
+    if isinstance(wanted.resource, Topic) and wanted.resource.spec.protect not in (None, last.protect):
+        changes.append(Change("protect", last.protect, wanted.resource.spec.protect))
+    want, was = record_fields_of(wanted.resource), record_fields_of(last.resource)
+    changes.extend(
+        Change(path, was.get(path), want.get(path)) for path in sorted({*want, *was}) if want.get(path) != was.get(path)
+    )
+    return tuple(changes)

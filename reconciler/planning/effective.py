@@ -1,0 +1,163 @@
+"""Desired → effective: what each address is to be, with policies compiled, tiers implied and mirrors derived.
+
+Configs that read `default` leave the resource and stay in `origins`: they are to be unset, whoever set them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from reconciler.planning.fields import CONFIGS
+from reconciler.planning.inherited import Inheritance, Layer
+from reconciler.planning.plan import Finding
+from reconciler.planning.situation import IMPLIED, NO_ORIGINS, Wanted
+from reconciler.resources.address import Address, address_of, tiers_of
+from reconciler.resources.cluster import Cluster
+from reconciler.resources.configs import DEFAULT, KAFKA_CONFIGS, canonical_value
+from reconciler.resources.metadata import OfNamespace
+from reconciler.resources.mirrorlink import MirrorLink, MirrorTopic
+from reconciler.resources.mounting import Mounting
+from reconciler.resources.namespace import Namespace
+from reconciler.resources.tieringpolicy import TieringPolicy
+from reconciler.resources.topic import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from reconciler.planning.plan import Given
+    from reconciler.resources.capabilities import Capabilities
+    from reconciler.resources.inventory import Declared, Desired
+
+
+def effective(desired: Desired, given: Given) -> tuple[dict[Address, Wanted], list[Finding]]:
+    """Return what each address is to be, and what of the files could not be understood.
+
+    What lives on a cluster that was not read stays as it is declared: nothing is decided about it.
+    """
+    return _Making(desired, given).all()
+
+
+class _Making:
+    """The desired resources in the making, one after the other."""
+
+    def __init__(self, desired: Desired, given: Given) -> None:
+        self._desired = desired
+        self._given = given
+        self._wanted: dict[Address, Wanted] = {}
+        self._findings: list[Finding] = []
+        self._inheritance = Inheritance(desired)
+
+    def all(self) -> tuple[dict[Address, Wanted], list[Finding]]:
+        """Walk every declared resource."""
+        for address, declared in self._desired.items():
+            self._add(address, declared)
+        for address in sorted(self._wanted):
+            if address.startswith("namespace/"):
+                self._imply(address)
+        self._findings.extend(self._inheritance.findings)
+        return self._wanted, self._findings
+
+    def _add(self, address: Address, declared: Declared) -> None:
+        resource = declared.resource
+        match resource:
+            case Topic():
+                self._wanted[address] = self._topic(resource, declared)
+            case Namespace():
+                self._wanted[address] = self._namespace(resource, declared)
+            case MirrorLink():
+                self._link(resource, declared)
+            case Cluster() | Mounting():
+                self._wanted[address] = Wanted(resource, declared.source)
+            case TieringPolicy():
+                pass  # a policy yields no action of its own: its effect shows on the topics
+            case MirrorTopic():
+                self._wrong(address, declared, "a mirror topic is not declared by itself", "Name it in its MirrorLink.")
+            case _:
+                assert_never(resource)
+
+    def _topic(self, topic: Topic, declared: Declared) -> Wanted:
+        spec = topic.spec
+        capabilities = self._given.capabilities.get(topic.cluster)
+        if capabilities is None:
+            return Wanted(topic, declared.source)
+        moved = address_of("topic", topic.cluster, spec.moved_from) if spec.moved_from else None
+        is_own = capabilities.inherits_configs and spec.tiering_policy is None and moved is None
+        if is_own and _is_plain(spec.configs, capabilities):
+            return Wanted(topic, declared.source)
+        layer = self._inheritance.of_topic(topic, declared, capabilities)
+        configs, origins = self._settle(topic.address, declared, layer, capabilities)
+        changed = spec.model_copy(update={"configs": configs, "tiering_policy": None, "moved_from": None})
+        return Wanted(topic.model_copy(update={"spec": changed}), declared.source, origins, moved)
+
+    def _namespace(self, namespace: Namespace, declared: Declared) -> Wanted:
+        spec = namespace.spec
+        capabilities = self._given.capabilities.get(namespace.cluster)
+        if capabilities is None:
+            return Wanted(namespace, declared.source)
+        moved = address_of("namespace", namespace.cluster, spec.moved_from) if spec.moved_from else None
+        configs: Mapping[str, str] = {}
+        origins: Mapping[str, str] = NO_ORIGINS
+        if capabilities.inherits_configs:
+            layer = self._inheritance.of_namespace(namespace, declared, capabilities)
+            configs, origins = self._settle(namespace.address, declared, layer, capabilities)
+        changed = spec.model_copy(update={"configs": configs, "tiering_policy": None, "moved_from": None})
+        return Wanted(namespace.model_copy(update={"spec": changed}), declared.source, origins, moved)
+
+    def _link(self, link: MirrorLink, declared: Declared) -> None:
+        spec = link.spec
+        moved = address_of("link", link.cluster, spec.moved_from) if spec.moved_from else None
+        # Each mirror is compared at its own address, so the link itself is kept without them.
+        bare = link.model_copy(update={"spec": spec.model_copy(update={"mirror_topics": (), "moved_from": None})})
+        self._wanted[link.address] = Wanted(bare, declared.source, moved_from=moved)
+        for mirror in link.mirrors():
+            if mirror.address in self._wanted:
+                self._wrong(
+                    mirror.address,
+                    declared,
+                    f"{mirror.address} is declared twice: {self._wanted[mirror.address].source} names it too",
+                    "A topic is mirrored by one link; give one of the links a prefix.",
+                )
+            self._wanted[mirror.address] = Wanted(mirror, declared.source)
+
+    def _imply(self, address: Address) -> None:
+        """Add every tier above a declared namespace that is not declared itself."""
+        below = self._wanted[address].resource
+        if not isinstance(below, Namespace):
+            return
+        for tier in tiers_of(below.metadata.name)[:-1]:
+            above = address_of("namespace", below.cluster, tier)
+            if above not in self._wanted:
+                implied = Namespace(metadata=OfNamespace(name=tier, cluster=below.cluster, labels={}))
+                self._wanted[above] = Wanted(implied, self._wanted[address].source, {IMPLIED: address})
+
+    def _settle(
+        self, address: Address, declared: Declared, layer: Layer, capabilities: Capabilities
+    ) -> tuple[dict[str, str], dict[str, str]]:
+        """Return the configs of a layer in canonical form, and the origins that are not the resource itself."""
+        configs: dict[str, str] = {}
+        origins: dict[str, str] = {}
+        for key, (value, origin) in sorted(layer.items()):
+            if value == DEFAULT:
+                origins[CONFIGS + key] = DEFAULT
+                continue
+            if origin != address:
+                origins[CONFIGS + key] = origin
+            try:
+                configs[key] = canonical_value(key, value, capabilities.configs)
+            except ValueError as error:
+                self._wrong(address, declared, f"{key}: {value!r} is {error}", "Correct it, or remove it.")
+        return configs, origins
+
+    def _wrong(self, address: Address, declared: Declared, message: str, hint: str) -> None:
+        self._findings.append(Finding(address, declared.source, message, hint))
+
+
+def _is_plain(configs: Mapping[str, str], capabilities: Capabilities) -> bool:
+    """Tell whether configs stand as they are: nothing to unset, nothing in words only this platform knows."""
+    if not configs:
+        return True
+    if DEFAULT in configs.values():
+        return False
+    return capabilities.configs is KAFKA_CONFIGS or all(
+        KAFKA_CONFIGS.get(key) == capabilities.configs.get(key) for key in configs
+    )

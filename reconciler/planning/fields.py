@@ -1,0 +1,112 @@
+"""A resource as flat fields, path → value: what of it is compared with the platform."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, assert_never
+
+from reconciler.resources.cluster import Cluster
+from reconciler.resources.configs import canonical_value
+from reconciler.resources.kinds import Resource
+from reconciler.resources.mirrorlink import MirrorLink, MirrorTopic
+from reconciler.resources.mounting import Mounting
+from reconciler.resources.namespace import Namespace
+from reconciler.resources.tieringpolicy import TieringPolicy
+from reconciler.resources.topic import Topic
+
+if TYPE_CHECKING:
+    from reconciler.planning.actions import Value
+    from reconciler.resources.configs import ConfigKey
+
+CONFIGS: Final = "configs."
+PROPERTIES: Final = "properties."
+
+LINK_FEATURES: Final[Mapping[str, str]] = {
+    "paused": "paused",
+    "autoCreate": "auto-create",
+    "consumerOffsetSync": "consumer-offset-sync",
+    "aclSync": "acl-sync",
+    "topicConfigSync": "topic-config-sync",
+    "startOffset": "start-offset",
+    "retryTimeout": "retry-timeout",
+    "metadataInterval": "metadata-interval",
+}
+"""Fields of a link → the feature a platform needs for them."""
+
+
+def fields_of(resource: Resource) -> dict[str, Value]:
+    """Return the fields of a resource that a platform holds; absent ones are left alone."""
+    match resource:
+        case Topic():
+            return _topic(resource)
+        case Namespace():
+            return _namespace(resource)
+        case MirrorLink():
+            return dict(_flat("", resource.spec.model_copy(update={"mirror_topics": (), "moved_from": None}).to_json()))
+        case MirrorTopic():
+            return {CONFIGS + key: value for key, value in resource.configs.items()}
+        case Cluster():
+            return {PROPERTIES + key: value for key, value in resource.spec.properties.items()}
+        case Mounting() | TieringPolicy():
+            return {}
+        case _:
+            assert_never(resource)
+
+
+def record_fields_of(resource: Resource) -> dict[str, Value]:
+    """Return the fields that only the record holds: changing them calls no platform."""
+    if isinstance(resource, Cluster):
+        shown = resource.spec.to_json()
+        shown.pop("properties", None)
+        return dict(_flat("", shown))
+    return {}
+
+
+def acls_of(resource: Resource) -> dict[bytes, dict[str, Any]]:
+    """Return the access rules of a resource by their canonical form."""
+    from reconciler.planning.canonical import canonical  # noqa: PLC0415 - only resources with ACLs pay for it
+
+    if isinstance(resource, Topic | Namespace):
+        return {canonical(rule): rule for rule in (acl.to_json() for acl in resource.spec.acls)}
+    return {}
+
+
+def equal(path: str, left: Value, right: Value, catalog: Mapping[str, ConfigKey]) -> bool:
+    """Tell whether two values of a field mean the same: as they stand, or in the canonical form of their config."""
+    if left == right:
+        return True
+    if not path.startswith(CONFIGS) or left is None or right is None:
+        return False
+    key = path.removeprefix(CONFIGS)
+    try:
+        return canonical_value(key, left, catalog) == canonical_value(key, right, catalog)
+    except ValueError:
+        return False
+
+
+def _topic(topic: Topic) -> dict[str, Value]:
+    spec = topic.spec
+    fields: dict[str, Value] = {CONFIGS + key: value for key, value in spec.configs.items()}
+    if spec.partitions is not None:
+        fields["partitions"] = spec.partitions
+    if spec.replication_factor is not None:
+        fields["replicationFactor"] = spec.replication_factor
+    return fields
+
+
+def _namespace(namespace: Namespace) -> dict[str, Value]:
+    spec = namespace.spec
+    fields: dict[str, Value] = {CONFIGS + key: value for key, value in spec.configs.items()}
+    if spec.quotas is not None:
+        fields.update(_flat("quotas.", spec.quotas.to_json()))
+    if spec.encryption is not None:
+        fields["encryption.kmsKeyId"] = spec.encryption.kms_key_id
+    return fields
+
+
+def _flat(prefix: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:
+    for key, item in value.items():
+        if isinstance(item, Mapping):
+            yield from _flat(f"{prefix}{key}.", item)
+        else:
+            yield prefix + key, item if not isinstance(item, list) else tuple(item)

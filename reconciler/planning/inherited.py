@@ -1,0 +1,99 @@
+"""Where the configs of a topic or namespace come from: its own, its policy's, and those of the tiers above it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from reconciler.planning.plan import Finding
+from reconciler.planning.policies import compile_policy
+from reconciler.resources.address import Address, address_of, tiers_of
+from reconciler.resources.configs import DEFAULT
+from reconciler.resources.namespace import Namespace
+from reconciler.resources.tieringpolicy import TieringPolicy
+from reconciler.resources.topic import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from reconciler.resources.capabilities import Capabilities
+    from reconciler.resources.inventory import Declared, Desired
+
+Layer: TypeAlias = dict[str, tuple[str, str]]
+"""Config key → (value as declared, the address it comes from)."""
+
+
+class Inheritance:
+    """Lays configs over each other; nearest tier wins, and a tier's own keys are asked for once."""
+
+    def __init__(self, desired: Desired) -> None:
+        self.findings: list[Finding] = []
+        self._desired = desired
+        self._tiers: dict[tuple[str, str], Layer] = {}
+        self._own: dict[Address, Layer] = {}
+
+    def of_topic(self, topic: Topic, declared: Declared, capabilities: Capabilities) -> Layer:
+        """Return the configs a topic is to have as its own."""
+        own = self._layer(topic.address, topic.spec.configs, topic.spec.tiering_policy, declared, capabilities)
+        if capabilities.inherits_configs:
+            return own
+        above = self._above(topic.cluster, topic.metadata.namespace, capabilities)
+        # A tier's `default` only ends inheriting; a topic's own also unsets what somebody else set.
+        inherited = {key: held for key, held in above.items() if held[0] != DEFAULT}
+        return {**inherited, **own}
+
+    def of_namespace(self, namespace: Namespace, declared: Declared, capabilities: Capabilities) -> Layer:
+        """Return the configs a namespace is to have as its own."""
+        spec = namespace.spec
+        return self._layer(namespace.address, spec.configs, spec.tiering_policy, declared, capabilities)
+
+    def _above(self, cluster: str, namespace: str, capabilities: Capabilities) -> Layer:
+        if not namespace:
+            return {}
+        known = self._tiers.get((cluster, namespace))
+        if known is None:
+            known = {}
+            for tier in tiers_of(namespace):
+                declared = self._desired.get(address_of("namespace", cluster, tier))
+                if declared is not None and isinstance(declared.resource, Namespace):
+                    known.update(self.of_namespace(declared.resource, declared, capabilities))
+            self._tiers[cluster, namespace] = known
+        return known
+
+    def _layer(
+        self,
+        address: Address,
+        configs: Mapping[str, str],
+        policy_name: str | None,
+        declared: Declared,
+        capabilities: Capabilities,
+    ) -> Layer:
+        known = self._own.get(address)
+        if known is not None:
+            return known
+        layer: Layer = {key: (value, address) for key, value in configs.items()}
+        for key, value in self._policy(address, policy_name, declared, capabilities).items():
+            if key in layer:
+                self.findings.append(
+                    Finding(
+                        address,
+                        declared.source,
+                        f"{key} is set twice in one document: in configs, and by policy/{policy_name}",
+                        "Keep one of the two.",
+                    )
+                )
+            layer.setdefault(key, (value, f"policy/{policy_name}"))
+        if not address.startswith("topic/"):
+            self._own[address] = layer
+        return layer
+
+    def _policy(
+        self, address: Address, name: str | None, declared: Declared, capabilities: Capabilities
+    ) -> Mapping[str, str]:
+        if name is None:
+            return {}
+        found = self._desired.get(Address(f"policy/{name}"))
+        if found is None or not isinstance(found.resource, TieringPolicy):
+            message = f"tieringPolicy {name} is not declared"
+            self.findings.append(Finding(address, declared.source, message, f"Declare a TieringPolicy named {name}."))
+            return {}
+        return compile_policy(found.resource.spec, capabilities)

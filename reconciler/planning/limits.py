@@ -1,0 +1,98 @@
+"""The limits of a platform, as its capabilities say them, against topics and namespaces."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from reconciler.planning.policies import NEEDS_TIERING, is_harmless
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from reconciler.planning.actions import Change
+    from reconciler.resources.capabilities import Capabilities
+    from reconciler.resources.namespace import Namespace
+    from reconciler.resources.topic import Topic
+
+
+def check_topic(topic: Topic, capabilities: Capabilities, *, is_new: bool) -> Iterator[tuple[str, str]]:
+    """Yield what of a topic is beyond the platform."""
+    spec = topic.spec
+    if spec.configs:
+        yield from check_configs(spec.configs, capabilities)
+    if spec.partitions is not None and spec.partitions > capabilities.max_partitions:
+        yield (
+            f"{spec.partitions:,} partitions are more than the {capabilities.max_partitions:,} a topic can have there",
+            "Lower spec.partitions.",
+        )
+    if spec.replication_factor is not None and spec.replication_factor > capabilities.max_replication_factor:
+        yield (
+            f"replication factor {spec.replication_factor} is more than the {capabilities.max_replication_factor}"
+            " possible there",
+            "Lower spec.replicationFactor.",
+        )
+    if spec.acls and not capabilities.acls:
+        yield beyond(capabilities, "hold ACLs")
+    if spec.recover_from is not None and is_new and not capabilities.recovery:
+        yield beyond(capabilities, "recover a topic from object storage (recoverFrom)")
+    if topic.metadata.namespace and not capabilities.namespaces:
+        yield beyond(capabilities, "have namespaces")
+
+
+def check_namespace(namespace: Namespace, capabilities: Capabilities) -> Iterator[tuple[str, str]]:
+    """Yield what of a namespace is beyond the platform."""
+    spec = namespace.spec
+    if not capabilities.namespaces:
+        yield beyond(capabilities, "have namespaces")
+    yield from check_configs(spec.configs, capabilities)
+    if spec.acls and not capabilities.acls:
+        yield beyond(capabilities, "hold ACLs")
+    if spec.quotas is not None and not capabilities.quotas:
+        yield beyond(capabilities, "hold a namespace to quotas")
+    if spec.encryption is not None and not capabilities.encryption:
+        yield beyond(capabilities, "write a namespace under a key of its own (encryption)")
+
+
+def check_configs(configs: Mapping[str, str], capabilities: Capabilities) -> Iterator[tuple[str, str]]:
+    """Yield the configs a platform does not know, or could only ignore."""
+    known = capabilities.configs
+    for key in sorted(configs):
+        needs_tiering = not capabilities.tiering and key in NEEDS_TIERING
+        if needs_tiering:
+            default = known[key].default if key in known else None
+            if not is_harmless(key, configs[key], default):
+                yield beyond(capabilities, f"keep a topic in tiered storage ({key})")
+        elif key not in known:
+            near = get_close_matches(key, known, n=1)
+            hint = f"Did you mean {near[0]}?" if near else "Remove it."
+            yield f"configs.{key} is not a config of platform {capabilities.platform}", hint
+
+
+def check_changes(changes: tuple[Change, ...], capabilities: Capabilities) -> Iterator[tuple[str, str]]:
+    """Yield the changes that cannot be made in place."""
+    for change in changes:
+        before, after = change.before, change.after
+        if change.path == "partitions" and isinstance(before, int) and isinstance(after, int):
+            if after < before:
+                yield (
+                    f"it has {before} partitions and {after} are declared: partitions only grow in place",
+                    f"Declare {before}, or make a new topic with {after} partitions, copy into it and switch over.",
+                )
+            elif not capabilities.partition_growth:
+                yield beyond(capabilities, "add partitions to a topic")
+        elif change.path == "replicationFactor" and not capabilities.replication_change:
+            yield beyond(capabilities, f"change the replication factor of a topic ({before} → {after})")
+        elif change.path in {"mode", "prefix", "source"}:
+            yield (
+                f"{change.path} of a link never changes ({before!r} → {after!r})",
+                "Declare a new link under another name, or set it back.",
+            )
+
+
+def beyond(capabilities: Capabilities, what: str) -> tuple[str, str]:
+    """Say that a platform does not do something that is declared."""
+    return (
+        f"a cluster of platform {capabilities.platform} cannot {what} in this version",
+        "Remove it from the manifest: what cannot be done is never left out silently.",
+    )

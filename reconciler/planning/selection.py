@@ -1,0 +1,119 @@
+"""What of a workspace a plan is about: targets with what they depend on, labels, changed files, exclusions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reconciler.planning.situation import Wanted, source_of
+from reconciler.resources.address import (
+    Address,
+    address_of,
+    cluster_address,
+    cluster_of,
+    full_name_of,
+    kind_of,
+    matches,
+    split_name,
+    tiers_of,
+)
+from reconciler.resources.cluster import Cluster
+from reconciler.resources.kinds import Resource
+from reconciler.resources.mirrorlink import MirrorLink, MirrorTopic
+from reconciler.resources.namespace import Namespace
+from reconciler.resources.tieringpolicy import TieringPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from reconciler.planning.plan import Selection
+    from reconciler.resources.inventory import Inventory, Record
+
+
+def is_partial(selection: Selection) -> bool:
+    """Tell whether a plan is about less than the whole workspace."""
+    narrowing = selection.targets or selection.excludes or selection.labels
+    return bool(narrowing) or selection.changed_files is not None
+
+
+def chooser(
+    selection: Selection, wanted: Mapping[Address, Wanted], recorded: Record, observed: Inventory
+) -> Callable[[Address], bool]:
+    """Return the test of an address: may anything be decided about it?"""
+    if not is_partial(selection):
+        return lambda _address: True
+    everything = {*wanted, *recorded, *observed}
+    chosen: set[Address] = everything
+    if selection.targets or selection.labels or selection.changed_files is not None:
+        named = {address for address in everything if _is_named(address, selection, wanted, recorded)}
+        chosen = named | set(_leaned_on(named, wanted, recorded))
+    excluded = {address for address in chosen if any(matches(pattern, address) for pattern in selection.excludes)}
+    return (chosen - excluded).__contains__
+
+
+def _is_named(address: Address, selection: Selection, wanted: Mapping[Address, Wanted], recorded: Record) -> bool:
+    item = wanted.get(address)
+    if selection.targets and not any(matches(pattern, address) for pattern in selection.targets):
+        return False
+    if selection.labels:
+        resource = item.resource if item else recorded[address].resource if address in recorded else None
+        labels = labels_of(resource) if resource else {}
+        if any(labels.get(name) != value for name, value in selection.labels):
+            return False
+    if selection.changed_files is not None:
+        if item is None:
+            # What has left the files left them by a change of some file.
+            return bool(selection.changed_files) and address in recorded
+        return file_of(item.source) in selection.changed_files
+    return True
+
+
+def file_of(source: str | None) -> str:
+    """Return the file of `manifests/topics.yaml:88`."""
+    return source.rpartition(":")[0] if source else ""
+
+
+def labels_of(resource: Resource) -> Mapping[str, str]:
+    """Return the labels of a resource; a mirror topic has none of its own."""
+    return {} if isinstance(resource, MirrorTopic) else resource.metadata.labels
+
+
+def _leaned_on(named: Iterable[Address], wanted: Mapping[Address, Wanted], recorded: Record) -> Iterator[Address]:
+    waiting = list(named)
+    seen = set(waiting)
+    while waiting:
+        address = waiting.pop()
+        item = wanted.get(address)
+        resource = item.resource if item else recorded[address].resource if address in recorded else None
+        for below in leans_on(address, resource):
+            if below not in seen:
+                seen.add(below)
+                waiting.append(below)
+                yield below
+
+
+def leans_on(address: Address, resource: Resource | None) -> Iterator[Address]:
+    """Yield what an address needs before it can be: its cluster, its tiers, its link, its source."""
+    cluster = cluster_of(address)
+    if cluster is None or isinstance(resource, Cluster | TieringPolicy):
+        return
+    yield cluster_address(cluster)
+    kind = kind_of(address)
+    if kind == "namespace":
+        tiers = tiers_of(full_name_of(address))[:-1]
+    else:
+        tiers = tiers_of(split_name(full_name_of(address))[0])
+    if kind != "link":
+        yield from (address_of("namespace", cluster, tier) for tier in tiers)
+    if isinstance(resource, MirrorLink):
+        yield cluster_address(resource.spec.source)
+    if isinstance(resource, MirrorTopic):
+        yield address_of("link", cluster, resource.link)
+        yield source_of(resource)
+        yield Address(source_of(resource).replace("topic/", "mirror/", 1))
+
+
+def namespace_of(address: Address, resource: Resource) -> str:
+    """Return the namespace something lies in; of a namespace, the tier above it."""
+    if isinstance(resource, Namespace):
+        return resource.metadata.name.rpartition(":")[0]
+    return split_name(full_name_of(address))[0]

@@ -1,0 +1,128 @@
+"""Everything a decision looks at, gathered once: what is wanted, recorded and observed, and who answered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from reconciler.resources.address import Address, address_of, cluster_of, tiers_of
+from reconciler.resources.configs import DEFAULT
+from reconciler.resources.mirrorlink import MirrorTopic
+from reconciler.resources.mounting import Mounting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from reconciler.planning.plan import Given
+    from reconciler.resources.capabilities import Capabilities
+    from reconciler.resources.cluster import Cluster
+    from reconciler.resources.inventory import Inventory, Record
+    from reconciler.resources.kinds import Resource
+
+IMPLIED: Final = ""
+"""The path under which `origins` keep what implied a resource as a whole: a tier above a declared namespace."""
+
+NO_ORIGINS: Final[Mapping[str, str]] = MappingProxyType({})
+
+STOPPED: Final = "STOPPED"
+"""What a cluster says of a mirror whose mirroring is over for good."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A resource as it is to be: effective, canonical, nothing left to look up.
+
+    `origins` say where values come from that are not the resource's own; a path whose origin is `default` is to be
+    unset.
+    """
+
+    resource: Resource
+    source: str | None
+    origins: Mapping[str, str] = field(default_factory=lambda: NO_ORIGINS)
+    moved_from: Address | None = None
+
+    @property
+    def implied_by(self) -> str | None:
+        """The declared namespace that this tier is there for."""
+        return self.origins.get(IMPLIED)
+
+
+def unset_paths(origins: Mapping[str, str]) -> frozenset[str]:
+    """Return the paths that are declared to be unset."""
+    return frozenset(path for path, origin in origins.items() if origin == DEFAULT) if origins else frozenset()
+
+
+@dataclass(frozen=True)
+class Situation:
+    """The three inventories side by side."""
+
+    wanted: Mapping[Address, Wanted]
+    recorded: Record
+    observed: Inventory
+    given: Given
+    clusters: Mapping[str, Cluster]
+    """The declared clusters by name."""
+    trusted: frozenset[str]
+    """The clusters that were read and are who they should be; a cluster still to be created is one of them."""
+    is_chosen: Callable[[Address], bool]
+
+    def capabilities(self, cluster: str) -> Capabilities:
+        """Return the limits of a trusted cluster."""
+        return self.given.capabilities[cluster]
+
+    def is_decidable(self, address: Address) -> bool:
+        """Tell whether anything may be decided about an address: it was selected and its cluster was read."""
+        return cluster_of(address) in self.trusted and self.is_chosen(address)
+
+    def has_namespace(self, cluster: str, namespace: str) -> bool:
+        """Tell whether a namespace is declared, implied by a declared one, or there; the default one always is."""
+        address = address_of("namespace", cluster, namespace)
+        return not namespace or address in self.wanted or address in self.observed
+
+    def nearest(self, cluster: str, namespace: str) -> tuple[Address, ...]:
+        """Return the addresses of a namespace's tiers, nearest first."""
+        return tuple(address_of("namespace", cluster, tier) for tier in reversed(tiers_of(namespace)))
+
+    @cached_property
+    def mirrors(self) -> Mapping[Address, MirrorTopic]:
+        """Return the mirrors that are observed."""
+        found = ((address, item.resource) for address, item in self.observed.items() if address.startswith("mirror/"))
+        return {address: resource for address, resource in found if isinstance(resource, MirrorTopic)}
+
+    @cached_property
+    def mirrored(self) -> Mapping[Address, tuple[Address, ...]]:
+        """Return, by source topic, the live mirrors that need it: wanted ones, and observed ones that go on."""
+        found: dict[Address, list[Address]] = {}
+        wanted = {address: item.resource for address, item in self.wanted.items() if address.startswith("mirror/")}
+        for address, mirror in {**self.mirrors, **wanted}.items():
+            seen = self.observed.get(address)
+            if isinstance(mirror, MirrorTopic) and not (seen and seen.state == STOPPED):
+                found.setdefault(source_of(mirror), []).append(address)
+        return {source: tuple(sorted(mirrors)) for source, mirrors in found.items()}
+
+    @cached_property
+    def mountings(self) -> Mapping[Address, Mounting]:
+        """Return the wanted mountings by the address of their topic."""
+        found = (item.resource for address, item in self.wanted.items() if address.startswith("mounting/"))
+        return {
+            address_of("topic", mounting.cluster, mounting.topic_name): mounting
+            for mounting in found
+            if isinstance(mounting, Mounting)
+        }
+
+
+def source_of(mirror: MirrorTopic) -> Address:
+    """Return the address under which a mirror's source is read as a topic."""
+    return address_of("topic", mirror.source_cluster, mirror.source)
+
+
+def topic_of(mirror: MirrorTopic) -> Address:
+    """Return the address under which a mirror is read as a topic."""
+    return address_of("topic", mirror.cluster, mirror.name)
+
+
+def mirror_at(topic: Address) -> Address:
+    """Return the address a topic would have if it were a mirror."""
+    return Address("mirror/" + topic.partition("/")[2])

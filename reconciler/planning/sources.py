@@ -1,0 +1,151 @@
+"""Mirrors and what they lean on: the source topic, its link, and chains of mirrors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from reconciler.planning.limits import beyond, check_configs
+from reconciler.planning.situation import mirror_at, source_of
+from reconciler.resources.address import address_of
+from reconciler.resources.mirrorlink import MirrorTopic
+from reconciler.resources.namespace import Namespace
+from reconciler.resources.topic import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from reconciler.planning.actions import Value
+    from reconciler.planning.situation import Situation
+    from reconciler.resources.address import Address
+
+ALWAYS_SYNCED: Final = (
+    "max.message.bytes",
+    "cleanup.policy",
+    "message.timestamp.type",
+    "message.timestamp.difference.max.ms",
+)
+DEFAULT_SYNCED: Final = (
+    "retention.bytes",
+    "retention.ms",
+    "delete.retention.ms",
+    "min.compaction.lag.ms",
+    "max.compaction.lag.ms",
+)
+"""What a mirror takes from its source where the link does not say (Confluent, topic configs of mirrors)."""
+
+
+def check_mirror(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[str, str]]:
+    """Yield why a mirror cannot be."""
+    capabilities = situation.capabilities(mirror.cluster)
+    if not capabilities.links:
+        return  # said of its link
+    if mirror.state not in capabilities.mirror_states:
+        yield beyond(capabilities, f"bring a mirror into state {mirror.state}")
+        return
+    yield from check_configs(mirror.configs, capabilities)
+    synced = sorted(set(mirror.configs) & {*ALWAYS_SYNCED, *DEFAULT_SYNCED})
+    if synced:
+        yield f"{', '.join(synced)} follow the source and cannot be set on a mirror", "Set them on the source topic."
+    yield from _check_source(mirror, situation)
+    seen = situation.observed.get(mirror.address)
+    if seen is not None and isinstance(seen.resource, MirrorTopic):
+        is_same = (mirror.link, mirror.source_cluster, mirror.source) == (
+            seen.resource.link,
+            seen.resource.source_cluster,
+            seen.resource.source,
+        )
+        if not is_same:
+            yield (
+                f"it mirrors {source_of(seen.resource)} over link {seen.resource.link}, and a mirror never changes them",
+                f"Set it back, or delete the mirror first with --allow delete:{mirror.address}.",
+            )
+
+
+def _check_source(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[str, str]]:
+    if mirror.source_cluster not in situation.trusted or mirror.state != "mirroring":
+        return
+    if _is_circular(mirror, situation):
+        yield "it mirrors itself in a circle", "A topic is mirrored in one direction only: remove one of the entries."
+    elif not has_source(mirror, situation):
+        yield (
+            f"its source {source_of(mirror)} is neither there nor declared",
+            f"Declare the Topic on cluster {mirror.source_cluster}, or correct mirrorTopics.source.",
+        )
+
+
+def has_source(mirror: MirrorTopic, situation: Situation) -> bool:
+    """Tell whether the source is there, or will be before the mirror is made."""
+    source = source_of(mirror)
+    if any(address in situation.observed for address in (source, mirror_at(source))):
+        return True
+    wanted = situation.wanted.get(source)
+    is_planned = wanted is not None and situation.is_chosen(source)
+    return is_planned or (mirror_at(source) in situation.wanted and situation.is_chosen(mirror_at(source)))
+
+
+def _is_circular(mirror: MirrorTopic, situation: Situation) -> bool:
+    seen: set[Address] = {mirror.address}
+    here = mirror_at(source_of(mirror))
+    while here not in seen:
+        seen.add(here)
+        wanted = situation.wanted.get(here)
+        if wanted is None or not isinstance(wanted.resource, MirrorTopic) or wanted.resource.state != "mirroring":
+            return False
+        here = mirror_at(source_of(wanted.resource))
+    return True
+
+
+def taken_from_source(mirror: MirrorTopic, situation: Situation) -> dict[str, Value]:
+    """Return what a mirror takes from its source when it is made: `partitions`, synced `configs`, its `incarnation`."""
+    source = source_of(mirror)
+    chain = _chain(source, situation)
+    configs: dict[str, object] = {}
+    for key in (*ALWAYS_SYNCED, *DEFAULT_SYNCED):
+        value = next((layer[key] for layer in chain if key in layer), None)
+        if value is not None:
+            configs[key] = value
+    parameters: dict[str, Value] = {"configs": configs}
+    partitions = _partitions(source, situation)
+    if partitions is not None:
+        parameters["partitions"] = partitions
+    seen = situation.observed.get(source) or situation.observed.get(mirror_at(source))
+    if seen is not None and seen.incarnation is not None:
+        parameters["incarnation"] = seen.incarnation
+    return parameters
+
+
+def _partitions(source: Address, situation: Situation) -> int | None:
+    """Return how many partitions a source will have, through chains of mirrors."""
+    wanted, seen = situation.wanted.get(source), situation.observed.get(source)
+    for item in (wanted, seen):
+        if item is not None and isinstance(item.resource, Topic) and item.resource.spec.partitions is not None:
+            return item.resource.spec.partitions
+    above = situation.observed.get(mirror_at(source))
+    if above is not None and isinstance(above.resource, MirrorTopic) and above.resource.partitions is not None:
+        return above.resource.partitions
+    chained = situation.wanted.get(mirror_at(source))
+    if chained is not None and isinstance(chained.resource, MirrorTopic):
+        return _partitions(source_of(chained.resource), situation)
+    return None
+
+
+def _chain(source: Address, situation: Situation) -> list[Mapping[str, str]]:
+    """Return the configs of a source topic and of the tiers above it, nearest first: wanted ones over observed ones."""
+    _, cluster, _ = source.split("/", 2)
+    layers: list[Mapping[str, str]] = []
+    topic = situation.wanted.get(source) or situation.observed.get(source)
+    if topic is None or not isinstance(topic.resource, Topic):
+        chained = situation.wanted.get(mirror_at(source))
+        if chained is not None and isinstance(chained.resource, MirrorTopic):
+            return _chain(source_of(chained.resource), situation)
+        return []
+    for address in (source, *situation.nearest(cluster, topic.resource.metadata.namespace)):
+        for item in (situation.wanted.get(address), situation.observed.get(address)):
+            if item is not None and isinstance(item.resource, Topic | Namespace):
+                layers.append(item.resource.spec.configs)
+    return layers
+
+
+def link_of(mirror: MirrorTopic) -> Address:
+    """Return the address of the link a mirror belongs to."""
+    return address_of("link", mirror.cluster, mirror.link)
