@@ -29,6 +29,10 @@ class Stop:
             end()
         return bool(self._enders)
 
+    def wait(self, seconds: float) -> bool:
+        """Wait until somebody asks, at most this long; return whether somebody did."""
+        return self._asked.wait(seconds)
+
     @contextmanager
     def ends(self, end: Callable[[], None]) -> Iterator[None]:
         """Call `end` when somebody asks while the block runs; at once where somebody already has."""
