@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shlex
 import shutil
 import subprocess
@@ -178,7 +179,7 @@ def summarise(story: Story, records: int) -> None:
 def main() -> int:
     story = Story()
     try:
-        check_java()
+        check_java(os.environ)
         records = tell(story)
         insist(that=records == FLIGHTS, otherwise=f"{records:,} records where {FLIGHTS:,} were expected")
     except (UserError, DeviationError, subprocess.CalledProcessError) as error:

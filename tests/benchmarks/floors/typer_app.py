@@ -33,9 +33,10 @@ def nothing(
     """Do nothing."""
 
 
-app = typer.Typer(help="The floor.")
+# Without rich, which typer would otherwise import to draw boxes.
+app = typer.Typer(help="The floor.", rich_markup_mode=None, pretty_exceptions_enable=False)
 for group, names in COMMANDS.items():
-    home = typer.Typer(help=f"All about {group}.") if group else app
+    home = typer.Typer(help=f"All about {group}.", rich_markup_mode=None) if group else app
     for name in names:
         home.command(name, help=f"{name.title()} something.")(nothing)
     if group:
