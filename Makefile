@@ -41,8 +41,9 @@ bench: setup ## the benchmarks: ratios against a floor measured in the same run
 soak: setup ## long tests: crashes at random moments, scale
 	@$(BIN)/python -m pytest -q -m soak
 
-schemas: setup ## write schemas/*.json anew
+schemas: setup ## write schemas/*.json and docs/reference/cli.md anew
 	@$(BIN)/reconciler schema --out schemas
+	@$(BIN)/python -m tests.docs.reference
 
 lock: ## resolve requirements.lock anew (needs uv)
 	@uv pip compile pyproject.toml --extra spark --group dev --universal --python-version 3.11 \

@@ -1,0 +1,47 @@
+"""Writes docs/reference/cli.md from what each command says of itself: `make schemas` runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from reconciler.cli.app import root
+from reconciler.cli.table import COMMANDS, Entry
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "cli.md"
+_WIDTH = 110
+_HEAD = """\
+# Command line
+
+Written by `make schemas` from what each command says of itself; do not edit. What the words of a plan mean and which exit
+code says what stands in [Reading a plan](../guides/plans.md).
+"""
+
+
+def page() -> str:
+    """Return the whole page."""
+    parts = [_HEAD]
+    for name, command in _commands(root(), COMMANDS, "reconciler"):
+        parts.append(f"## {name}\n\n```text\n{_help(command, name)}\n```\n")
+    return "\n".join(parts)
+
+
+def _commands(group: Any, entries: tuple[Entry, ...], prefix: str) -> Iterator[tuple[str, Any]]:
+    context = group.context_class(group, info_name=prefix)
+    for entry in entries:
+        command = group.get_command(context, entry.name)
+        name = f"{prefix} {entry.name}"
+        if entry.entries:
+            yield from _commands(command, entry.entries, name)
+        else:
+            yield name, command
+
+
+def _help(command: Any, name: str) -> str:
+    context = command.context_class(command, info_name=name, terminal_width=_WIDTH, max_content_width=_WIDTH)
+    return "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
