@@ -14,8 +14,8 @@ _WIDTH = 110
 _HEAD = """\
 # Command line
 
-Written by `make schemas` from what each command says of itself; do not edit. What the words of a plan mean and which exit
-code says what stands in [Reading a plan](../guides/plans.md).
+Written by `make schemas` from what each command says of itself; do not edit. What a plan means and which exit
+code says what, stands in [Reading a plan](../guides/plans.md).
 """
 
 
