@@ -1,0 +1,192 @@
+"""The embedded cluster: a whole streaming platform in an object store, as a library."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reconciler.embedded.clusterfile import create_cluster, read_cluster_id
+from reconciler.embedded.commits import CatalogRegister
+from reconciler.embedded.configs import EffectiveConfig, effective_configs
+from reconciler.embedded.deletion import finish_deletions
+from reconciler.embedded.links import SourceTopic, create_link, create_mirror, delete_link, follow_source, source_topic
+from reconciler.embedded.lookups import topic_named
+from reconciler.embedded.namespaces import alter_namespace, create_namespace, delete_namespace, namespaces_under
+from reconciler.embedded.topics import TopicShape, alter_topic, create_topic, delete_topic, move_topic
+from reconciler.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from reconciler.embedded.catalog import Draft
+    from reconciler.embedded.consumer import Record
+    from reconciler.embedded.entries import LinkEntry, TopicEntry
+    from reconciler.embedded.log import EmbeddedLog
+    from reconciler.embedded.producer import Producer
+    from reconciler.embedded.sink import EmbeddedSink
+    from reconciler.objectstore.base import ObjectStore
+
+# Reading and changing the catalog must not load pyarrow: what touches records is imported where it is asked for.
+# ruff: noqa: PLC0415
+
+
+class EmbeddedCluster:
+    """One cluster in one store. Safe to share between threads; several processes may open the same one."""
+
+    def __init__(
+        self, store: ObjectStore, cluster_id: str, *, now_ms: Callable[[], int], new_id: Callable[[], str]
+    ) -> None:
+        """Use `open` or `create`, which look at what is there."""
+        self.store = store
+        self.cluster_id = cluster_id
+        self.now_ms = now_ms
+        self._new_id = new_id
+        self.catalog = CatalogRegister(store)
+
+    @classmethod
+    def open(cls, store: ObjectStore, *, now_ms: Callable[[], int], new_id: Callable[[], str]) -> EmbeddedCluster:
+        """Open a cluster that is there. `now_ms` is the clock of records, `new_id` makes the ids of topics.
+
+        Raises:
+            UserError: There is none, it is something else, or of a newer format.
+        """
+        cluster_id = read_cluster_id(store)
+        if cluster_id is None:
+            raise UserError(f"there is no cluster at {store.url}", hint="Create it first, or correct the location.")
+        return cls(store, cluster_id, now_ms=now_ms, new_id=new_id)
+
+    @classmethod
+    def create(
+        cls, store: ObjectStore, cluster_id: str | None = None, *, now_ms: Callable[[], int], new_id: Callable[[], str]
+    ) -> EmbeddedCluster:
+        """Open the cluster in a store, creating it where the store is empty.
+
+        Raises:
+            UserError: The store holds something else, or another cluster than `cluster_id`.
+        """
+        found = create_cluster(store, cluster_id or new_id())
+        if cluster_id is not None and found != cluster_id:
+            message = f"{store.url} is cluster {found}, not {cluster_id}"
+            raise UserError(message, hint="Correct the location or the id; nothing was changed.")
+        return cls(store, found, now_ms=now_ms, new_id=new_id)
+
+    def create_namespace(self, name: str, configs: Mapping[str, str] | None = None) -> None:
+        """Make a namespace and every tier above it; what is below inherits `configs`."""
+        self.catalog.commit(lambda draft: create_namespace(draft, name, configs or {}))
+
+    def alter_namespace(self, name: str, configs: Mapping[str, str | None]) -> None:
+        """Set configs of a namespace; `None` removes one."""
+        self.catalog.commit(lambda draft: alter_namespace(draft, name, configs))
+
+    def delete_namespace(self, name: str, *, recursive: bool = False) -> bool:
+        """Delete a namespace with its topics; say whether it was there.
+
+        Raises:
+            BlockedError: It holds namespaces and `recursive` is not set; nothing is deleted.
+        """
+        return self._deleting(lambda draft: delete_namespace(draft, name, recursive=recursive))
+
+    def namespaces(self, under: str = "") -> list[str]:
+        """Return the namespaces below one, all of them below the default one."""
+        return namespaces_under(self.catalog.read(), under)
+
+    def create_topic(self, full_name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
+        """Make a topic in a namespace that exists."""
+        shape, topic_id = TopicShape(partitions=partitions, configs=configs or {}), self._new_id()
+        self.catalog.commit(lambda draft: create_topic(draft, full_name, shape, topic_id=topic_id))
+
+    def alter_topic(
+        self, full_name: str, configs: Mapping[str, str | None] | None = None, *, partitions: int | None = None
+    ) -> None:
+        """Set configs of a topic, `None` lets one inherit again; add partitions."""
+        self.catalog.commit(lambda draft: alter_topic(draft, full_name, configs or {}, partitions=partitions))
+
+    def move_topic(self, full_name: str, to: str) -> None:
+        """Rename a topic, also into another namespace that exists; its records and offsets stay."""
+        self.catalog.commit(lambda draft: move_topic(draft, full_name, to, cluster_id=self.cluster_id))
+
+    def delete_topic(self, full_name: str) -> bool:
+        """Delete a topic with its records; say whether it was there."""
+        return self._deleting(lambda draft: delete_topic(draft, full_name))
+
+    def topics(self) -> Mapping[str, TopicEntry]:
+        """Return every topic by full name, sorted."""
+        return dict(sorted(self.catalog.read().topics.items()))
+
+    def topic(self, full_name: str) -> TopicEntry:
+        """Return a topic.
+
+        Raises:
+            UserError: It does not exist.
+        """
+        return topic_named(self.catalog.read(), full_name)
+
+    def effective_configs(self, full_name: str) -> dict[str, EffectiveConfig]:
+        """Return every config of a topic and where it comes from: the topic, a namespace, or the default."""
+        catalog = self.catalog.read()
+        topic_named(catalog, full_name)
+        return effective_configs(catalog, full_name)
+
+    def create_link(self, name: str, entry: LinkEntry) -> None:
+        """Make a link whose destination is this cluster."""
+        self.catalog.commit(lambda draft: create_link(draft, name, entry))
+
+    def delete_link(self, name: str) -> bool:
+        """Remove a link without live mirrors; say whether it was there."""
+        return self._deleting(lambda draft: delete_link(draft, name))
+
+    def create_mirror(self, full_name: str, *, link: str, source: str, of: SourceTopic) -> None:
+        """Make the destination of a mirror of `source`, whose partitions and synced configs `of` says."""
+        topic_id = self._new_id()
+        self.catalog.commit(lambda draft: create_mirror(draft, full_name, (link, source), of, topic_id=topic_id))
+
+    def follow_source(self, full_name: str, source: SourceTopic) -> None:
+        """Bring a mirror's partitions and synced configs to what its source has; commits only where they differ."""
+        self.catalog.commit(lambda draft: follow_source(draft, full_name, source))
+
+    def source_topic(self, full_name: str) -> SourceTopic:
+        """Return what a mirror of a topic of this cluster follows."""
+        return source_topic(self.catalog.read(), full_name)
+
+    def finish_deletions(self) -> int:
+        """Delete what a deletion that died left behind; return how many topics it was."""
+        return finish_deletions(self.store, self.catalog)
+
+    def producer(self) -> Producer:
+        """Return what appends records."""
+        from reconciler.embedded.producer import Producer
+
+        return Producer(self)
+
+    def consume(self, full_name: str, *, start_ms: int | None = None) -> Iterator[Record]:
+        """Yield the records of a topic as they are at the call, partition by partition."""
+        from reconciler.embedded.consumer import consume
+
+        return consume(self.log(full_name), start_ms=start_ms)
+
+    def log(self, full_name: str) -> EmbeddedLog:
+        """Return the records of a topic, to be read by partition and offset."""
+        from reconciler.embedded.log import EmbeddedLog
+
+        return EmbeddedLog(self.store, self.catalog, full_name, self.topic(full_name).id)
+
+    def sink(self, full_name: str) -> EmbeddedSink:
+        """Return where ranges of another log are written: for a mirror as its link, else as a producer."""
+        from reconciler.embedded.admission import rules_of
+        from reconciler.embedded.gate import Gate, writer_of
+        from reconciler.embedded.sink import EmbeddedSink
+
+        catalog = self.catalog.read()
+        topic, rules = topic_named(catalog, full_name), rules_of(catalog, full_name)
+        gate = Gate(self.store, self.catalog, full_name, topic.id, writer_of(topic))
+        return EmbeddedSink(gate, rules.compression, rules.segment_bytes)
+
+    def _deleting(self, delete: Callable[[Draft], bool]) -> bool:
+        was_there = False
+
+        def decide(draft: Draft) -> None:
+            nonlocal was_there
+            was_there = delete(draft)
+
+        self.catalog.commit(decide)
+        self.finish_deletions()
+        return was_there

@@ -1,0 +1,65 @@
+"""`cluster.json`: which cluster a root holds. Written once, never changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import orjson
+
+from reconciler.embedded.jsonobjects import damaged, parsed
+from reconciler.embedded.keys import CLUSTER
+from reconciler.errors import LostRaceError, UserError
+
+if TYPE_CHECKING:
+    from reconciler.objectstore.base import ObjectStore
+
+_NAME: Final = "reconciler.cluster"
+_VERSION: Final = 1
+
+
+def read_cluster_id(store: ObjectStore) -> str | None:
+    """Return the id of the cluster in a store; `None` where the store is empty.
+
+    Raises:
+        UserError: The root holds something else, is damaged, or was written by a newer version.
+    """
+    stored = store.get(CLUSTER)
+    if stored is not None:
+        return _id(store, stored.body)
+    stranger = next(iter(store.list("")), None)
+    if stranger is None:
+        return None
+    # The cluster may have been created between the two looks.
+    stored = store.get(CLUSTER)
+    if stored is not None:
+        return _id(store, stored.body)
+    message = f"{store.url} is not an embedded cluster: it has no {CLUSTER}, but holds {stranger.key}"
+    raise UserError(message, hint="Name the root of a cluster, or an empty folder in which one may be created.")
+
+
+def create_cluster(store: ObjectStore, cluster_id: str) -> str:
+    """Make the root a cluster, if it is none yet, and return the id it has: that of whoever came first."""
+    found = read_cluster_id(store)
+    if found is not None:
+        return found
+    body = orjson.dumps({"format": f"{_NAME}/{_VERSION}", "id": cluster_id}, option=orjson.OPT_APPEND_NEWLINE)
+    try:
+        store.swap(CLUSTER, body, expected=None)
+    except LostRaceError:
+        return read_cluster_id(store) or cluster_id
+    return cluster_id
+
+
+def _id(store: ObjectStore, body: bytes) -> str:
+    content = parsed(store, CLUSTER, body)
+    name, _, version = str(content.get("format")).partition("/")
+    if name != _NAME or not version.isdecimal():
+        message = f"{store.url}: {CLUSTER} is not that of an embedded cluster"
+        raise UserError(message, hint="Name the root of a cluster, or an empty folder in which one may be created.")
+    if int(version) > _VERSION:
+        message = f"{store.url} is a cluster of a newer format ({name}/{version}) than this reconciler knows"
+        raise UserError(message, hint="Upgrade: pip install --upgrade stream-reconciler.")
+    cluster_id = content.get("id")
+    if not isinstance(cluster_id, str) or not cluster_id:
+        raise damaged(store, CLUSTER, "it has no id")
+    return cluster_id

@@ -1,0 +1,80 @@
+"""Deleting in the background: what is marked in the catalog loses its parts, pages and heads, in this order.
+
+Every step may be repeated: a run that died is finished by whoever comes next.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.embedded.head import NOBODY, Head, head_register, parse_head
+from reconciler.embedded.keys import HEADS, heads_prefix, partition_of_head
+from reconciler.embedded.pages import read_page
+from reconciler.errors import MissingObjectError
+from reconciler.objectstore.nonces import nonce
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from reconciler.embedded.catalog import Draft
+    from reconciler.embedded.commits import CatalogRegister
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.objectstore.register import Held
+
+_MANY: Final = 100
+"""From here on one listing of all heads is cheaper than one for each topic."""
+
+
+def finish_deletions(store: ObjectStore, catalog: CatalogRegister) -> int:
+    """Delete the objects of every topic that is marked, then the marks by one commit; return how many there were."""
+    marked = catalog.read().deletions
+    if not marked:
+        return 0
+    for topic_id, partition in _heads_of(store, marked):
+        remove_partition(store, topic_id, partition)
+
+    def unmark(draft: Draft) -> None:
+        for topic_id in marked:
+            if topic_id in draft.deletions:
+                draft.put_deletion(topic_id, None)
+
+    catalog.commit(unmark)
+    return len(marked)
+
+
+def remove_partition(store: ObjectStore, topic_id: str, partition: int) -> None:
+    """Seal a partition's head, then delete all that it names, and it last: until then its keys can be found again."""
+    register = head_register(store, topic_id, partition)
+
+    def seal(held: Held | None) -> dict[str, Any] | None:
+        if held is None or held.value.get("writer") == NOBODY:
+            return None
+        return {**held.value, "writer": NOBODY}
+
+    held = register.update(seal, mark=nonce(), raises_epoch=True)
+    if held is None:
+        return
+    head = parse_head(store, register.key, held.value)
+    store.delete(_part_keys(store, head))
+    store.delete([page.key for page in head.pages])
+    store.delete([register.key])
+
+
+def _part_keys(store: ObjectStore, head: Head) -> Iterator[str]:
+    for page in head.pages:
+        try:
+            entries = read_page(store, page)
+        except MissingObjectError:
+            continue  # An earlier try deleted it, after all that it names.
+        yield from (entry.key for entry in entries)
+    yield from (entry.key for entry in head.entries)
+
+
+def _heads_of(store: ObjectStore, topic_ids: Iterable[str]) -> Iterator[tuple[str, int]]:
+    wanted = set(topic_ids)
+    prefixes = [HEADS] if len(wanted) > _MANY else [heads_prefix(topic_id) for topic_id in sorted(wanted)]
+    for prefix in prefixes:
+        for listed in list(store.list(prefix)):
+            topic_id, partition = partition_of_head(listed.key)
+            if topic_id in wanted:
+                yield topic_id, partition

@@ -1,0 +1,233 @@
+"""The head: the register of a partition. It names its writer, where the log begins and ends, and every part of it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.embedded.jsonobjects import damaged
+from reconciler.embedded.keys import head_key, heads_prefix, partition_of_head
+from reconciler.objectstore.register import Register
+from reconciler.records.digest import Digest
+from reconciler.records.log import Bounds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from reconciler.objectstore.base import ObjectStore
+
+Json = dict[str, Any]
+
+PRODUCERS: Final = "producers"
+NOBODY: Final = "nobody"
+
+
+def link_writer(link_id: str) -> str:
+    """Return the writer of a mirror's heads: its one link."""
+    return f"link:{link_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One part of the log: offsets `base` to `last`, both records that are there. `digest` counts from `base`."""
+
+    base: int
+    last: int
+    min_ts: int
+    max_ts: int
+    bytes: int
+    epoch: int
+    key: str
+    digest: Digest
+    producer: Json | None = None
+    txn: str | None = None
+
+    @property
+    def is_dense(self) -> bool:
+        """Tell whether every offset between its ends has a record."""
+        return self.digest.records == self.last - self.base + 1
+
+    def placed(self, start: int, epoch: int) -> Entry:
+        """Return it as it stands in a log, offset 0 at `start`; the digest counts from the base and stays."""
+        return replace(self, base=self.base + start, last=self.last + start, epoch=epoch)
+
+    def to_json(self) -> Json:
+        """Return what heads and pages keep."""
+        return {
+            "base": self.base,
+            "last": self.last,
+            "min_ts": self.min_ts,
+            "max_ts": self.max_ts,
+            "bytes": self.bytes,
+            "epoch": self.epoch,
+            "producer": self.producer,
+            "txn": self.txn,
+            "key": self.key,
+            "digest": [self.digest.records, f"{self.digest.total:032x}", f"{self.digest.weighted:032x}"],
+        }
+
+    @classmethod
+    def from_json(cls, kept: Json) -> Entry:
+        """Read it back."""
+        records, total, weighted = kept["digest"]
+        return cls(
+            kept["base"],
+            kept["last"],
+            kept["min_ts"],
+            kept["max_ts"],
+            kept["bytes"],
+            kept["epoch"],
+            kept["key"],
+            Digest(records, int(total, 16), int(weighted, 16)),
+            kept["producer"],
+            kept["txn"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PageRef:
+    """What a head knows of a page without reading it: sums over its entries."""
+
+    key: str
+    base: int
+    last: int
+    min_ts: int
+    max_ts: int
+    bytes: int
+    records: int
+    entries: int
+
+    def to_json(self) -> Json:
+        """Return what the head keeps."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, key: str, entries: tuple[Entry, ...]) -> PageRef:
+        """Sum up entries, oldest first."""
+        return cls(
+            key,
+            entries[0].base,
+            entries[-1].last,
+            min(entry.min_ts for entry in entries),
+            max(entry.max_ts for entry in entries),
+            sum(entry.bytes for entry in entries),
+            sum(entry.digest.records for entry in entries),
+            len(entries),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A partition as its register has it. Offsets below `start` are gone; `end` is the next to be written.
+
+    `is_settled`: somebody read the catalog after the head was there and found the topic as the head has it. Until then
+    every append reads the catalog again: the other side commits first and lists heads then, so one sees the other.
+    """
+
+    writer: str
+    start: int = 0
+    local_start: int = 0
+    end: int = 0
+    is_settled: bool = False
+    epochs: tuple[tuple[int, int], ...] = ((0, 0),)
+    """(epoch, first offset), oldest first."""
+    pages: tuple[PageRef, ...] = ()
+    entries: tuple[Entry, ...] = ()
+    producers: Json = field(default_factory=dict)
+    """By producer id: epoch and last sequence, for 24 hours."""
+    transactions: Json = field(default_factory=dict)
+    """By transactional id: what is open here."""
+    source: Json | None = None
+    """Of a mirror: its source's topic id, epochs and fetched offset."""
+
+    @property
+    def bounds(self) -> Bounds:
+        """Where the partition begins and ends."""
+        first_open: list[int] = [opened["base"] for opened in self.transactions.values()]
+        return Bounds(self.start, self.local_start, min([self.end, *first_open]), self.end, self.epochs)
+
+    @property
+    def stored_bytes(self) -> int:
+        """What its parts take in the store."""
+        return sum(page.bytes for page in self.pages) + sum(entry.bytes for entry in self.entries)
+
+    @property
+    def records(self) -> int:
+        """How many records it holds."""
+        return sum(page.records for page in self.pages) + sum(entry.digest.records for entry in self.entries)
+
+    def extended(self, added: Iterable[Entry], *, end: int) -> Head:
+        """Return it with parts at its end, which becomes `end`."""
+        return replace(self, entries=(*self.entries, *added), end=end)
+
+    def to_json(self) -> Json:
+        """Return what the register keeps."""
+        return {
+            "writer": self.writer,
+            "start": self.start,
+            "local_start": self.local_start,
+            "end": self.end,
+            "is_settled": self.is_settled,
+            "epochs": self.epochs,
+            "producers": self.producers,
+            "transactions": self.transactions,
+            "source": self.source,
+            "pages": [page.to_json() for page in self.pages],
+            "entries": [entry.to_json() for entry in self.entries],
+        }
+
+    @classmethod
+    def from_json(cls, kept: Json) -> Head:
+        """Read it back."""
+        return cls(
+            writer=kept["writer"],
+            start=kept["start"],
+            local_start=kept["local_start"],
+            end=kept["end"],
+            is_settled=kept["is_settled"],
+            epochs=tuple((epoch, start) for epoch, start in kept["epochs"]),
+            pages=tuple(PageRef(**page) for page in kept["pages"]),
+            entries=tuple(map(Entry.from_json, kept["entries"])),
+            producers=kept["producers"],
+            transactions=kept["transactions"],
+            source=kept["source"],
+        )
+
+
+def head_register(store: ObjectStore, topic_id: str, partition: int) -> Register:
+    """Return the register of a partition."""
+    return Register(store, head_key(topic_id, partition), format="reconciler.head/1")
+
+
+def parse_head(store: ObjectStore, key: str, kept: Json) -> Head:
+    """Read a head back.
+
+    Raises:
+        UserError: It is damaged.
+    """
+    try:
+        return Head.from_json(kept)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise damaged(store, key, f"{type(error).__name__}: {error}") from error
+
+
+def read_head(store: ObjectStore, topic_id: str, partition: int) -> Head | None:
+    """Return a partition's head; `None` where nothing was ever written."""
+    register = head_register(store, topic_id, partition)
+    held = register.read()
+    return None if held is None else parse_head(store, register.key, held.value)
+
+
+def read_bounds(store: ObjectStore, topic_id: str, partitions: int) -> dict[int, Bounds]:
+    """Return where each partition begins and ends: one listing, and one GET for each that was ever written."""
+    found = dict.fromkeys(range(partitions), _NEVER_WRITTEN)
+    for listed in list(store.list(heads_prefix(topic_id))):
+        _, partition = partition_of_head(listed.key)
+        held = head_register(store, topic_id, partition).read()
+        if held is not None and partition in found:
+            without_parts = {**held.value, "pages": [], "entries": []}
+            found[partition] = parse_head(store, listed.key, without_parts).bounds
+    return found
+
+
+_NEVER_WRITTEN: Final = Head(NOBODY).bounds

@@ -1,0 +1,138 @@
+"""Mirror links and mirror topics in the catalog: enough to make, delete, copy first and catch up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from reconciler.embedded.configs import CONFIGS, changed_configs, checked_configs, set_configs
+from reconciler.embedded.entries import LinkEntry, MirrorEntry, TopicEntry
+from reconciler.embedded.lookups import check_free, link_named, topic_named
+from reconciler.embedded.topics import check_growth
+from reconciler.errors import BlockedError, UserError
+from reconciler.resources.syncedconfigs import ALWAYS_SYNCED, SYNCED_BY_DEFAULT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from reconciler.embedded.catalog import Catalog, Draft
+
+STOPPED: Final = "STOPPED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceTopic:
+    """What a mirror follows of its source: `configs` are those its source sets, inherited ones included."""
+
+    partitions: int
+    topic_id: str | None = None
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+def create_link(draft: Draft, name: str, entry: LinkEntry) -> None:
+    """Make a link. One that is there and asks for the same is left alone.
+
+    Raises:
+        UserError: It exists and differs, or its list of synced configs is not complete.
+    """
+    missing = sorted(set(ALWAYS_SYNCED) - set(synced_configs(entry)))
+    if missing:
+        message = f"link {name}: topicConfigSync.include lacks {', '.join(missing)}"
+        raise UserError(message, hint="The list is complete: add these; they are always synced.")
+    existing = draft.links.get(name)
+    if existing is None:
+        draft.put_link(name, entry)
+    elif (existing.source_cluster, existing.declared) != (entry.source_cluster, entry.declared):
+        raise UserError(f"link {name} exists and differs", hint="Change it instead of creating it.")
+
+
+def delete_link(draft: Draft, name: str) -> bool:
+    """Remove a link; say whether it was there.
+
+    Raises:
+        BlockedError: It has mirrors that are not stopped.
+    """
+    entry = draft.links.get(name)
+    if entry is None:
+        return False
+    live = [topic for topic, mirror in mirrors_of(draft, entry).items() if mirror.state != STOPPED]
+    if live:
+        message = f"link {name} has mirrors that are not stopped: {', '.join(live[:5])}{' …' if live[5:] else ''}"
+        raise BlockedError(message, hint="Promote, fail over or delete them first.")
+    draft.put_link(name, None)
+    return True
+
+
+def mirrors_of(catalog: Catalog | Draft, link: LinkEntry) -> dict[str, MirrorEntry]:
+    """Return a link's mirrors by full name, sorted."""
+    return {
+        name: topic.mirror
+        for name, topic in sorted(catalog.topics.items())
+        if topic.mirror is not None and topic.mirror.link_id == link.id
+    }
+
+
+def create_mirror(draft: Draft, full_name: str, mirror: tuple[str, str], source: SourceTopic, *, topic_id: str) -> None:
+    """Make the destination of a mirror: `mirror` is its link's name and the source's full name.
+
+    Raises:
+        InvalidNamespaceError: Its namespace does not exist.
+        UserError: There is no such link, or the name is taken.
+    """
+    link = link_named(draft, mirror[0])
+    check_free(draft, full_name)
+    entry = TopicEntry(
+        topic_id,
+        source.partitions,
+        draft.next_revision(),
+        configs=checked_configs(f"mirror {full_name}", source.configs),
+        mirror=MirrorEntry(link.id, mirror[1], synced_configs(link), source.topic_id),
+    )
+    draft.put_topic(full_name, entry)
+
+
+def follow_source(draft: Draft, full_name: str, source: SourceTopic) -> None:
+    """Bring a mirror's partitions and synced configs to what its source has.
+
+    Raises:
+        UserError: It is no mirror, or its source was deleted and made anew.
+    """
+    entry = topic_named(draft, full_name)
+    mirror = entry.mirror
+    if mirror is None:
+        raise UserError(f"topic {full_name} is not a mirror", hint="Only mirrors follow a source.")
+    if source.topic_id is not None and mirror.source_topic_id not in {None, source.topic_id}:
+        message = f"the source {mirror.source} of mirror {full_name} was deleted and made anew (its topic id changed)"
+        raise UserError(message, hint="Delete the mirror and make it again to copy the new topic.")
+    check_growth(full_name, entry.partitions, source.partitions)
+    changes = {key: source.configs.get(key) for key in mirror.synced if key in CONFIGS}
+    draft.put_topic(
+        full_name,
+        replace(
+            entry,
+            partitions=source.partitions,
+            configs=changed_configs(f"mirror {full_name}", entry.configs, changes),
+            mirror=replace(mirror, source_topic_id=source.topic_id or mirror.source_topic_id),
+        ),
+    )
+
+
+def source_topic(catalog: Catalog, full_name: str) -> SourceTopic:
+    """Return what mirrors of a topic follow: defaults are left out, each cluster has its own."""
+    topic = topic_named(catalog, full_name)
+    configs = {key: value for key, (value, _) in set_configs(catalog, full_name).items()}
+    return SourceTopic(partitions=topic.partitions, topic_id=topic.id, configs=configs)
+
+
+def complete_first_copy(draft: Draft, topic_id: str) -> None:
+    """Record that a mirror has reached the end its source had when it was made; other topics have no first copy."""
+    for name, entry in draft.topics.items():
+        if entry.id == topic_id and entry.mirror is not None:
+            draft.put_topic(name, replace(entry, mirror=replace(entry.mirror, first_copy_done=True)))
+            return
+
+
+def synced_configs(link: LinkEntry) -> tuple[str, ...]:
+    """Return the configs a link syncs, sorted: its complete list, else those of the platform."""
+    declared = link.declared.get("topicConfigSync")
+    return tuple(sorted(SYNCED_BY_DEFAULT if declared is None else declared["include"]))

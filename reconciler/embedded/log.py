@@ -1,0 +1,127 @@
+"""The records of one topic of an embedded cluster, as a `TopicLog`. Picklable: an executor opens the store anew."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from reconciler.embedded.head import read_bounds, read_head
+from reconciler.embedded.lookups import topic_with_id
+from reconciler.embedded.pages import entries_within
+from reconciler.embedded.partfiles import read_part, read_times
+from reconciler.errors import MissingObjectError, UserError
+from reconciler.records.hashing import digest_of
+from reconciler.records.log import Extent, OffsetRange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import pyarrow as pa
+
+    from reconciler.embedded.commits import CatalogRegister
+    from reconciler.embedded.head import Entry, Head
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.records.digest import Digest
+    from reconciler.records.log import Bounds
+
+_LOOKS: Final = 3
+"""How often a head is read again that names an object which is not there, before that is believed."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedLog:
+    """One topic. It keeps to the topic's id: a topic of the same name made later is another log."""
+
+    store: ObjectStore
+    catalog: CatalogRegister
+    full_name: str
+    topic_id: str
+
+    def bounds(self) -> Mapping[int, Bounds]:
+        """Return every partition's bounds: the catalog, one listing, one GET for each partition ever written.
+
+        Raises:
+            UserError: The topic is gone.
+        """
+        topic = topic_with_id(self.catalog.read(), self.topic_id, self.full_name)
+        if topic is None:
+            raise UserError(f"topic {self.full_name} was deleted", hint="Its records are gone with it.")
+        return read_bounds(self.store, self.topic_id, topic.partitions)
+
+    def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
+        """Yield what is committed in `offsets`, in offset order, as batches of `RECORD_SCHEMA`.
+
+        Raises:
+            MissingObjectError: A part or page is not there; the message says which offsets lay in it.
+        """
+        at, looks = offsets.start, 0
+        while True:
+            head = self.head(partition)
+            if head is None:
+                return
+            rest = OffsetRange(max(at, head.start), _stop(head, offsets))
+            try:
+                for entry in entries_within(self.store, head, rest):
+                    for batch in read_part(self.store, entry, partition, rest):
+                        yield batch
+                        at, looks = batch.column("offset")[-1].as_py() + 1, 0
+            except MissingObjectError as error:
+                # A running job may have put another object in its place and deleted it: the head tells.
+                looks += 1
+                if looks == _LOOKS:
+                    message = f"{self.full_name}, partition {partition}: {error.message}"
+                    raise MissingObjectError(message, hint=error.hint) from error
+            else:
+                return
+
+    def extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
+        """Yield how `offsets` is stored: one extent a part, cut at both ends; reads no records."""
+        head = self.head(partition)
+        if head is None:
+            return
+        for entry in self.entries(head, offsets):
+            whole = OffsetRange(entry.base, entry.last + 1)
+            cut = OffsetRange(max(whole.start, offsets.start), min(whole.stop, _stop(head, offsets)))
+            records = entry.digest.records * cut.length // whole.length
+            yield Extent(cut, records, entry.bytes * cut.length // whole.length)
+
+    def digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
+        """Yield digests that together cover `offsets`, absolute: kept ones for whole parts, read ones at the ends."""
+        head = self.head(partition)
+        if head is None:
+            return
+        for entry in self.entries(head, offsets):
+            if offsets.start <= entry.base and entry.last < _stop(head, offsets):
+                yield entry.digest.shifted(entry.base)
+            else:
+                first, stop = max(entry.base, offsets.start), min(entry.last + 1, offsets.stop)
+                for batch in self.read(partition, OffsetRange(first, stop)):
+                    yield digest_of(batch, base=0)
+
+    def offset_for_time(self, partition: int, timestamp_ms: int) -> int | None:
+        """Return the first offset whose record is at or after a time; `None` where all are older."""
+        head = self.head(partition)
+        if head is None:
+            return None
+        for entry in self.entries(head, OffsetRange(head.start, head.end)):
+            if entry.max_ts < timestamp_ms:
+                continue
+            times = read_times(self.store, entry)
+            is_late = times.column("timestamp_ms").to_numpy() >= timestamp_ms
+            deltas = times.column("offset_delta").to_numpy()[is_late]
+            later = deltas[deltas + entry.base >= head.start]
+            if len(later):
+                return entry.base + int(later[0])
+        return None
+
+    def entries(self, head: Head, offsets: OffsetRange) -> Iterator[Entry]:
+        """Yield the parts a head has for what is committed of a range, oldest first."""
+        return entries_within(self.store, head, OffsetRange(max(offsets.start, head.start), _stop(head, offsets)))
+
+    def head(self, partition: int) -> Head | None:
+        """Return a partition's head; `None` where nothing was ever written."""
+        return read_head(self.store, self.topic_id, partition)
+
+
+def _stop(head: Head, offsets: OffsetRange) -> int:
+    return min(offsets.stop, head.bounds.stable)

@@ -1,0 +1,163 @@
+"""Where ranges of another log are written: staged by many tasks, published by one swap a partition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from reconciler.embedded.gate import Gate
+from reconciler.embedded.head import Entry, Head, read_bounds
+from reconciler.embedded.keys import part_key
+from reconciler.embedded.links import complete_first_copy
+from reconciler.embedded.log import EmbeddedLog
+from reconciler.embedded.lookups import topic_with_id
+from reconciler.embedded.partfiles import within
+from reconciler.embedded.parts import PartWriter
+from reconciler.errors import UserError
+from reconciler.objectstore.nonces import nonce
+from reconciler.records.digest import Digest
+from reconciler.records.log import OffsetRange, Staged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from reconciler.embedded.catalog import Draft
+    from reconciler.embedded.entries import TopicEntry
+    from reconciler.records.log import TopicLog
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedSink:
+    """One topic as a `StagedSink`: a mirror for its link, any other topic for producers. Picklable."""
+
+    gate: Gate
+    compression: str
+    segment_bytes: int
+
+    def ends(self) -> Mapping[int, int]:
+        """Return each partition's end."""
+        bounds = read_bounds(self.gate.store, self.gate.topic_id, self._topic().partitions)
+        return {partition: found.end for partition, found in bounds.items()}
+
+    def stage(self, partition: int, batches: Iterable[pa.RecordBatch], *, at: OffsetRange | None) -> Staged:
+        """Write batches of `RECORD_SCHEMA`, in offset order, under fresh names; `at=None`: they are numbered anew."""
+        fitting = _numbered(batches) if at is None else (within(batch, at) for batch in batches)
+        return _staged(partition, at, list(self._writer(partition).write(fitting)))
+
+    def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Staged:
+        """Stage a range of another log at the same offsets: whole parts of an embedded log verbatim, the rest read."""
+        if not isinstance(source, EmbeddedLog):
+            return self.stage(partition, source.read(partition, offsets), at=offsets)
+        head = source.head(partition)
+        entries: list[Entry] = []
+        for entry in () if head is None else source.entries(head, offsets):
+            if offsets.start <= entry.base and entry.last < offsets.stop:
+                entries.append(self._copied(partition, source, entry))
+            else:
+                first, stop = max(entry.base, offsets.start), min(entry.last + 1, offsets.stop)
+                entries.extend(self._writer(partition).write(source.read(partition, OffsetRange(first, stop))))
+        return _staged(partition, offsets, entries)
+
+    def publish(self, staged: Sequence[Staged]) -> Mapping[int, OffsetRange]:
+        """Make staged ranges readable, one swap a partition, and return what each partition gained.
+
+        A range goes in only where its `at.start` is the end, which becomes `at.stop`; what does not fit stays
+        unpublished. Publishing the same twice does it once, and both times it is among what was gained.
+
+        Raises:
+            UserError: The topic is gone, or has no such partition.
+            BlockedError: It belongs to another writer.
+        """
+        partitions = self._topic().partitions
+        gained: dict[int, OffsetRange] = {}
+        for partition in sorted({one.partition for one in staged}):
+            if partition >= partitions:
+                message = f"{self.gate.full_name} has {partitions} partitions, none numbered {partition}"
+                raise UserError(message, hint="Let the mirror follow its source first.")
+            of_partition = [one for one in staged if one.partition == partition]
+            found = _Publication(sorted(of_partition, key=lambda one: (one.at is None, one.at or OffsetRange(0, 0))))
+            self.gate.swap(partition, found.extend, mark=nonce())
+            if found.gained is not None:
+                gained[partition] = found.gained
+        return gained
+
+    def complete(self) -> None:
+        """Record that the first copy is done; a topic that is no mirror has none."""
+
+        def decide(draft: Draft) -> None:
+            complete_first_copy(draft, self.gate.topic_id)
+
+        self.gate.catalog.commit(decide)
+
+    def _copied(self, partition: int, source: EmbeddedLog, entry: Entry) -> Entry:
+        key = part_key(self.gate.full_name, partition)
+        self.gate.store.copy_in(key, source.store, entry.key)
+        return replace(entry, key=key, producer=None, txn=None)
+
+    def _writer(self, partition: int) -> PartWriter:
+        return PartWriter(
+            self.gate.store, self.gate.full_name, partition, compression=self.compression, limit=self.segment_bytes
+        )
+
+    def _topic(self) -> TopicEntry:
+        topic = topic_with_id(self.gate.catalog.read(), self.gate.topic_id, self.gate.full_name)
+        if topic is None:
+            raise UserError(f"topic {self.gate.full_name} was deleted", hint="Nothing was written; create it again.")
+        return topic
+
+
+class _Publication:
+    """What of some staged ranges of one partition fits onto its head; decided anew for every head that is found."""
+
+    def __init__(self, staged: Sequence[Staged]) -> None:
+        self._staged = [(one, [Entry.from_json(kept) for kept in orjson.loads(one.entries)]) for one in staged]
+        self.gained: OffsetRange | None = None
+
+    def extend(self, head: Head, epoch: int) -> Head | None:
+        """Return the head with all that fits."""
+        self.gained = None
+        published = {entry.key: entry for entry in head.entries}
+        added: list[Entry] = []
+        end = head.end
+        for one, entries in self._staged:
+            there = [published[entry.key] for entry in entries if entry.key in published]
+            if there:
+                self._gain(one.at or OffsetRange(there[0].base, there[-1].last + 1))
+            elif one.at is None:
+                added += [entry.placed(end, epoch) for entry in entries]
+                self._gain(OffsetRange(end, end := end + one.records))
+            elif one.at.start == end:
+                added += [entry.placed(0, epoch) for entry in entries]
+                self._gain(one.at)
+                end = one.at.stop
+        return None if end == head.end else head.extended(added, end=end)
+
+    def _gain(self, offsets: OffsetRange) -> None:
+        before = self.gained or offsets
+        self.gained = OffsetRange(min(before.start, offsets.start), max(before.stop, offsets.stop))
+
+
+def _staged(partition: int, at: OffsetRange | None, entries: list[Entry]) -> Staged:
+    kept: list[dict[str, Any]] = [entry.to_json() for entry in entries]
+    return Staged(
+        partition,
+        at,
+        records=sum(entry.digest.records for entry in entries),
+        stored_bytes=sum(entry.bytes for entry in entries),
+        digest=sum((entry.digest.shifted(entry.base) for entry in entries), Digest()),
+        entries=orjson.dumps(kept),
+    )
+
+
+def _numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the batches with offsets from 0: their place is known when they are published."""
+    first = 0
+    for batch in batches:
+        offsets = pa.array(np.arange(first, first + batch.num_rows))
+        index = batch.schema.get_field_index("offset")
+        yield batch.set_column(index, batch.schema.field(index), offsets)
+        first += batch.num_rows
