@@ -1,0 +1,105 @@
+"""What a run says while it goes: a closed union of events, one JSON object a line with `apply --format json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, assert_never
+
+from reconciler.resources.address import Address
+
+
+@dataclass(frozen=True, slots=True)
+class PlanMade:
+    """The plan a run carries out, as `reconciler.plan/1`."""
+
+    document: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ActionStarted:
+    """An action was handed to its platform or job."""
+
+    id: str
+    address: Address
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far long work is. Totals are estimates; `seconds_left` is `None` until a rate is known."""
+
+    id: str
+    records: int
+    records_total: int
+    bytes: int
+    bytes_total: int
+    seconds: float
+    seconds_left: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ActionDone:
+    """An action is complete and durable. `records` and `bytes` are what a job moved."""
+
+    id: str
+    address: Address
+    seconds: float
+    records: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ActionFailed:
+    """An action was refused; what leans on it is skipped."""
+
+    id: str
+    address: Address
+    error: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseLost:
+    """Someone else took over: nothing more is started or written."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """How a run ended: counts that agree with the result."""
+
+    run: str
+    done: int
+    failed: int
+    skipped: int
+    not_started: int
+    seconds: float
+    serial: int | None = None
+    """The state committed at the end; `None` where none was."""
+    skipped_because: Mapping[str, str] = field(default_factory=dict)
+    """Skipped id → the failed id it leans on."""
+
+
+Event: TypeAlias = PlanMade | ActionStarted | Progress | ActionDone | ActionFailed | LeaseLost | Summary
+
+
+def name_of(event: Event) -> str:
+    """Return what `event` is called in JSON."""
+    match event:
+        case PlanMade():
+            return "plan"
+        case ActionStarted():
+            return "action_started"
+        case Progress():
+            return "progress"
+        case ActionDone():
+            return "action_done"
+        case ActionFailed():
+            return "action_failed"
+        case LeaseLost():
+            return "lease_lost"
+        case Summary():
+            return "summary"
+        case _:
+            assert_never(event)
