@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field
 
 from reconciler.resources.acls import folded
 from reconciler.resources.address import Address, address_of
-from reconciler.resources.base import Model
+from reconciler.resources.base import Count, Model
 from reconciler.resources.configs import Configs
 from reconciler.resources.names import FullName, PlainName
 
@@ -26,6 +26,10 @@ class MirrorTopic(Model):
     name: FullName = Field(description="Full name on the destination, prefix included.")
     state: MirrorState = Field(default="mirroring", description="The role wanted of it.")
     configs: Configs = Field(default_factory=dict, description="Its own configs, none of which is synced.")
+    partitions: Count | None = Field(default=None, description="As observed: it follows the source; never declared.")
+    partitions: Count | None = Field(
+        default=None, description="The source's, told to the destination when the mirror is made; never declared."
+    )
 
     @property
     def full_name(self) -> str:
