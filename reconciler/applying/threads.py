@@ -49,6 +49,10 @@ class ThreadEffects:
         """Start work that goes on beside the caller."""
         return asyncio.get_running_loop().create_task(work)
 
+    def close(self) -> None:
+        """Take no more calls; one that is under way is not waited for."""
+        self._pool.shutdown(wait=False)
+
     def apart(self, work: Callable[[Effects], Coroutine[object, object, None]]) -> Callable[[], None]:
         """Start work on a thread with a loop and pool of its own; return how to end it."""
         apart = _Apart(work)
@@ -75,7 +79,7 @@ class _Apart(threading.Thread):
             with suppress(asyncio.CancelledError):
                 self._loop.run_until_complete(self._task)
         finally:
-            effects._pool.shutdown(wait=False)  # noqa: SLF001 - its own pool
+            effects.close()
             self._loop.close()
 
     def end(self) -> None:
