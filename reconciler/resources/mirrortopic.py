@@ -26,7 +26,6 @@ class MirrorTopic(Model):
     name: FullName = Field(description="Full name on the destination, prefix included.")
     state: MirrorState = Field(default="mirroring", description="The role wanted of it.")
     configs: Configs = Field(default_factory=dict, description="Its own configs, none of which is synced.")
-    partitions: Count | None = Field(default=None, description="As observed: it follows the source; never declared.")
     partitions: Count | None = Field(
         default=None, description="The source's, told to the destination when the mirror is made; never declared."
     )
