@@ -77,7 +77,7 @@ def init(invocation: Invocation, directory: Path) -> Initialised:
         if path.exists():
             raise UserError(f"{path} is there already", hint="Nothing was written. Name another folder, or edit it.")
     try:
-        state = _probe(folder, invocation)
+        state = _probe(folder)
         for path, text in texts.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
@@ -90,9 +90,9 @@ def init(invocation: Invocation, directory: Path) -> Initialised:
     return Initialised(folder, (*texts, *ignore), state)
 
 
-def _probe(folder: Path, invocation: Invocation) -> str:
+def _probe(folder: Path) -> str:
     folder.mkdir(parents=True, exist_ok=True)
-    settings = StoreSettings.resolve(f"file://{_STATE}", folder=folder, environ=invocation.environ)
+    settings = StoreSettings.resolve(f"file://{_STATE}", folder=folder)
     failures = open_store(settings).probe()
     if failures:
         raise UserError(

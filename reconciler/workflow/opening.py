@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from reconciler.errors import UserError
 from reconciler.manifests.loading import Loaded, find_workspace, load
+from reconciler.manifests.variables import Variables
 from reconciler.objectstore.opening import open_store
 from reconciler.objectstore.settings import StoreSettings
 from reconciler.providers.base import Edge, Provider
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reconciler.objectstore.base import ObjectStore
+    from reconciler.resources.locations import LocationSpec
     from reconciler.workflow.invocation import Invocation, Select
 
 
@@ -75,8 +77,9 @@ class Work:
     @cached_property
     def state_settings(self) -> StoreSettings:
         """Where the state of this workspace and environment is."""
-        location = self.loaded.workspace.spec.state
-        return state_settings(StoreSettings.of(location, folder=self.folder, environ=self.edge.environ), self.select)
+        settings = settings_of(self.loaded.workspace.spec.state, self.folder)
+        environment = self.select.environment
+        return settings.below(f"env/{environment}") if environment else settings
 
     @cached_property
     def state(self) -> ObjectStore:
@@ -94,6 +97,13 @@ class Work:
         """The providers of the declared clusters."""
         return Providers(self.clusters, self.edge)
 
+    def warn_about_local_state(self) -> None:
+        """Tell a pipeline that its state will be gone with the machine it runs on."""
+        if self.edge.environ.get("CI") and self.state_settings.scheme == "file":
+            self.invocation.warn(
+                f"the state is a local folder ({self.state_settings.url}): the next pipeline run will not see it"
+            )
+
 
 def open_work(invocation: Invocation, select: Select) -> Work:
     """Find the workspace and load its manifests; touches no cluster and no store.
@@ -102,5 +112,33 @@ def open_work(invocation: Invocation, select: Select) -> Work:
         UserError: There is no workspace here, or its files have problems (`ManifestError` lists them all).
     """
     folder = workspace_folder(invocation)
-    loaded = load(folder, environment=select.environment, variables=variables(invocation, select))
-    return Work(invocation, select, loaded, edge_of(invocation, folder))
+    files = tuple(invocation.cwd / path for path in select.var_files)
+    variables = Variables.of(select.variables, files=files, environ=invocation.environ)
+    loaded = load(folder, environment=select.environment, variables=variables)
+    return Work(invocation, select, loaded, edge_of(invocation, loaded.folder))
+
+
+def workspace_folder(invocation: Invocation) -> Path:
+    """Return the folder of `reconciler.yaml`: the one named, or the nearest upwards."""
+    if invocation.workspace is None:
+        return find_workspace(invocation.cwd)
+    folder = invocation.cwd / invocation.workspace
+    return folder.parent if folder.name == "reconciler.yaml" else folder
+
+
+def edge_of(invocation: Invocation, folder: Path) -> Edge:
+    """Return what providers are told of the world."""
+    return Edge(
+        folder=folder,
+        environ=invocation.environ,
+        new_id=invocation.new_id,
+        now_ms=invocation.now_ms,
+        principal=invocation.principal,
+    )
+
+
+def settings_of(location: LocationSpec, folder: Path) -> StoreSettings:
+    """Return where a declared location is; relative folders start at `folder`."""
+    return StoreSettings(
+        location.url, location.region, location.endpoint, location.force_path_style, location.kms_key_id
+    ).resolved(folder)
