@@ -1,0 +1,276 @@
+"""The lease held: renewed beside the work, checked before every call, and the only way to commit state.
+
+One writer: beats, checkpoints, the open run and the release pass through one lock and build on the last version, so a
+checkpoint is a beat too. Deadlines count from when the last confirmed write was sent.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from copy import copy
+from functools import partial
+from typing import TYPE_CHECKING, Final, Self
+
+from reconciler.errors import LeaseError, LostRaceError, ReconcilerError, RetryableError, UserError
+from reconciler.state.lockfile import KEY, Lockfile, OpenRun, Read, StatePointer, read_lockfile
+from reconciler.state.runs import RunFile, write_run
+from reconciler.state.snapshots import Snapshot, encode, snapshot_of
+from reconciler.state.terms import Terms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from reconciler.effects import Effects
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.resources.inventory import Record
+
+_ATTEMPTS: Final = 5
+
+
+class _MovedError(Exception):
+    """An own write whose answer was lost had landed: what was prepared no longer follows it."""
+
+
+class Lease:
+    """A lease this process holds. `acquire` makes it; it ends by `close`, `release`, or by being lost."""
+
+    def __init__(self, store: ObjectStore, effects: Effects, taken: Read, *, sent: float) -> None:
+        """Hold what was taken by a write sent at `sent`."""
+        self._store = store
+        self._effects = effects
+        self._current = taken
+        self._sent = sent
+        self._lock = threading.Lock()
+        self._lost: LeaseError | None = None
+        self._trouble: str | None = None
+        self._end_renewing: Callable[[], None] | None = None
+        self.terms = Terms(taken.lockfile.lease.lease_s)
+        self.taken_from: str | None = None
+        """The run whose lease had expired and was taken over."""
+
+    # -- what it says
+
+    @property
+    def lockfile(self) -> Lockfile:
+        """What we wrote last."""
+        return self._current.lockfile
+
+    @property
+    def run(self) -> str:
+        """The run that holds it."""
+        return self.lockfile.lease.run or ""
+
+    @property
+    def store(self) -> ObjectStore:
+        """The store of the state."""
+        return self._store
+
+    @property
+    def may_start(self) -> bool:
+        """Tell whether it is young enough to start something new; if not, wait for a renewal or for `check` to fail."""
+        return self._age() < self.terms.may_start_s
+
+    def check(self) -> None:
+        """Do nothing while it is surely ours.
+
+        Raises:
+            LeaseError: It was taken over, or could not be renewed for too long: write nothing more.
+        """
+        if self._lost is None and self._age() >= self.terms.give_up_s:
+            why = f" ({self._trouble})" if self._trouble else ""
+            self._lost = LeaseError(
+                f"the lease could not be renewed for {self._age():.0f} s{why}",
+                hint="Nothing more was written. What was done is found by the next run: reconciler apply",
+            )
+        if self._lost is not None:
+            raise self._lost
+
+    # -- what it does
+
+    def start_renewing(self) -> None:
+        """Renew from a thread and a client of its own, until the lease ends."""
+        self._end_renewing = self._effects.apart(self._renew_forever)
+
+    async def snapshot(self) -> Snapshot:
+        """Return the state as it is under this lease."""
+        return await self._effects.call(lambda: snapshot_of(self._store, self.lockfile))
+
+    async def begin(self, run: RunFile) -> None:
+        """Write `run.json`, then open the run; nothing may be done before this returns."""
+
+        def write() -> None:
+            write_run(self._store, run)
+            opened = OpenRun(run=run.run, plan_digest=run.plan_digest)
+            self._write(self._store, lambda lockfile: lockfile.model_copy(update={"open_run": opened}))
+
+        await self._effects.call(write)
+
+    async def renew(self) -> None:
+        """Write one beat."""
+        await self._effects.call(lambda: self._write(self._store, _unchanged))
+
+    async def commit(self, record: Record) -> int:
+        """Make `record` the state and return its serial; the lease goes on. `record` must not change meanwhile."""
+        return await self._effects.call(lambda: self._commit(record, _unchanged))
+
+    async def close(self, record: Record | None) -> int:
+        """End the run: make `record` the state (`None`: it did not change), free the lease, in one swap.
+
+        Raises:
+            LeaseError: It was lost: nothing of this was written.
+            RetryableError: The store does not answer: the lease is free once it has expired.
+        """
+        try:
+            for _ in range(_ATTEMPTS - 1):
+                with suppress(RetryableError):
+                    return await self._effects.call(lambda: self._close(record))
+                await self._effects.sleep(self.terms.renew_s / _ATTEMPTS)
+            return await self._effects.call(lambda: self._close(record))
+        finally:
+            self._stop_renewing()
+
+    async def release(self) -> None:
+        """Free the lease of a run that did nothing; a lease that is lost or free already stays as it is."""
+        if self._lost is None:
+            await self.close(None)
+        self._stop_renewing()
+
+    async def __aenter__(self) -> Self:
+        """Hold it for a block."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Free it at the end of the block, whatever happened; the block's own error is the one that counts."""
+        try:
+            await self.release()
+        except ReconcilerError as trouble:
+            if error is None:
+                raise
+            error.add_note(f"The lease could not be freed either: {trouble}")
+
+    # -- beneath
+
+    @property
+    def _is_free(self) -> bool:
+        return self._current.lockfile.lease.status == "free"
+
+    def _age(self) -> float:
+        return self._effects.now() - self._sent
+
+    def _stop_renewing(self) -> None:
+        if self._end_renewing is not None:
+            self._end_renewing()
+            self._end_renewing = None
+
+    async def _renew_forever(self, effects: Effects) -> None:
+        store = copy(self._store)  # a client of its own: opened anew, as where it is unpickled
+        pause = self.terms.renew_s
+        while True:
+            await effects.sleep(pause)
+            try:
+                await effects.call(lambda: self._write(store, _unchanged))
+            except LeaseError:
+                return
+            except ReconcilerError as error:
+                self._trouble = str(error)
+                pause = self.terms.renew_s / 3
+            else:
+                pause = self.terms.renew_s
+
+    def _commit(self, record: Record, finish: Callable[[Lockfile], Lockfile]) -> int:
+        """Write the next snapshot, then swap the lockfile to it; both anew where an own lost write turns up."""
+        for _ in range(_ATTEMPTS):
+            base = self.lockfile
+            self.check()
+            pointer, body = encode(base, self.run, record)
+            self._store.put(pointer.key, body)
+            with suppress(_MovedError):
+                return self._write(self._store, partial(_pointing, base, pointer, finish))
+        raise self._unsettled()
+
+    def _close(self, record: Record | None) -> int:
+        if record is None or self._is_free:
+            return self._write(self._store, _closed)
+        return self._commit(record, _closed)
+
+    def _write(self, store: ObjectStore, change: Callable[[Lockfile], Lockfile]) -> int:
+        """Swap in what `change` makes of the last version; return the serial that holds then.
+
+        Raises:
+            LeaseError: Someone else's write is there, or the deadline has passed.
+        """
+        with self._lock:
+            for _ in range(_ATTEMPTS):
+                if self._is_free:
+                    return self.lockfile.serial
+                self.check()
+                after = change(self._current.lockfile).with_beat()
+                sent = self._effects.now()
+                try:
+                    version = store.swap(KEY, after.to_bytes(), expected=self._current.version)
+                except LostRaceError:
+                    self._current = self._still_ours(store, after)
+                else:
+                    self._current, self._sent, self._trouble = Read(after, version), sent, None
+                    return after.serial
+        raise self._unsettled()
+
+    def _still_ours(self, store: ObjectStore, after: Lockfile) -> Read:
+        """Return what we wrote, found instead of the answer: nobody else writes under our epoch.
+
+        Raises:
+            LeaseError: Someone took over, or the lockfile is gone.
+        """
+        try:
+            found = read_lockfile(store)
+        except UserError as error:
+            self._lost = LeaseError(f"the lease is lost: {error.message}", hint=error.hint)
+            raise self._lost from error
+        before = self._current.lockfile
+        if found is not None and found.lockfile.lease.epoch == before.lease.epoch:
+            return found
+        # Our closing write may have landed, and someone have taken the free lease since: then our state is theirs.
+        is_safe = found is not None and after.state in (before.state, found.lockfile.state)
+        if found is not None and is_safe and after.lease.status == "free":
+            return Read(after, found.version)
+        self._lost = _lost_to(found, store.url)
+        raise self._lost
+
+    def _unsettled(self) -> RetryableError:
+        return RetryableError(
+            f"{self._store.url}/{KEY} changed under every attempt to write it", hint="Check the store, then run again."
+        )
+
+
+def _unchanged(lockfile: Lockfile) -> Lockfile:
+    return lockfile
+
+
+def _closed(lockfile: Lockfile) -> Lockfile:
+    return lockfile.model_copy(update={"open_run": None}).freed()
+
+
+def _pointing(
+    base: Lockfile, pointer: StatePointer, finish: Callable[[Lockfile], Lockfile], found: Lockfile
+) -> Lockfile:
+    """Point `found` at a snapshot that was prepared to follow `base`."""
+    if found.state != base.state:
+        raise _MovedError
+    return finish(found).model_copy(update={"state": pointer, "serial": base.serial + 1})
+
+
+def _lost_to(found: Read | None, url: str) -> LeaseError:
+    if found is None:
+        return LeaseError(
+            f"{url}/{KEY} is gone while we held its lease", hint="Restore it from a backup or the bucket's versions."
+        )
+    lease = found.lockfile.lease
+    who = f"{lease.who}, run {lease.run}" if lease.status == "held" else "someone who has finished since"
+    return LeaseError(
+        f"the lease was taken over by {who} (epoch {lease.epoch})",
+        hint="Nothing more was written. Look at their run, then run the command again.",
+    )

@@ -1,0 +1,101 @@
+"""What a run leaves beside the state: `runs/<run>/run.json` when it begins, `result.json` when it has ended."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from reconciler.errors import LostRaceError, UserError
+from reconciler.state.lockfile import RUNS_PREFIX
+
+if TYPE_CHECKING:
+    from reconciler.objectstore.base import ObjectStore
+
+RUN_FORMAT: Final = "reconciler.run/1"
+RESULT_FORMAT: Final = "reconciler.result/1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFile:
+    """What a run set out to do; written once, before anything is done."""
+
+    run: str
+    command: str
+    plan_digest: str
+    actions: tuple[str, ...]
+    """Ids, in the order of the plan."""
+    workspace: str
+    environment: str | None
+    base_serial: int
+    base_sha256: str
+    epoch: int
+    git_commit: str | None = None
+    tool: str = ""
+    who: str | None = None
+    ci_url: str | None = None
+    started: str = ""
+    """Wall-clock time, for people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultFile:
+    """How a run ended; written once, after its last commit."""
+
+    run: str
+    status: str
+    serial: int
+    done: tuple[str, ...]
+    failed: tuple[dict[str, str], ...]
+    """`{"id", "error", "hint"}`."""
+    skipped: tuple[dict[str, str], ...]
+    """`{"id", "because"}`: the failed action it leans on."""
+    not_started: tuple[str, ...]
+    ended: str
+
+
+def run_key(run: str) -> str:
+    """Return where a run's `run.json` is."""
+    return f"{RUNS_PREFIX}{run}/run.json"
+
+
+def result_key(run: str) -> str:
+    """Return where a run's `result.json` is."""
+    return f"{RUNS_PREFIX}{run}/result.json"
+
+
+def write_run(store: ObjectStore, run: RunFile) -> None:
+    """Write `run.json`; an id is used once.
+
+    Raises:
+        UserError: There is such a run already, and it is another one.
+    """
+    _create(store, run_key(run.run), orjson.dumps({"format": RUN_FORMAT, **asdict(run)}))
+
+
+def write_result(store: ObjectStore, result: ResultFile) -> None:
+    """Write `result.json`."""
+    _create(store, result_key(result.run), orjson.dumps({"format": RESULT_FORMAT, **asdict(result)}))
+
+
+def read_run(store: ObjectStore, run: str) -> RunFile | None:
+    """Return what a run set out to do, for people to read; `None` where it cannot be told."""
+    stored = store.get(run_key(run))
+    if stored is None:
+        return None
+    try:
+        body = orjson.loads(stored.body)
+        known = {part.name for part in fields(RunFile)}
+        given: dict[str, Any] = {name: value for name, value in body.items() if name in known}
+        return RunFile(**{**given, "actions": tuple(given["actions"])})
+    except (orjson.JSONDecodeError, TypeError, AttributeError, KeyError):
+        return None
+
+
+def _create(store: ObjectStore, key: str, body: bytes) -> None:
+    try:
+        store.swap(key, body, expected=None)
+    except LostRaceError as error:
+        message = f"{store.url}/{key} exists already"
+        raise UserError(message, hint="Every run has an id of its own: run the command again.") from error

@@ -1,0 +1,187 @@
+"""Snapshots: what we own and last applied, each an immutable object named by its serial and content."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import orjson
+
+from reconciler.errors import UserError
+from reconciler.resources.address import Address, rank
+from reconciler.resources.inventory import Ownership, Record, Recorded
+from reconciler.resources.kinds import RESOURCE
+from reconciler.state.lockfile import STATE_PREFIX, Lockfile, Owner, StatePointer, read_lockfile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from reconciler.objectstore.base import ObjectStore
+
+FORMAT: Final = "reconciler.state/1"
+_NAME: Final = re.compile(r"state/(\d{12})-([0-9a-f]{12})\.json\.gz")
+_LEVEL: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One state. Serial 0 is the empty one, before anything was applied; it is no object and has no `sha256`."""
+
+    lineage: str
+    serial: int
+    sha256: str = ""
+    """Of the stored object's bytes."""
+    record: Record = field(default_factory=dict)
+    run: str = ""
+    """The run that committed it."""
+    key: str = ""
+    previous: str | None = None
+    """The snapshot it was made from: of two with one serial, the next one names which was committed."""
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRow:
+    """One line of the history. A serial stands twice where a run was stopped between writing and committing."""
+
+    serial: int
+    key: str
+    bytes: int
+
+
+def read_snapshot(store: ObjectStore, *, owner: Owner | None = None) -> Snapshot | None:
+    """Return the state as it is now; `None` where nothing was ever applied. Takes no lock.
+
+    Raises:
+        UserError: The state is somebody else's, lost, damaged, or written by a newer version.
+    """
+    found = read_lockfile(store, owner=owner)
+    return None if found is None else snapshot_of(store, found.lockfile)
+
+
+def snapshot_of(store: ObjectStore, lockfile: Lockfile) -> Snapshot:
+    """Return the snapshot a lockfile names.
+
+    Raises:
+        UserError: It is missing, is not what the lockfile says, or was written by a newer version.
+    """
+    pointer = lockfile.state
+    if pointer is None:
+        return Snapshot(lockfile.lineage, 0)
+    body = _fetch(store, pointer.key)
+    digest = sha256(body).hexdigest()
+    if digest != pointer.sha256:
+        message = f"{store.url}/{pointer.key} is damaged: its sha256 is {digest}, the lockfile says {pointer.sha256}"
+        raise UserError(message, hint="Restore the file from a backup or the bucket's versions. Nothing was changed.")
+    found = _decode(body, f"{store.url}/{pointer.key}", pointer.key, digest)
+    if (found.lineage, found.serial) != (lockfile.lineage, lockfile.serial):
+        message = f"{store.url}/{pointer.key} belongs to lineage {found.lineage}, the lockfile to {lockfile.lineage}"
+        raise UserError(message, hint="Files of two states were mixed: restore all of one of them from a backup.")
+    return found
+
+
+def read_serial(store: ObjectStore, serial: int, *, owner: Owner | None = None) -> Snapshot:
+    """Return the state as it was committed under `serial`.
+
+    Raises:
+        UserError: It is not kept, or damaged.
+    """
+    current = read_snapshot(store, owner=owner)
+    if current is not None and current.serial == serial:
+        return current
+    rows = history(store)
+    keys = [row.key for row in rows if row.serial == serial]
+    if current is None or serial > current.serial or not keys:
+        message = f"{store.url} has no state #{serial}"
+        raise UserError(message, hint="List what there is with: reconciler state history")
+    if len(keys) > 1:
+        later = [_read(store, row.key).previous for row in rows if row.serial == serial + 1]
+        keys = [key for key in keys if key in later] or keys
+    return _read(store, keys[0])
+
+
+def history(store: ObjectStore) -> tuple[SnapshotRow, ...]:
+    """Return every snapshot kept, newest first."""
+    rows = [
+        SnapshotRow(int(parts[1]), listed.key, listed.size)
+        for listed in store.list(STATE_PREFIX)
+        if (parts := _NAME.fullmatch(listed.key))
+    ]
+    return tuple(reversed(rows))
+
+
+def encode(lockfile: Lockfile, run: str, record: Record) -> tuple[StatePointer, bytes]:
+    """Return the body of the snapshot that follows what `lockfile` names, and its pointer. Same record, same bytes."""
+    serial = lockfile.serial + 1
+    previous = None if lockfile.state is None else lockfile.state.key
+    head = {"format": FORMAT, "lineage": lockfile.lineage, "serial": serial, "previous": previous, "run": run}
+    resources = [_entry(address, record[address]) for address in sorted(record, key=rank)]
+    plain = orjson.dumps({**head, "resources": resources}, option=orjson.OPT_SORT_KEYS)
+    body = gzip.compress(plain, _LEVEL, mtime=0)
+    digest = sha256(body).hexdigest()
+    pointer = StatePointer(key=f"{STATE_PREFIX}{serial:012}-{digest[:12]}.json.gz", sha256=digest, bytes=len(body))
+    return pointer, body
+
+
+def _entry(address: Address, recorded: Recorded) -> dict[str, object]:
+    return {
+        "address": address,
+        "resource": recorded.resource.to_json(),
+        "incarnation": recorded.incarnation,
+        "physical_name": recorded.physical_name,
+        "ownership": recorded.ownership,
+        "protect": recorded.protect,
+        "run": recorded.run,
+        "origins": dict(recorded.origins),
+    }
+
+
+def _fetch(store: ObjectStore, key: str) -> bytes:
+    stored = store.get(key)
+    if stored is None:
+        message = f"{store.url}/{key} is missing, and the lockfile names it"
+        raise UserError(message, hint="Restore the file from a backup or the bucket's versions.")
+    return stored.body
+
+
+def _read(store: ObjectStore, key: str) -> Snapshot:
+    body = _fetch(store, key)
+    return _decode(body, f"{store.url}/{key}", key, sha256(body).hexdigest())
+
+
+def _decode(body: bytes, where: str, key: str, digest: str) -> Snapshot:
+    try:
+        parsed = orjson.loads(gzip.decompress(body))
+        name, _, version = str(parsed["format"]).rpartition("/")
+        if name == "reconciler.state" and version.isdecimal() and int(version) > 1:
+            message = f"{where} was written by a newer version of reconciler (reconciler.state/{version})"
+            raise UserError(message, hint="Upgrade this one: pip install --upgrade stream-reconciler.")
+        record = dict(_entries(parsed["resources"]))
+        lineage, serial, previous = parsed["lineage"], parsed["serial"], parsed["previous"]
+        return Snapshot(lineage, serial, digest, record, parsed["run"], key, previous, len(body))
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError) as error:
+        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(
+            f"{where} cannot be read: {why}",
+            hint="Restore the file from a backup or the bucket's versions. Nothing was changed.",
+        ) from error
+
+
+def _entries(resources: list[dict[str, Any]]) -> Iterator[tuple[Address, Recorded]]:
+    for entry in resources:
+        yield (
+            Address(entry["address"]),
+            Recorded(
+                RESOURCE.validate_python(entry["resource"]),
+                entry["incarnation"],
+                entry["physical_name"],
+                cast("Ownership", entry["ownership"]),
+                entry["protect"],
+                entry["run"],
+                cast("Mapping[str, str]", entry["origins"]),
+            ),
+        )

@@ -1,0 +1,188 @@
+"""Files of a state that were lost, cut, edited or written by a newer version: said clearly, nothing is changed."""
+
+from __future__ import annotations
+
+import gzip
+from hashlib import sha256
+
+import orjson
+import pytest
+
+from reconciler.errors import UserError
+from reconciler.objectstore.memory import MemoryStore
+from reconciler.state.acquiring import acquire
+from reconciler.state.lockfile import KEY, read_lockfile
+from reconciler.state.runs import read_run, run_key
+from reconciler.state.snapshots import history, read_snapshot
+from tests.state.samples import SHOP, claim, record, run_file
+from tests.state.simulation import Simulation, simulate
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    """Two committed states."""
+    store = MemoryStore()
+
+    async def fill() -> None:
+        for number in (1, 2):
+            lease = await acquire(store, Simulation(), claim(f"run-{number}"))
+            await lease.begin(run_file(f"run-{number}"))
+            await lease.close(record("a", "b", partitions=number))
+
+    simulate(fill())
+    return store
+
+
+def edit(store: MemoryStore, **fields: object) -> None:
+    stored = store.get(KEY)
+    assert stored is not None
+    store.put(KEY, orjson.dumps({**orjson.loads(stored.body), **fields}))
+
+
+def body(store: MemoryStore, key: str) -> bytes:
+    stored = store.get(key)
+    assert stored is not None
+    return stored.body
+
+
+def refused(store: MemoryStore, match: str) -> None:
+    before = {listed.key: listed.hint for listed in store.list("")}
+    with pytest.raises(UserError, match=match) as caught:
+        read_snapshot(store, owner=SHOP)
+    assert caught.value.hint
+    assert {listed.key: listed.hint for listed in store.list("")} == before
+
+
+def test_a_lockfile_cut_short_is_said_so(store: MemoryStore) -> None:
+    store.put(KEY, body(store, KEY)[:-20])
+    refused(store, r"lockfile\.json cannot be read: .+ Restore it from a backup")
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"null", b'"x"', b"\xff\xfe\x00", b"{}", b"<html>"])
+def test_what_is_no_lockfile_is_said_so(store: MemoryStore, content: bytes) -> None:
+    store.put(KEY, content)
+    refused(store, "cannot be read")
+
+
+@pytest.mark.parametrize(
+    ("fields", "match"),
+    [
+        ({"serial": 7}, r"serial is 7, but the state it names is 2"),
+        ({"serial": "2"}, r"serial: Input should be a valid integer"),
+        ({"lineage": ""}, r"lineage"),
+        ({"surprise": 1}, r"surprise: Extra inputs are not permitted"),
+        ({"state": {"key": "../../etc/passwd", "sha256": "0" * 64, "bytes": 1}}, r"state\.key"),
+        ({"lease": {"epoch": 0, "status": "free", "beat": 0, "lease_s": 90}}, r"lease\.epoch"),
+        ({"lease": {"epoch": 3, "status": "held", "beat": 0, "lease_s": 90}}, r"names its run and holder"),
+        ({"lease": None}, r"lease"),
+        ({"format": "reconciler.lockfile/9"}, r"newer version of reconciler \(reconciler\.lockfile/9\).*pip install"),
+        ({"format": "something"}, r"format"),
+        ({"lineage": "another"}, r"belongs to lineage lineage-1, the lockfile to another"),
+    ],
+)
+def test_a_lockfile_edited_by_hand_is_refused_naming_the_field(
+    store: MemoryStore, fields: dict[str, object], match: str
+) -> None:
+    edit(store, **fields)
+    refused(store, match)
+
+
+def test_a_state_without_its_lockfile_is_lost_not_new(store: MemoryStore) -> None:
+    store.delete([KEY])
+    refused(store, r"the state is lost, not new.*Restore lockfile\.json")
+    with pytest.raises(UserError, match="the state is lost"):
+        simulate(acquire(store, Simulation(), claim("three")))
+    assert store.get(KEY) is None
+
+
+def test_runs_without_a_lockfile_are_a_lost_state_too(store: MemoryStore) -> None:
+    store.delete([KEY, *(row.key for row in history(store))])
+    refused(store, "the state is lost, not new")
+
+
+def test_a_snapshot_that_is_gone_is_named(store: MemoryStore) -> None:
+    store.delete([history(store)[0].key])
+    refused(store, r"state/000000000002-.*\.json\.gz is missing")
+
+
+def test_a_snapshot_that_was_changed_is_named(store: MemoryStore) -> None:
+    key = history(store)[0].key
+    store.put(key, body(store, key)[:-1] + b"\1")
+    refused(store, r"is damaged: its sha256 is")
+
+
+def replace_snapshot(store: MemoryStore, content: bytes) -> None:
+    """Put another snapshot in place, with a lockfile that agrees: only the content is wrong."""
+    digest = sha256(content).hexdigest()
+    key = f"state/000000000002-{digest[:12]}.json.gz"
+    store.put(key, content)
+    edit(store, state={"key": key, "sha256": digest, "bytes": len(content)})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"not gzip",
+        gzip.compress(b"not json"),
+        gzip.compress(b"[]"),
+        gzip.compress(b"{}"),
+        gzip.compress(b'{"format": "reconciler.state/1", "resources": [{}]}'),
+        gzip.compress(b'{"format": "reconciler.state/1", "resources": [null]}'),
+        gzip.compress(b'{"format": "reconciler.state/1"}')[:-9],
+    ],
+)
+def test_a_snapshot_that_makes_no_sense_is_said_so(store: MemoryStore, content: bytes) -> None:
+    replace_snapshot(store, content)
+    refused(store, "cannot be read")
+
+
+def test_a_snapshot_with_a_resource_that_makes_no_sense_is_said_so(store: MemoryStore) -> None:
+    good = orjson.loads(gzip.decompress(body(store, history(store)[0].key)))
+    good["resources"][0]["resource"]["spec"]["partitions"] = "many"
+    replace_snapshot(store, gzip.compress(orjson.dumps(good)))
+    refused(store, "cannot be read")
+
+
+def test_a_snapshot_of_a_newer_version_asks_for_an_upgrade(store: MemoryStore) -> None:
+    replace_snapshot(store, gzip.compress(b'{"format": "reconciler.state/2"}'))
+    refused(store, r"newer version of reconciler \(reconciler\.state/2\)")
+
+
+def test_an_old_copy_of_the_lockfile_is_refused_before_anything_is_written() -> None:
+    store = MemoryStore()
+
+    async def run() -> None:
+        copies = []
+        for number in range(3):
+            lease = await acquire(store, Simulation(), claim(f"run-{number}"))
+            await lease.close(record(f"t{number}"))
+            copies.append(body(store, KEY))
+        store.put(KEY, copies[0])
+        with pytest.raises(UserError, match=r"says state #1, but state/000000000003-.* was written: it is an old copy"):
+            await acquire(store, Simulation(), claim("next"))
+        found = read_lockfile(store)
+        assert found is not None
+        assert found.lockfile.lease.status == "free"
+
+    simulate(run())
+
+
+def test_a_snapshot_written_and_never_committed_does_no_harm(store: MemoryStore) -> None:
+    stray = "state/000000000003-0123456789ab.json.gz"
+    store.put(stray, b"a run was killed here")
+
+    async def run() -> None:
+        assert await (await acquire(store, Simulation(), claim("next"))).close(record("c")) == 3
+
+    simulate(run())
+    snapshot = read_snapshot(store)
+    assert snapshot is not None
+    assert sorted(snapshot.record) == ["topic/west/c"]
+    assert [row.serial for row in history(store)] == [3, 3, 2, 1]
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"run": "x"}', b'{"actions": 3}'])
+def test_a_run_that_cannot_be_told_is_not_told(content: bytes) -> None:
+    store = MemoryStore()
+    store.put(run_key("x"), content)
+    assert read_run(store, "x") is None

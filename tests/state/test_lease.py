@@ -1,0 +1,408 @@
+"""The lease over time: renewing, fencing oneself, expiring, being taken over. All of it in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from reconciler.errors import InterruptedRunError, LeaseError, RetryableError
+from reconciler.objectstore.memory import MemoryStore
+from reconciler.state.acquiring import Patience, Waiting, acquire
+from reconciler.state.lockfile import KEY, Lockfile, read_lockfile
+from reconciler.state.snapshots import read_snapshot
+from reconciler.state.terms import Terms
+from reconciler.state.unlock import Unlocking, unlock
+from reconciler.state.watching import Watch
+from tests.state.samples import SHOP, claim, record, run_file
+from tests.state.simulation import Simulation, simulate
+
+if TYPE_CHECKING:
+    from reconciler.objectstore.base import Version
+
+
+class CutOff(MemoryStore):
+    """A store that cannot be reached while `is_cut`. Opened anew it is cut as well: the network is."""
+
+    cuts: dict[str, bool] = {}  # noqa: RUF012 - shared on purpose, by name, as the network between them is
+
+    def __reduce__(self) -> tuple[type[CutOff], tuple[str]]:
+        return CutOff, (self._name,)
+
+    @property
+    def is_cut(self) -> bool:
+        return self.cuts.get(self._name, False)
+
+    @is_cut.setter
+    def is_cut(self, value: bool) -> None:
+        self.cuts[self._name] = value
+
+    def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
+        if self.is_cut:
+            message = "the store does not answer"
+            raise RetryableError(message, hint="Run it again.")
+        return super().swap(key, body, expected=expected)
+
+
+def lockfile_of(store: MemoryStore) -> Lockfile:
+    found = read_lockfile(store)
+    assert found is not None
+    return found.lockfile
+
+
+def test_a_lease_is_renewed_every_sixth_of_it_for_as_long_as_it_is_held() -> None:
+    store = MemoryStore()
+
+    async def run() -> None:
+        effects = Simulation(call_s=0)
+        lease = await acquire(store, effects, claim("one"))
+        await effects.sleep(15 * 10 + 1)
+        assert lockfile_of(store).lease.beat == 10
+        lease.check()
+        await lease.release()
+        beat = lockfile_of(store).lease.beat
+        await effects.sleep(100)
+        assert lockfile_of(store).lease.beat == beat
+
+    simulate(run())
+
+
+def test_a_checkpoint_is_a_beat() -> None:
+    store = MemoryStore()
+
+    async def run() -> None:
+        effects = Simulation(call_s=0)
+        lease = await acquire(store, effects, claim("one"))
+        await effects.sleep(10)
+        before = lease._sent
+        await lease.commit(record("a"))
+        assert lease._sent == before + 10
+        await lease.release()
+
+    simulate(run())
+
+
+def test_a_holder_that_cannot_renew_starts_nothing_after_60_s_and_gives_up_after_75() -> None:
+    store = CutOff()
+
+    async def run() -> None:
+        effects = Simulation(call_s=0)
+        lease = await acquire(store, effects, claim("one"))
+        store.is_cut = True
+        seen = {}
+        for second in range(1, 80):
+            await effects.sleep(1)
+            try:
+                lease.check()
+            except LeaseError as error:
+                seen[second] = str(error)
+                continue
+            seen[second] = "may start" if lease.may_start else "holds on"
+        assert [seen[second] for second in (1, 59, 60, 74)] == ["may start", "may start", "holds on", "holds on"]
+        assert "could not be renewed for 75 s (the store does not answer" in seen[75]
+        store.is_cut = False
+        await effects.sleep(30)
+        with pytest.raises(LeaseError):
+            await lease.commit(record("a"))
+
+    simulate(run())
+    assert read_snapshot(store) is not None
+    assert lockfile_of(store).serial == 0
+
+
+def test_a_holder_that_reaches_the_store_again_in_time_goes_on() -> None:
+    store = CutOff()
+
+    async def run() -> None:
+        effects = Simulation(call_s=0)
+        lease = await acquire(store, effects, claim("one"))
+        store.is_cut = True
+        await effects.sleep(65)
+        assert not lease.may_start
+        store.is_cut = False
+        await effects.sleep(6)
+        assert lease.may_start
+        assert await lease.close(record("a")) == 1
+
+    simulate(run())
+
+
+def test_the_deadline_counts_from_when_the_renewal_was_sent_not_from_its_answer() -> None:
+    async def run() -> None:
+        effects = Simulation(call_s=0)
+
+        class Slow(MemoryStore):
+            def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
+                version = super().swap(key, body, expected=expected)
+                asyncio.get_running_loop()._virtual.clock += 20  # type: ignore[attr-defined]
+                return version
+
+        lease = await acquire(Slow(), effects, claim("one"))
+        assert lease._age() >= 20
+
+    simulate(run())
+
+
+def test_a_dead_holder_is_taken_over_after_a_whole_lease_without_change_and_no_sooner() -> None:
+    store = MemoryStore()
+
+    async def run() -> None:
+        # The clocks of two machines differ by days: nothing may depend on it.
+        dead, alive = Simulation(call_s=0, offset=-500_000), Simulation(call_s=0.5, offset=7)
+        lease = await acquire(store, dead, claim("dead"))
+        await lease.begin(run_file("dead"))
+        lease._stop_renewing()
+        began = alive.now()
+        taken = await acquire(store, alive, claim("alive"))
+        assert 90 <= alive.now() - began <= 97
+        assert (taken.taken_from, taken.lockfile.lease.epoch) == ("dead", 2)
+        await taken.release()
+
+    simulate(run())
+
+
+def test_whoever_comes_late_watches_a_whole_lease_too() -> None:
+    store = MemoryStore()
+
+    async def run() -> None:
+        effects = Simulation(call_s=0)
+        lease = await acquire(store, effects, claim("dead"))
+        lease._stop_renewing()
+        await effects.sleep(10_000)
+        began = effects.now()
+        await acquire(store, effects, claim("alive"))
+        assert effects.now() - began >= 90
+
+    simulate(run())
+
+
+def test_a_living_holder_is_never_taken_over_however_long_one_waits() -> None:
+    store = MemoryStore()
+
+    async def run() -> None:
+        effects = Simulation(call_s=1)
+        lease = await acquire(store, effects, claim("alive"))
+        with pytest.raises(LeaseError, match=r"held by alive@host.*state unlock alive"):
+            await acquire(store, effects, claim("waiting"), Patience(lock_timeout_s=3600))
+        lease.check()
+        assert lockfile_of(store).lease.epoch == 1
+        await lease.release()
+
+    simulate(run())
+
+
+def test_a_frozen_holder_wakes_up_to_a_lost_lease_and_writes_nothing() -> None:
+    store = MemoryStore()
+
+    async def run() -> None:
+        laptop, server = Simulation(seed=1), Simulation(seed=2)
+        lease = await acquire(store, laptop, claim("laptop"))
+        await lease.begin(run_file("laptop"))
+        laptop.freeze(600)
+        other = await acquire(store, server, claim("server"))
+        await other.close(record("server"))
+        await laptop.sleep(0)
+        with pytest.raises(LeaseError):
+            await lease.commit(record("laptop"))
+
+    simulate(run())
+    snapshot = read_snapshot(store)
+    assert snapshot is not None
+    assert list(snapshot.record) == ["topic/west/server"]
+
+
+def test_whoever_waits_is_told_at_once_and_every_half_minute_what_the_holder_is_doing() -> None:
+    store = MemoryStore()
+    told: list[Waiting] = []
+
+    async def run() -> None:
+        effects = Simulation(call_s=0)
+        lease = await acquire(store, effects, claim("one"))
+        waiting = effects.spawn(acquire(store, effects, claim("two"), Patience(lock_timeout_s=600, tell=told.append)))
+        await effects.sleep(20)
+        await lease.begin(run_file("one", actions=("a", "b")))
+        await effects.sleep(60)
+        await lease.close(None)
+        await (await waiting).release()
+
+    simulate(run())
+    assert [(notice.run, notice.doing) for notice in told] == [
+        ("one", "planning"),
+        ("one", "apply, 2 actions"),
+        ("one", "apply, 2 actions"),
+    ]
+    assert str(told[0]) == (
+        "the lease is held by one@host (https://ci/one) since 2026-01-01T00:00:00Z: planning; run one; "
+        "waiting up to 600 s, 0 s so far"
+    )
+
+
+def test_a_request_to_stop_is_heard_while_waiting() -> None:
+    store = MemoryStore()
+
+    async def run() -> None:
+        effects = Simulation(call_s=0)
+        await acquire(store, effects, claim("one"))
+        began = effects.now()
+        patience = Patience(is_stopped=lambda: effects.now() - began > 7)
+        with pytest.raises(InterruptedRunError):
+            await acquire(store, effects, claim("two"), patience)
+        assert effects.now() - began < 9
+
+    simulate(run())
+
+
+def test_an_error_inside_a_lease_frees_it_and_stays_the_error() -> None:
+    store = CutOff()
+
+    async def run() -> None:
+        async def fail(name: str, *, is_cut: bool) -> None:
+            async with await acquire(store, Simulation(), claim(name)):
+                store.is_cut = is_cut
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await fail("one", is_cut=False)
+        assert lockfile_of(store).lease.status == "free"
+        with pytest.raises(ZeroDivisionError) as caught:
+            await fail("two", is_cut=True)
+        assert "could not be freed" in caught.value.__notes__[0]
+        assert "does not answer" in caught.value.__notes__[0]
+
+    simulate(run())
+
+
+# -- unlock
+
+
+def test_unlocking_what_is_free_or_was_never_used_is_fine() -> None:
+    store = MemoryStore()
+
+    async def run() -> None:
+        effects = Simulation()
+        assert (await unlock(store, effects, Unlocking(owner=SHOP))).was_free
+        await (await acquire(store, effects, claim("one"))).release()
+        unlocked = await unlock(store, effects, Unlocking(owner=SHOP, run="one"))
+        assert (unlocked.was_free, unlocked.epoch) == (True, 1)
+
+    simulate(run())
+
+
+def test_unlocking_without_a_run_watches_a_whole_lease_then_frees_it() -> None:
+    store = MemoryStore()
+
+    async def run() -> None:
+        effects = Simulation(call_s=0)
+        lease = await acquire(store, effects, claim("dead"))
+        await lease.begin(run_file("dead"))
+        lease._stop_renewing()
+        began = effects.now()
+        unlocked = await unlock(store, effects, Unlocking(owner=SHOP))
+        assert 90 <= effects.now() - began < 92
+        assert (unlocked.run, unlocked.who, unlocked.epoch) == ("dead", "dead@host", 2)
+        assert unlocked.open_run is not None
+        assert unlocked.open_run.run == "dead"
+
+    simulate(run())
+    assert lockfile_of(store).lease.status == "free"
+
+
+def test_unlocking_a_living_run_without_naming_it_is_refused_naming_it() -> None:
+    store = MemoryStore()
+
+    async def run() -> None:
+        effects = Simulation(call_s=0)
+        lease = await acquire(store, effects, claim("alive"))
+        with pytest.raises(LeaseError, match=r"alive@host, run alive, is alive"):
+            await unlock(store, effects, Unlocking(owner=SHOP))
+        lease.check()
+        await lease.close(record("a"))
+
+    simulate(run())
+
+
+def test_unlocking_the_wrong_run_is_refused_naming_the_right_one() -> None:
+    store = MemoryStore()
+
+    async def run() -> None:
+        effects = Simulation(call_s=0)
+        lease = await acquire(store, effects, claim("alive"))
+        with pytest.raises(LeaseError, match=r"not held by run dead but by alive@host, run alive"):
+            await unlock(store, effects, Unlocking(owner=SHOP, run="dead"))
+        await lease.release()
+
+    simulate(run())
+
+
+def test_a_watch_that_is_stopped_changes_nothing() -> None:
+    store = MemoryStore()
+
+    async def run() -> None:
+        effects = Simulation(call_s=0)
+        lease = await acquire(store, effects, claim("one"))
+        with pytest.raises(InterruptedRunError):
+            await unlock(store, effects, Unlocking(is_stopped=lambda: effects.now() > 3))
+        await lease.release()
+
+    simulate(run())
+
+
+# -- small parts
+
+
+def test_the_terms_leave_a_margin_between_giving_up_and_taking_over() -> None:
+    terms = Terms()
+    assert (terms.renew_s, terms.may_start_s, round(terms.give_up_s, 9)) == (15, 60, 75)
+    short = Terms(0.3)
+    assert short.renew_s < short.may_start_s < short.give_up_s < short.lease_s
+    assert short.poll_s < short.renew_s
+
+
+def test_a_watch_counts_from_the_answer_that_first_showed_it_to_the_last_question() -> None:
+    store = MemoryStore()
+
+    async def taken() -> Lockfile:
+        return (await acquire(store, Simulation(), claim("one"))).lockfile
+
+    lockfile = simulate(taken())
+    watch = Watch()
+    assert watch.idle_s(lockfile, asked=0, answered=5) == 0
+    assert watch.idle_s(lockfile, asked=80, answered=99) == 75
+    assert watch.idle_s(lockfile.with_beat(), asked=100, answered=101) == 0
+
+
+# -- everything at once
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_however_holders_freeze_and_race_no_commit_is_lost_or_built_on_an_old_state(seed: int) -> None:
+    """Each holder adds one to a counter kept in the state. Freezes outlast leases, so turns are taken over."""
+    store = MemoryStore()
+    committed: list[int] = []
+
+    async def work(number: int, effects: Simulation) -> None:
+        for turn in range(3):
+            lease = await acquire(store, effects, claim(f"{number}-{turn}"), Patience(lock_timeout_s=100_000))
+            count = len((await lease.snapshot()).record)
+            if effects._random.random() < 0.4:
+                effects.freeze(effects._random.uniform(10, 200))
+            await effects.sleep(effects._random.uniform(0, 60))
+            try:
+                await lease.close(record(*(f"t{index}" for index in range(count + 1))))
+            except LeaseError:
+                continue
+            committed.append(count + 1)
+
+    async def race() -> None:
+        machines = [Simulation(seed=seed * 10 + number, call_s=2, offset=number * 1e6) for number in range(4)]
+        tasks = [effects.spawn(work(number, effects)) for number, effects in enumerate(machines)]
+        for task in tasks:
+            await task
+
+    simulate(race())
+    snapshot = read_snapshot(store)
+    assert snapshot is not None
+    assert committed == list(range(1, len(snapshot.record) + 1))
+    assert snapshot.serial == len(committed)
+    assert store.get(KEY) is not None
