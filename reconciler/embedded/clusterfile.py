@@ -50,6 +50,18 @@ def create_cluster(store: ObjectStore, cluster_id: str) -> str:
     return cluster_id
 
 
+def check_shared(store: ObjectStore, full_name: str, *, is_found: bool) -> None:
+    """Refuse a machine that does not see the cluster: to it, a folder that is not shared looks like an empty log.
+
+    Raises:
+        UserError: The topic is not found from here.
+    """
+    if not is_found:
+        message = f"{store.url} is not shared with this executor: topic {full_name} is not in what it finds there"
+        hint = "Put the cluster on storage that every executor sees, or run the job with spark.master local[*]."
+        raise UserError(message, hint=hint)
+
+
 def _id(store: ObjectStore, body: bytes) -> str:
     content = parsed(store, CLUSTER, body)
     name, _, version = str(content.get("format")).partition("/")

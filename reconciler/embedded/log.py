@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from reconciler.embedded.clusterfile import check_shared
 from reconciler.embedded.head import read_bounds, read_head
 from reconciler.embedded.lookups import topic_with_id
 from reconciler.embedded.pages import entries_within
@@ -36,6 +37,15 @@ class EmbeddedLog:
     catalog: CatalogRegister
     full_name: str
     topic_id: str
+
+    def check_shared(self) -> None:
+        """Refuse a machine that does not see the cluster.
+
+        Raises:
+            UserError: The topic is not found from here.
+        """
+        found = topic_with_id(self.catalog.read(), self.topic_id, self.full_name)
+        check_shared(self.store, self.full_name, is_found=found is not None)
 
     def bounds(self) -> Mapping[int, Bounds]:
         """Return every partition's bounds: the catalog, one listing, one GET for each partition ever written.

@@ -9,6 +9,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from reconciler.embedded.clusterfile import check_shared
 from reconciler.embedded.gate import Gate
 from reconciler.embedded.head import Entry, Head, read_bounds
 from reconciler.embedded.keys import part_key
@@ -37,6 +38,15 @@ class EmbeddedSink:
     gate: Gate
     compression: str
     segment_bytes: int
+
+    def check_shared(self) -> None:
+        """Refuse a machine that does not see the cluster.
+
+        Raises:
+            UserError: The topic is not found from here.
+        """
+        found = topic_with_id(self.gate.catalog.read(), self.gate.topic_id, self.gate.full_name)
+        check_shared(self.gate.store, self.gate.full_name, is_found=found is not None)
 
     def ends(self) -> Mapping[int, int]:
         """Return each partition's end."""

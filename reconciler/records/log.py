@@ -43,7 +43,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A stretch of a log as it is stored: what a copy may take over whole."""
+    """A stretch of a log as it is stored: what a copy takes over whole. Worth one task at most: copies do not cut it."""
 
     offsets: OffsetRange
     records: int
@@ -79,6 +79,14 @@ class Copied:
 class TopicLog(Protocol):
     """The records of one topic."""
 
+    def check_shared(self) -> None:
+        """Return if the log is to be found from this machine.
+
+        Raises:
+            UserError: It is not: a folder of the driver that this executor does not share looks like an empty log.
+        """
+        ...
+
     def bounds(self) -> Mapping[int, Bounds]:
         """Return every partition's bounds, in one bulk call."""
         ...
@@ -104,6 +112,14 @@ class TopicLog(Protocol):
 
 class StagedSink(Protocol):
     """Where many tasks may write at once and one swap a partition makes it readable."""
+
+    def check_shared(self) -> None:
+        """Return if what is staged on this machine will be found by the driver.
+
+        Raises:
+            UserError: It will not: the sink is a folder that this executor does not share.
+        """
+        ...
 
     def ends(self) -> Mapping[int, int]:
         """Return each partition's end: where the next range must start."""
