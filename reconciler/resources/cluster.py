@@ -88,7 +88,7 @@ class ClusterSpec(Model):
             if block is not None and name != self.provider
         ]
         if blocks[self.provider] is None:
-            example = ClusterSpec.model_fields[self.provider].examples or ()
+            example = ClusterSpec.model_fields[self.provider].examples or [{}]
             hint = f"Say how to reach it, for example `{self.provider}: {_flow(example[0])}`"
             wrong.append(Complaint(f"is required with provider {self.provider}", hint=hint, at=(self.provider,)))
         if wrong:

@@ -1,0 +1,204 @@
+"""YAML bytes in, plain values out: safe, bounded, and in the YAML 1.2 core schema.
+
+Events are read one by one from libyaml, whose parser keeps its own stack on the heap, so no nesting of the input can
+exhaust ours; nothing is ever constructed but texts, numbers, booleans, lists and mappings.
+"""
+
+from __future__ import annotations
+
+from sys import intern
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import yaml
+from yaml.events import (
+    AliasEvent,
+    DocumentEndEvent,
+    DocumentStartEvent,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+)
+
+from reconciler.manifests.problems import Problem, path_text
+from reconciler.manifests.scalars import kind_of_value, resolve
+from reconciler.manifests.yamlfaults import RefusedYamlError, check_collection_tag, problem_of, tagged_scalar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MAX_DEPTH: Final = 100
+MAX_NODES: Final = 1_000_000
+"""Values in one document."""
+MAX_ALIASED: Final = 100_000
+"""Values that aliases of one file stand for, all together."""
+
+# The wheels of PyYAML hold libyaml; without it the same events come from Python, more slowly.
+PARSER: Final[Any] = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+
+_NO_KEY: Final[Any] = object()
+
+
+class Document(NamedTuple):
+    """One document of a file: what it says, and the line it begins on."""
+
+    content: Any
+    line: int
+    index: int
+    has_null: bool
+
+
+class Parsed(NamedTuple):
+    """What a file says. `is_whole`: it could be read to its end."""
+
+    documents: tuple[Document, ...]
+    problems: tuple[Problem, ...]
+    is_whole: bool
+
+
+def parse(raw: bytes, file: str) -> Parsed:
+    """Read every document of a file; empty ones are left out. Never raises: `problems` says what is wrong."""
+    builder = _Builder(file)
+    try:
+        builder.consume(PARSER(raw))
+    except (yaml.YAMLError, RefusedYamlError, UnicodeError) as error:
+        problem = problem_of(error, raw, file)
+        return Parsed(tuple(builder.documents), (*builder.problems, problem), is_whole=False)
+    return Parsed(tuple(builder.documents), tuple(builder.problems), is_whole=True)
+
+
+class _Builder:
+    """Puts events together: a stack of open collections, and the key that waits for its value."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.documents: list[Document] = []
+        self.problems: list[Problem] = []
+        self._into: Any = []
+        self._key: Any = _NO_KEY
+        self._open_around: list[tuple[Any, Any, Any, int]] = []
+        self._anchors: dict[str, tuple[Any, int]] = {}
+        self._nodes = 0
+        self._aliased = 0
+        self._has_null = False
+        self._line = 1
+
+    def consume(self, parser: Any) -> None:
+        handlers: dict[type[Any], Callable[[Any], None]] = {
+            ScalarEvent: self._scalar,
+            MappingStartEvent: self._open_mapping,
+            SequenceStartEvent: self._open_sequence,
+            MappingEndEvent: self._close,
+            SequenceEndEvent: self._close,
+            AliasEvent: self._alias,
+            DocumentStartEvent: self._start,
+            DocumentEndEvent: self._finish,
+        }
+        next_event = parser.get_event
+        find = handlers.get
+        while (event := next_event()) is not None:
+            if handle := find(type(event)):
+                handle(event)
+
+    def _start(self, _event: Any) -> None:
+        self._anchors.clear()
+        self._nodes = 0
+        self._has_null = False
+
+    def _finish(self, _event: Any) -> None:
+        content = self._into.pop()
+        if content is not None:
+            self.documents.append(Document(content, self._line, len(self.documents), self._has_null))
+
+    def _scalar(self, event: Any) -> None:
+        value = event.value
+        if event.implicit[0]:
+            value = resolve(value)
+            if value is None:
+                self._has_null = True
+        elif event.tag is not None:
+            value = tagged_scalar(event)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = (value, 1)
+        self._count(1, event)
+        self._put(value, event)
+
+    def _open_mapping(self, event: Any) -> None:
+        self._open({}, event, "map")
+
+    def _open_sequence(self, event: Any) -> None:
+        self._open([], event, "seq")
+
+    def _open(self, collection: Any, event: Any, tag: str) -> None:
+        if event.tag is not None:
+            check_collection_tag(event, tag)
+        self._count(1, event)
+        self._open_around.append((self._into, self._key, event, self._nodes))
+        if len(self._open_around) > MAX_DEPTH:
+            raise RefusedYamlError(
+                f"is nested more than {MAX_DEPTH} levels deep", event.start_mark, hint="No manifest needs that"
+            )
+        self._into = collection
+        self._key = _NO_KEY
+
+    def _close(self, _event: Any) -> None:
+        collection = self._into
+        self._into, self._key, start, before = self._open_around.pop()
+        if start.anchor is not None:
+            self._anchors[start.anchor] = (collection, self._nodes - before + 1)
+        self._put(collection, start)
+
+    def _alias(self, event: Any) -> None:
+        if event.anchor not in self._anchors:
+            raise RefusedYamlError(
+                f"*{event.anchor} names nothing written before it",
+                event.start_mark,
+                hint=f"Mark what it shall repeat with &{event.anchor}, or quote it if it is text",
+            )
+        value, nodes = self._anchors[event.anchor]
+        self._aliased += nodes
+        if self._aliased > MAX_ALIASED:
+            raise RefusedYamlError(
+                f"aliases stand for more than {MAX_ALIASED:,} values", event.start_mark, hint="Write them out"
+            )
+        self._count(nodes, event)
+        self._put(value, event)
+
+    def _count(self, nodes: int, event: Any) -> None:
+        self._nodes += nodes
+        if self._nodes > MAX_NODES:
+            raise RefusedYamlError(
+                f"holds more than {MAX_NODES:,} values in one document", event.start_mark, hint="Split it"
+            )
+
+    def _put(self, value: Any, event: Any) -> None:
+        into = self._into
+        if type(into) is list:
+            into.append(value)
+            if not self._open_around:
+                self._line = event.start_mark.line + 1
+        elif self._key is _NO_KEY:
+            self._set_key(value, event)
+        else:
+            into[self._key] = value
+            self._key = _NO_KEY
+
+    def _set_key(self, value: Any, event: Any) -> None:
+        if type(value) is not str:
+            text = str(value) if isinstance(value, int | float) else ""
+            hint = f'Quote it: "{text}"' if text else "Quote it, if text was meant"
+            self._complain(event, text, f"a key must be text, and this is {kind_of_value(value)}", hint)
+            value = text
+        elif value == "<<":
+            self._complain(event, value, "merge keys are not part of YAML 1.2", "Write the keys out, or use an overlay")
+        elif value in self._into:
+            self._complain(event, value, "is written twice in one mapping", "Keep one of the two")
+        self._key = intern(value)
+
+    def _complain(self, event: Any, key: str, message: str, hint: str) -> None:
+        mark = event.start_mark
+        path: list[str | int] = []
+        for into, waiting, _, _ in self._open_around[1:]:
+            path.append(len(into) if type(into) is list else waiting)
+        self.problems.append(Problem(self.file, mark.line + 1, mark.column + 1, path_text([*path, key]), message, hint))
