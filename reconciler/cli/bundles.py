@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import MISSING, fields, is_dataclass
-from functools import wraps
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 import typer
@@ -16,26 +15,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-def command(body: Callable[..., None]) -> Callable[..., None]:
+def bundled(body: Callable[..., None]) -> Callable[..., None]:
     """Make a command of `body`: parameters that are bundles (dataclasses of options) become their options."""
     hints = get_type_hints(body, include_extras=True)
     bundles = {name: kind for name, kind in hints.items() if isinstance(kind, type) and is_dataclass(kind)}
     parameters = list(_parameters(body, hints, bundles))
 
-    @wraps(body)
     def run(**given: Any) -> None:
-        _guarded(body, {name: _filled(kind, given) for name, kind in bundles.items()} | given)
+        filled = {name: _filled(kind, given) for name, kind in bundles.items()}
+        _guarded(body, filled | given)
 
-    run.__dict__["__signature__"] = inspect.Signature(parameters)
+    run.__doc__ = body.__doc__
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    del run.__wrapped__
+    run.__dict__["__signature__"] = inspect.Signature(parameters)
     return run
 
 
 def _parameters(
     body: Callable[..., None], hints: dict[str, Any], bundles: dict[str, type]
 ) -> Iterator[inspect.Parameter]:
-    # Arguments and own options first: `--help` shows what is particular before what every command has.
+    # What is particular to a command stands before what every command has.
     for name, parameter in inspect.signature(body).parameters.items():
         if name not in bundles:
             yield parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name])

@@ -19,6 +19,17 @@ TextOrJson = Annotated[Literal["text", "json"], Option("--format", help="What to
 
 
 @dataclass(frozen=True, slots=True)
+class Here:
+    """For a command that needs no workspace."""
+
+    verbose: Annotated[bool, Option("--verbose", help="Log structured lines to standard error.")] = False
+
+    def invocation(self) -> Invocation:
+        """Read the edge once."""
+        return Place(verbose=self.verbose).invocation()
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
     """Where a command works, and how much it says."""
 

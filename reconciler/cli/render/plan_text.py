@@ -12,7 +12,7 @@ from reconciler.cli.render.sections import Row, Sections, sections
 from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, RunJob, Transition, Update
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from reconciler.planning.plan import Plan
 
@@ -69,12 +69,16 @@ def last_lines(plan: Plan) -> list[Line]:
 
 def totals(plan: Plan) -> str:
     """Return the counts in words: `1 to add, 4 to change · 2 blocked`."""
-    counts = Counter(_counted_as(action) for action in plan.actions)
-    words = [f"{count_text(counts[word])} {word}" for word in _WORDS if counts[word]]
-    words += [counted(counts["job"], "job")] if counts["job"] else []
     ends = [f"{count_text(len(plan.blocked))} blocked"] if plan.blocked else []
     ends += [counted(len(plan.errors), "error")] if plan.errors else []
-    return " · ".join([", ".join(words) or "nothing to do", *ends])
+    return " · ".join([totals_of(plan.actions) or "nothing to do", *ends])
+
+
+def totals_of(actions: Iterable[Action]) -> str:
+    """Return counts by what is done: `1 to add, 4 to change`; nothing of nothing."""
+    counts = Counter(_counted_as(action) for action in actions)
+    words = [f"{count_text(counts[word])} {word}" for word in _WORDS if counts[word]]
+    return ", ".join([*words, counted(counts["job"], "job")] if counts["job"] else words)
 
 
 _WORDS: Final = ("to add", "to change", "to delete", "to adopt", "to forget", "to move")

@@ -11,6 +11,7 @@ from reconciler.cli.render.values import change_text, value_text
 from reconciler.planning.actions import (
     Action,
     Adopt,
+    Change,
     Create,
     Delete,
     Estimate,
@@ -89,13 +90,24 @@ def headline(action: Action) -> str:
             assert_never(action)
 
 
+def changes_of(action: Action) -> tuple[Change, ...]:
+    """Return the fields an action moves; only changes in place have any."""
+    match action:
+        case Update() | Adopt():
+            return action.changes
+        case Create() | Delete() | Forget() | Transition() | RunJob():
+            return ()
+        case _:
+            assert_never(action)
+
+
 def summary(resource: Resource) -> str:
     """Return what is particular about a resource."""
     match resource:
         case Topic():
             return _topic(resource)
         case Namespace():
-            return _configs(resource.spec.configs)
+            return configs_text(resource.spec.configs)
         case Cluster():
             root = f" at {resource.spec.embedded.root.url}" if resource.spec.embedded else ""
             return f"{resource.spec.provider}{root}"
@@ -143,11 +155,12 @@ def _topic(topic: Topic) -> str:
     if topic.spec.recover_from is not None:
         parts.append(f"recovered from {topic.spec.recover_from}")
     if topic.spec.configs:
-        parts.append(_configs(topic.spec.configs))
+        parts.append(configs_text(topic.spec.configs))
     return ", ".join(parts)
 
 
-def _configs(configs: Mapping[str, str]) -> str:
+def configs_text(configs: Mapping[str, str]) -> str:
+    """Return configs where they are few, else their number."""
     if len(configs) > _FEW:
         return f"{len(configs)} configs"
     return ", ".join(f"{key} {show_value(key, configs[key])}" for key in sorted(configs))

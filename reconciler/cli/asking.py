@@ -1,0 +1,36 @@
+"""The one question there is: about a finished plan, before anything starts. Only `yes` means yes."""
+
+from __future__ import annotations
+
+import sys
+
+from reconciler.cli import signals
+from reconciler.cli.console import err, stdin_is_terminal
+from reconciler.cli.render.lines import Span, Tone, line, text_of
+from reconciler.errors import UsageError
+
+
+def ask(question: str) -> bool:
+    """Ask on the terminal and return whether the answer was `yes`.
+
+    Raises:
+        EOFError: Nobody answers any more.
+    """
+    screen = err()
+    screen.show([line(Span(question, Tone.STRONG))])
+    screen.write(text_of([line("Only 'yes' goes on: ")]).rstrip("\n") + " ")
+    with signals.asking():
+        answer = sys.stdin.readline()
+    if not answer:
+        raise EOFError
+    return answer.strip() == "yes"
+
+
+def require_someone_to_ask(instead: str) -> None:
+    """Refuse to start what needs an answer where nobody can give one.
+
+    Raises:
+        UsageError: Standard input is no terminal.
+    """
+    if not stdin_is_terminal():
+        raise UsageError("there is no terminal to confirm on, so nothing was done", hint=instead)

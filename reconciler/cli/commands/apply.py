@@ -1,0 +1,42 @@
+"""`reconciler apply`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+from reconciler.cli.applied import Doing, carry_out
+from reconciler.cli.bundles import bundled
+from reconciler.cli.options import Chosen, Place
+
+
+@bundled
+def command(
+    place: Place,
+    chosen: Chosen,
+    doing: Doing,
+    file: Annotated[
+        Path | None, Argument(metavar="[FILE]", help="A plan saved by `plan --out`.", show_default=False)
+    ] = None,
+    strict: Annotated[
+        bool, Option("--strict", help="With FILE: refuse also when less than it holds is left to do.")
+    ] = False,
+) -> None:
+    """Plan, confirm, do. With FILE: the same as it holds or less, never more."""
+    from reconciler.workflow.apply import apply
+
+    carry_out(
+        lambda hooks: apply(
+            place.invocation(),
+            chosen.select(),
+            doing.options(file=file, strict=strict),
+            confirm=hooks.confirm,
+            report=hooks.report,
+            stop=hooks.stop,
+        ),
+        doing,
+        question="Apply this plan?",
+        is_approved=doing.yes or file is not None,
+    )

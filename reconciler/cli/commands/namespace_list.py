@@ -1,0 +1,29 @@
+"""`reconciler namespace list`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from typer import Argument
+
+from reconciler.cli.bundles import bundled
+from reconciler.cli.options import Files, Place, TextOrJson
+from reconciler.cli.presenting import present
+
+
+@bundled
+def command(
+    place: Place,
+    files: Files,
+    cluster: Annotated[
+        str | None, Argument(metavar="[CLUSTER]", help="By default all of the workspace.", show_default=False)
+    ] = None,
+    form: TextOrJson = "text",
+) -> None:
+    """List the namespaces on the clusters."""
+    from reconciler.cli.documents.clusters import NamespacesDocument
+    from reconciler.cli.render.cluster_text import namespaces_text
+    from reconciler.workflow.namespaces import list_namespaces
+
+    rows = list_namespaces(place.invocation(), files.select(), cluster)
+    present(form, lambda: namespaces_text(rows), lambda: NamespacesDocument.of(rows))

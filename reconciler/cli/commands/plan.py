@@ -1,0 +1,39 @@
+"""`reconciler plan`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from typer import Option
+
+from reconciler.cli.bundles import bundled
+from reconciler.cli.console import err
+from reconciler.cli.options import Chosen, Place, checked_out
+from reconciler.cli.presenting import raise_verdict
+from reconciler.cli.render.lines import line
+
+
+@bundled
+def command(
+    place: Place,
+    chosen: Chosen,
+    out: Annotated[
+        Path | None,
+        Option("--out", "-o", metavar="FILE", help="Save the plan for `apply FILE`.", show_default=False),
+    ] = None,
+    form: Annotated[Literal["text", "json", "markdown"], Option("--format", help="What to print.")] = "text",
+    detailed_exitcode: Annotated[
+        bool, Option("--detailed-exitcode", help="Exit 7 if anything is blocked, else 2 if anything would change.")
+    ] = False,
+) -> None:
+    """Show what would change. Changes nothing and takes no lock."""
+    from reconciler.cli.planned import show_planned
+    from reconciler.workflow.plan import plan
+
+    file = checked_out(out)
+    planned = plan(place.invocation(), chosen.select(), out=file)
+    show_planned(planned, form)
+    if file is not None:
+        err().show([line(f"Saved. To do exactly this:  reconciler apply {file}")])
+    raise_verdict(planned.verdict(detailed=detailed_exitcode))

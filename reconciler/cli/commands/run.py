@@ -1,0 +1,42 @@
+"""`reconciler run`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from typer import Option
+
+from reconciler.cli import signals
+from reconciler.cli.bundles import bundled
+from reconciler.cli.options import Files, Place, TextOrJson
+from reconciler.cli.presenting import present
+from reconciler.errors import PartialError, UsageError
+
+
+@bundled
+def command(
+    place: Place,
+    files: Files,
+    once: Annotated[bool, Option("--once", help="Bring everything up to date as of now, then leave.")] = False,
+    only: Annotated[
+        list[str] | None, Option("--only", metavar="JOBS", help="Only these jobs.", show_default=False)
+    ] = None,
+    form: TextOrJson = "text",
+) -> None:
+    """Run the data pipeline: bring every mirror to its source's end as seen at the start."""
+    from reconciler.cli.documents.logs import RunDocument
+    from reconciler.cli.render.logs_text import synced_text
+    from reconciler.cli.reporting import reporter
+    from reconciler.workflow.run import run_once
+    from reconciler.workflow.stopping import Stop
+
+    if not once:
+        raise UsageError("run works in single rounds", hint="Write: reconciler run --once")
+    stop = Stop()
+    jobs = tuple(name for text in only or () for name in text.split(","))
+    with signals.stopping(stop), reporter("text") as report:
+        synced = run_once(place.invocation(), files.select(), only=jobs, report=report, stop=stop)
+    present(form, lambda: synced_text(synced), lambda: RunDocument.of(synced))
+    failed = [each for each in synced if each.error is not None]
+    if failed:
+        raise PartialError(f"{len(failed)} of {len(synced)} did not come up to date", hint="Mend that, then run again")

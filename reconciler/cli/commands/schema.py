@@ -1,0 +1,53 @@
+"""`reconciler schema`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+from reconciler.cli.bundles import bundled
+from reconciler.cli.console import out
+from reconciler.cli.options import checked_out
+from reconciler.cli.render.amounts import counted
+from reconciler.cli.render.lines import line
+from reconciler.errors import UserError
+
+
+@bundled
+def command(
+    kind: Annotated[
+        str | None, Argument(metavar="[KIND]", help="Which schema; by default their names.", show_default=False)
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        Option("--out", "-o", metavar="DIR", help="Write them here, one file each.", show_default=False),
+    ] = None,
+) -> None:
+    """Print the JSON Schema of a kind of manifest or of an output, for editors and programs."""
+    from reconciler.cli.documents.schemas import schema_bytes
+
+    bodies = schema_bytes()
+    if kind is not None:
+        bodies = {_named(kind, bodies): bodies[_named(kind, bodies)]}
+    if checked_out(folder) is not None and folder is not None:
+        _write(folder, bodies)
+    elif kind is not None:
+        out().write_bytes(next(iter(bodies.values())))
+    else:
+        out().show([line(name) for name in bodies])
+
+
+def _named(kind: str, bodies: dict[str, bytes]) -> str:
+    for name in bodies:
+        if name.lower() == kind.lower():
+            return name
+    raise UserError(f"there is no schema '{kind}'", hint=f"Schemas: {', '.join(bodies)}")
+
+
+def _write(folder: Path, bodies: dict[str, bytes]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, body in bodies.items():
+        (folder / f"{name}.json").write_bytes(body)
+    out().show([line(f"Wrote {counted(len(bodies), 'schema')} into {folder}")])

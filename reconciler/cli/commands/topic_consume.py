@@ -1,0 +1,60 @@
+"""`reconciler topic consume`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from typer import Argument, Option
+
+from reconciler.cli import signals
+from reconciler.cli.bundles import bundled
+from reconciler.cli.console import binary_stdout, err, out
+from reconciler.cli.options import Files, Place
+from reconciler.cli.render.amounts import counted
+from reconciler.cli.render.lines import line
+from reconciler.errors import UsageError
+
+
+@bundled
+def command(
+    place: Place,
+    files: Files,
+    address: Annotated[str, Argument(metavar="ADDRESS", help="For example topic/west/shop:eu:orders.")],
+    output: Annotated[Path, Option("--output", "--out", "-o", metavar="FILE|-", help="Where they go.")] = Path("-"),
+    output_format: Annotated[
+        Literal["records", "values", "parquet"], Option("--output-format", help="How they are written.")
+    ] = "records",
+    partition: Annotated[
+        int | None, Option(metavar="N", min=0, help="Only this partition.", show_default=False)
+    ] = None,
+    start: Annotated[str, Option("--from", metavar="earliest|OFFSET|TIME", help="Where to begin.")] = "earliest",
+    most: Annotated[
+        int | None, Option("--max", metavar="N", min=1, help="At most so many records.", show_default=False)
+    ] = None,
+    isolation: Annotated[
+        Literal["read_committed", "read_uncommitted"], Option(help="Whether to wait for transactions.")
+    ] = "read_committed",
+    follow: Annotated[bool, Option("--follow", "-f", help="Go on as records come, until interrupted.")] = False,
+) -> None:
+    """Read a topic's records, up to the end as it is at the start."""
+    from reconciler.workflow.consume import ConsumeOptions, consume
+    from reconciler.workflow.stopping import Stop
+
+    file = None if str(output) == "-" else output
+    if file is None and output_format == "parquet" and out().is_terminal:
+        raise UsageError("Parquet is not for terminals", hint="Name a file with --output")
+    options = ConsumeOptions(
+        output=file,
+        output_format=output_format,
+        partition=partition,
+        start=start,
+        max_records=most,
+        isolation=isolation,
+        follow=follow,
+    )
+    stop = Stop()
+    with signals.stopping(stop):
+        read = consume(place.invocation(), files.select(), address, options, stdout=binary_stdout(), stop=stop)
+    if file is not None:
+        err().show([line(f"Consumed {counted(read.records, 'record')} of {read.address} into {file}")])

@@ -1,0 +1,31 @@
+"""What every JSON output shares: frozen, closed, a `format` first, absent values as null."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import orjson
+from pydantic import BaseModel, ConfigDict
+
+
+class Part(BaseModel):
+    """A piece of a document."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Document(Part):
+    """A whole output; `format` names it and its version."""
+
+
+def document_bytes(document: Document) -> bytes:
+    """Return a document as people and programs read it: the same bytes for the same content."""
+    return orjson.dumps(document.model_dump(mode="json"), option=orjson.OPT_INDENT_2) + b"\n"
+
+
+def jsonable(value: object) -> Any:
+    """Return a field's value as JSON has it: lists for tuples, dicts for mappings."""
+    if isinstance(value, Mapping):
+        return {str(key): jsonable(item) for key, item in cast("Mapping[object, object]", value).items()}
+    return [jsonable(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,126 @@
+"""JSON of `validate`, `drift` and `verify`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from reconciler.cli.documents.base import Document, Part, jsonable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reconciler.manifests.problems import Problem
+    from reconciler.planning.plan import Finding
+    from reconciler.workflow.drift import Drifted, Found
+    from reconciler.workflow.validate import Validated
+
+
+class ProblemPart(Part):
+    """Something wrong with a file."""
+
+    source: str | None = Field(description="`file:line:column`, as far as it is known.")
+    field: str | None = Field(default=None, description="The field it is about.")
+    address: str | None = Field(default=None, description="The resource it is about.")
+    message: str
+    hint: str
+
+    @classmethod
+    def of_problem(cls, problem: Problem) -> ProblemPart:
+        """Say what does not read."""
+        where = ":".join(str(part) for part in (problem.file, problem.line, problem.column) if part is not None)
+        return cls(source=where or None, field=problem.field, message=problem.message, hint=problem.hint)
+
+    @classmethod
+    def of_finding(cls, finding: Finding) -> ProblemPart:
+        """Say what reads, but cannot be."""
+        return cls(source=finding.source, address=finding.address, message=finding.message, hint=finding.hint)
+
+
+class ValidateDocument(Document):
+    """What `validate` found."""
+
+    format: Literal["reconciler.validate/1"] = "reconciler.validate/1"
+    valid: bool
+    workspace: str | None = Field(description="Null where even that did not read.")
+    counts: dict[str, int] = Field(description="How many of each kind are declared.")
+    problems: tuple[ProblemPart, ...]
+    warnings: tuple[str, ...]
+
+    @classmethod
+    def of(cls, validated: Validated) -> ValidateDocument:
+        """Say what was checked."""
+        return cls(
+            valid=validated.verdict is None,
+            workspace=validated.workspace,
+            counts=dict(validated.counts),
+            problems=tuple(ProblemPart.of_finding(finding) for finding in validated.findings),
+            warnings=validated.warnings,
+        )
+
+    @classmethod
+    def of_problems(cls, problems: Sequence[Problem]) -> ValidateDocument:
+        """Say what kept the files from being read."""
+        found = tuple(ProblemPart.of_problem(problem) for problem in problems)
+        return cls(valid=False, workspace=None, counts={}, problems=found, warnings=())
+
+
+class FoundPart(Part):
+    """One way in which clusters and files differ."""
+
+    kind: Literal["drift", "missing", "pending", "unmanaged", "blocked"]
+    address: str
+    path: str = Field(description="The field; empty where it is the resource as a whole.")
+    recorded: Any = Field(description="What we last applied.")
+    observed: Any = Field(description="What the cluster says.")
+    fingerprint: str | None = Field(description="The same for the same difference, run after run.")
+    ignored: str | None = Field(description="The rule that leaves it as it is.")
+    message: str
+
+    @classmethod
+    def of(cls, found: Found) -> FoundPart:
+        """Say one difference."""
+        return cls(
+            kind=found.kind,
+            address=found.address,
+            path=found.path,
+            recorded=jsonable(found.recorded),
+            observed=jsonable(found.observed),
+            fingerprint=found.fingerprint,
+            ignored=found.ignored,
+            message=found.message,
+        )
+
+
+class DriftSummary(Part):
+    """How many findings there are of each class."""
+
+    drift: int = 0
+    missing: int = 0
+    pending: int = 0
+    unmanaged: int = 0
+    blocked: int = 0
+
+
+class DriftDocument(Document):
+    """Where clusters have moved away from the files."""
+
+    format: Literal["reconciler.drift/1"] = "reconciler.drift/1"
+    workspace: str
+    environment: str | None
+    summary: DriftSummary
+    findings: tuple[FoundPart, ...]
+
+    @classmethod
+    def of(cls, drifted: Drifted) -> DriftDocument:
+        """Say all differences."""
+        findings = tuple(FoundPart.of(found) for found in drifted.findings)
+        counts = {kind: sum(each.kind == kind for each in findings) for kind in DriftSummary.model_fields}
+        plan = drifted.planned.plan
+        return cls(
+            workspace=plan.workspace,
+            environment=plan.environment,
+            summary=DriftSummary(**counts),
+            findings=findings,
+        )

@@ -1,0 +1,116 @@
+"""JSON of the commands that look at clusters: namespaces, topics, one topic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from reconciler.cli.documents.base import Document, Part
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from reconciler.workflow.namespaces import NamespaceRow
+    from reconciler.workflow.topics import TopicDescription, TopicRow
+
+
+class NamespacePart(Part):
+    """One namespace."""
+
+    address: str
+    topics: int = Field(description="Topics in it, not counting those of namespaces below.")
+    configs: dict[str, str]
+
+
+class NamespacesDocument(Document):
+    """The namespaces of one cluster or of all."""
+
+    format: Literal["reconciler.namespaces/1"] = "reconciler.namespaces/1"
+    namespaces: tuple[NamespacePart, ...]
+
+    @classmethod
+    def of(cls, rows: Iterable[NamespaceRow]) -> NamespacesDocument:
+        """Say every namespace."""
+        return cls(
+            namespaces=tuple(
+                NamespacePart(address=row.address, topics=row.topics, configs=dict(row.configs)) for row in rows
+            )
+        )
+
+
+class TopicPart(Part):
+    """One topic of many."""
+
+    address: str
+    partitions: int | None
+    replication_factor: int | None
+    records: int | None = Field(description="Null: not measured.")
+    bytes: int | None = Field(description="Null: not measured.")
+
+
+class TopicsDocument(Document):
+    """Topics, mirrors among them."""
+
+    format: Literal["reconciler.topics/1"] = "reconciler.topics/1"
+    topics: tuple[TopicPart, ...]
+
+    @classmethod
+    def of(cls, rows: Iterable[TopicRow]) -> TopicsDocument:
+        """Say every topic."""
+        return cls(
+            topics=tuple(
+                TopicPart(
+                    address=row.address,
+                    partitions=row.partitions,
+                    replication_factor=row.replication_factor,
+                    records=row.records,
+                    bytes=row.bytes,
+                )
+                for row in rows
+            )
+        )
+
+
+class PartitionPart(Part):
+    """One partition."""
+
+    partition: int
+    start: int
+    stable: int = Field(description="What read_committed may reach.")
+    end: int
+
+
+class ConfigPart(Part):
+    """One config as it acts."""
+
+    key: str
+    value: str
+    origin: str = Field(description="Where it comes from: the topic, a namespace, the platform's default.")
+
+
+class TopicDocument(Document):
+    """One topic."""
+
+    format: Literal["reconciler.topic/1"] = "reconciler.topic/1"
+    address: str
+    incarnation: str | None
+    records: int | None = Field(description="Null: not measured.")
+    bytes: int | None = Field(description="Null: not measured.")
+    partitions: tuple[PartitionPart, ...]
+    configs: tuple[ConfigPart, ...]
+
+    @classmethod
+    def of(cls, topic: TopicDescription) -> TopicDocument:
+        """Say everything of it."""
+        return cls(
+            address=topic.address,
+            incarnation=topic.incarnation,
+            records=topic.records,
+            bytes=topic.bytes,
+            partitions=tuple(
+                PartitionPart(partition=row.partition, start=row.start, stable=row.stable, end=row.end)
+                for row in topic.partitions
+            ),
+            configs=tuple(ConfigPart(key=row.key, value=row.value, origin=row.origin) for row in topic.configs),
+        )

@@ -1,0 +1,151 @@
+"""JSON of `apply --format json`: one event a line."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias, assert_never
+
+import orjson
+from pydantic import Field, RootModel
+
+from reconciler.applying.events import (
+    ActionDone,
+    ActionFailed,
+    ActionStarted,
+    Event,
+    LeaseLost,
+    PlanMade,
+    Progress,
+    Summary,
+)
+from reconciler.cli.documents.base import Document
+
+
+class _Event(Document):
+    format: Literal["reconciler.event/1"] = "reconciler.event/1"
+
+
+class PlanEvent(_Event):
+    """The plan that is carried out."""
+
+    event: Literal["plan"] = "plan"
+    plan: dict[str, Any] = Field(description="A document of reconciler.plan/1.")
+
+
+class ActionStartedEvent(_Event):
+    """An action was handed to its platform or job."""
+
+    event: Literal["action_started"] = "action_started"
+    id: str
+    address: str
+
+
+class ProgressEvent(_Event):
+    """How far long work is; totals are estimates."""
+
+    event: Literal["progress"] = "progress"
+    id: str
+    records: int
+    records_total: int
+    bytes: int
+    bytes_total: int
+    seconds: float
+    seconds_left: float | None = Field(description="Null until a rate is known.")
+
+
+class ActionDoneEvent(_Event):
+    """An action is complete and durable."""
+
+    event: Literal["action_done"] = "action_done"
+    id: str
+    address: str
+    seconds: float
+    records: int = Field(description="What a job moved.")
+    bytes: int = Field(description="What a job moved.")
+
+
+class ActionFailedEvent(_Event):
+    """An action was refused; what leans on it is skipped."""
+
+    event: Literal["action_failed"] = "action_failed"
+    id: str
+    address: str
+    error: str
+    hint: str
+
+
+class LeaseLostEvent(_Event):
+    """Someone else took over: nothing more is started."""
+
+    event: Literal["lease_lost"] = "lease_lost"
+    message: str
+
+
+class SummaryEvent(_Event):
+    """How the run ended."""
+
+    event: Literal["summary"] = "summary"
+    run: str
+    done: int
+    failed: int
+    skipped: int
+    not_started: int
+    seconds: float
+    serial: int | None = Field(description="The state committed at the end.")
+    skipped_because: dict[str, str] = Field(description="Skipped id to the failed id it leans on.")
+
+
+AnyEvent: TypeAlias = (
+    PlanEvent | ActionStartedEvent | ProgressEvent | ActionDoneEvent | ActionFailedEvent | LeaseLostEvent | SummaryEvent
+)
+
+
+class EventDocument(RootModel[Annotated[AnyEvent, Field(discriminator="event")]]):
+    """One line of `apply --format json`."""
+
+
+def event_line(event: Event) -> bytes:
+    """Return an event as its line."""
+    return orjson.dumps(_said(event).model_dump(mode="json")) + b"\n"
+
+
+def _said(event: Event) -> AnyEvent:
+    match event:
+        case PlanMade():
+            return PlanEvent(plan=dict(event.document))
+        case ActionStarted():
+            return ActionStartedEvent(id=event.id, address=event.address)
+        case Progress():
+            return ProgressEvent(
+                id=event.id,
+                records=event.records,
+                records_total=event.records_total,
+                bytes=event.bytes,
+                bytes_total=event.bytes_total,
+                seconds=round(event.seconds, 3),
+                seconds_left=None if event.seconds_left is None else round(event.seconds_left, 3),
+            )
+        case ActionDone():
+            return ActionDoneEvent(
+                id=event.id,
+                address=event.address,
+                seconds=round(event.seconds, 3),
+                records=event.records,
+                bytes=event.bytes,
+            )
+        case ActionFailed():
+            return ActionFailedEvent(id=event.id, address=event.address, error=event.error, hint=event.hint)
+        case LeaseLost():
+            return LeaseLostEvent(message=event.message)
+        case Summary():
+            return SummaryEvent(
+                run=event.run,
+                done=event.done,
+                failed=event.failed,
+                skipped=event.skipped,
+                not_started=event.not_started,
+                seconds=round(event.seconds, 3),
+                serial=event.serial,
+                skipped_because=dict(event.skipped_because),
+            )
+        case _:
+            assert_never(event)

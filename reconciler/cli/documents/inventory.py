@@ -1,0 +1,217 @@
+"""JSON of `show`, `explain` and the state commands: what is desired, recorded and observed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from reconciler.cli.documents.base import Document, Part, jsonable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from reconciler.planning.actions import Action
+    from reconciler.resources.inventory import Observed, Recorded
+    from reconciler.workflow.explain import Explained
+    from reconciler.workflow.show import Shown
+    from reconciler.workflow.state import HistoryRow, StateListing
+
+ResourceJson = dict[str, Any]
+
+
+class RecordedPart(Part):
+    """A resource as it was last applied."""
+
+    resource: ResourceJson
+    incarnation: str | None
+    physical_name: str | None
+    ownership: Literal["created", "adopted"]
+    protect: bool
+    run: str
+    origins: dict[str, str] = Field(description="Field path to the address or file its value came from.")
+
+    @classmethod
+    def of(cls, recorded: Recorded) -> RecordedPart:
+        """Say what is remembered."""
+        return cls(
+            resource=recorded.resource.to_json(),
+            incarnation=recorded.incarnation,
+            physical_name=recorded.physical_name,
+            ownership=recorded.ownership,
+            protect=recorded.protect,
+            run=recorded.run,
+            origins=dict(recorded.origins),
+        )
+
+
+class ObservedPart(Part):
+    """A resource as the platform says it is."""
+
+    resource: ResourceJson
+    incarnation: str | None
+    physical_name: str | None
+    state: str | None
+
+    @classmethod
+    def of(cls, observed: Observed) -> ObservedPart:
+        """Say what is there."""
+        return cls(
+            resource=observed.resource.to_json(),
+            incarnation=observed.incarnation,
+            physical_name=observed.physical_name,
+            state=observed.state,
+        )
+
+
+class ShownPart(Part):
+    """One address, three times."""
+
+    address: str
+    source: str | None = Field(description="Where it is declared: `manifests/topics.yaml:88`.")
+    desired: ResourceJson | None
+    recorded: RecordedPart | None
+    observed: ObservedPart | None
+
+    @classmethod
+    def of(cls, shown: Shown) -> ShownPart:
+        """Say one address."""
+        return cls(
+            address=shown.address,
+            source=shown.source,
+            desired=shown.desired.to_json() if shown.desired else None,
+            recorded=RecordedPart.of(shown.recorded) if shown.recorded else None,
+            observed=ObservedPart.of(shown.observed) if shown.observed else None,
+        )
+
+
+class ShowDocument(Document):
+    """What is desired, recorded and observed."""
+
+    format: Literal["reconciler.show/1"] = "reconciler.show/1"
+    resources: tuple[ShownPart, ...]
+
+    @classmethod
+    def of(cls, rows: Iterable[Shown]) -> ShowDocument:
+        """Say every address asked for."""
+        return cls(resources=tuple(ShownPart.of(row) for row in rows))
+
+
+class PlannedPart(Part):
+    """An action that is planned for the resource, and why."""
+
+    id: str
+    risk: str
+    reasons: tuple[str, ...]
+    changes: tuple[dict[str, Any], ...]
+    blocked: str | None
+
+    @classmethod
+    def of(cls, action: Action) -> PlannedPart:
+        """Say one action."""
+        from reconciler.cli.render.readers import changes_of
+
+        return cls(
+            id=action.id,
+            risk=action.risk.value,
+            reasons=tuple(reason.value for reason in action.reasons),
+            changes=tuple(
+                {"path": change.path, "before": jsonable(change.before), "after": jsonable(change.after)}
+                for change in changes_of(action)
+            ),
+            blocked=action.blocked.message if action.blocked else None,
+        )
+
+
+class ExplainDocument(Document):
+    """Where each value of a resource comes from, and what is planned for it."""
+
+    format: Literal["reconciler.explain/1"] = "reconciler.explain/1"
+    resource: ShownPart
+    origins: dict[str, str] = Field(description="Field path to `file:line`, an address, or `default`.")
+    effective: dict[str, str] = Field(description="Configs as they act, inherited ones included.")
+    actions: tuple[PlannedPart, ...]
+
+    @classmethod
+    def of(cls, explained: Explained) -> ExplainDocument:
+        """Say what is known of it."""
+        return cls(
+            resource=ShownPart.of(explained.shown),
+            origins=dict(explained.origins),
+            effective=dict(explained.effective),
+            actions=tuple(PlannedPart.of(action) for action in explained.actions),
+        )
+
+
+class StateListDocument(Document):
+    """What a workspace owns."""
+
+    format: Literal["reconciler.state-list/1"] = "reconciler.state-list/1"
+    url: str
+    lineage: str | None
+    serial: int
+    resources: dict[str, RecordedPart]
+
+    @classmethod
+    def of(cls, listing: StateListing) -> StateListDocument:
+        """Say the whole record."""
+        return cls(
+            url=listing.url,
+            lineage=listing.lineage,
+            serial=listing.serial,
+            resources={address: RecordedPart.of(recorded) for address, recorded in listing.rows},
+        )
+
+
+class StateShowDocument(Document):
+    """One resource as it was last applied."""
+
+    format: Literal["reconciler.state-show/1"] = "reconciler.state-show/1"
+    address: str
+    recorded: RecordedPart
+
+    @classmethod
+    def of(cls, address: str, recorded: Recorded) -> StateShowDocument:
+        """Say what is remembered of it."""
+        return cls(address=address, recorded=RecordedPart.of(recorded))
+
+
+class SnapshotPart(Part):
+    """One snapshot of the state, and what the run that wrote it says of itself."""
+
+    serial: int
+    key: str
+    bytes: int
+    is_current: bool
+    run: str | None
+    command: str | None
+    who: str | None
+    started: str | None = Field(description="When the run began.")
+    git_commit: str | None
+
+    @classmethod
+    def of(cls, row: HistoryRow) -> SnapshotPart:
+        """Say one snapshot."""
+        return cls(
+            serial=row.serial,
+            key=row.key,
+            bytes=row.bytes,
+            is_current=row.is_current,
+            run=row.run,
+            command=row.command,
+            who=row.who,
+            started=row.started,
+            git_commit=row.git_commit,
+        )
+
+
+class StateHistoryDocument(Document):
+    """Every snapshot of the state, newest first."""
+
+    format: Literal["reconciler.state-history/1"] = "reconciler.state-history/1"
+    snapshots: tuple[SnapshotPart, ...]
+
+    @classmethod
+    def of(cls, rows: Iterable[HistoryRow]) -> StateHistoryDocument:
+        """Say every snapshot."""
+        return cls(snapshots=tuple(SnapshotPart.of(row) for row in rows))

@@ -1,0 +1,45 @@
+"""A finished plan on the screen, in the form that was asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from reconciler.cli.console import Screen, out
+from reconciler.cli.presenting import warn_all
+from reconciler.cli.render.plan_text import plan_text
+
+if TYPE_CHECKING:
+    from reconciler.planning.document import PlanDocument
+    from reconciler.workflow.plan import Planned
+
+
+def show_planned(planned: Planned, form: Literal["text", "json", "markdown"]) -> None:
+    """Print a plan on standard output, its warnings on standard error."""
+    warn_about(planned)
+    screen = out()
+    match form:
+        case "text":
+            show_as_text(planned, screen)
+        case "json":
+            from reconciler.planning.document import canonical_bytes
+
+            screen.write_bytes(canonical_bytes(planned.document) + b"\n")
+        case "markdown":
+            from reconciler.cli.render.plan_markdown import plan_markdown
+
+            screen.write(plan_markdown(planned.plan))
+
+
+def warn_about(planned: Planned) -> None:
+    """Print what is odd about the files or the plan, on standard error."""
+    warn_all(planned.warnings)
+    warn_all(f"{finding.message}. {finding.hint}" for finding in planned.plan.warnings)
+
+
+def show_as_text(planned: Planned, screen: Screen) -> None:
+    """Print a plan as people read it, on any screen."""
+    screen.show(plan_text(planned.plan, planned.header, width=screen.width))
+
+
+def show_document(document: PlanDocument, form: Literal["text", "json"]) -> None:
+    """Print a saved plan."""

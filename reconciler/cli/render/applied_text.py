@@ -1,0 +1,31 @@
+"""What came of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reconciler.cli.render.amounts import counted
+from reconciler.cli.render.lines import Line, Span, Tone, line
+from reconciler.cli.render.plan_text import totals_of
+
+if TYPE_CHECKING:
+    from reconciler.workflow.apply import Applied
+
+
+def applied_text(applied: Applied) -> list[Line]:
+    """Return what was done, what failed and why, and what was left."""
+    lines = [line(Span("- ", Tone.QUIET), f"{each}: no longer needed") for each in applied.skipped]
+    result = applied.result
+    if result is None:
+        return [*lines, line("Nothing to do.")]
+    lines += [
+        line(Span("✗ ", Tone.DANGER), f"{failed.id}: {failed.error.message}. {failed.error.hint}")
+        for failed in result.failed
+    ]
+    lines += [line(Span("- ", Tone.QUIET), f"{each.id}: skipped, it needs {each.because}") for each in result.skipped]
+    done = set(result.done)
+    did = totals_of(action for action in applied.planned.plan.actions if action.id in done)
+    ends = [counted(len(result.failed), "failed", "failed")] if result.failed else []
+    ends += [counted(len(result.skipped), "skipped", "skipped")] if result.skipped else []
+    ends += [counted(len(result.not_started), "not started", "not started")] if result.not_started else []
+    return [*lines, line(Span("Done: ", Tone.STRONG), " · ".join([did or "nothing", *ends]))]

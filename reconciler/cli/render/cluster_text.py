@@ -1,0 +1,62 @@
+"""Namespaces and topics as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reconciler.cli.render.amounts import bytes_text, count_text, counted
+from reconciler.cli.render.lines import EMPTY, Line, Span, Tone, line
+from reconciler.cli.render.readers import configs_text
+from reconciler.cli.render.tables import table
+from reconciler.resources.configs import show_value
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reconciler.workflow.namespaces import NamespaceRow
+    from reconciler.workflow.topics import TopicDescription, TopicRow
+
+
+def namespaces_text(rows: Sequence[NamespaceRow]) -> list[Line]:
+    """Return a table of namespaces."""
+    if not rows:
+        return [line("There are no namespaces.")]
+    cells = [(row.address, count_text(row.topics), configs_text(row.configs)) for row in rows]
+    return table(("address", "topics", "configs"), cells, numbers=(1,))
+
+
+def topics_text(rows: Sequence[TopicRow]) -> list[Line]:
+    """Return a table of topics."""
+    if not rows:
+        return [line("There are no topics.")]
+    cells = [
+        (
+            row.address,
+            _known(row.partitions),
+            _known(row.replication_factor),
+            _known(row.records),
+            "?" if row.bytes is None else bytes_text(row.bytes),
+        )
+        for row in rows
+    ]
+    return table(("address", "partitions", "replicas", "records", "size"), cells, numbers=(1, 2, 3, 4))
+
+
+def topic_text(topic: TopicDescription) -> list[Line]:
+    """Return one topic: partitions with their offsets, configs with their origin."""
+    size = "" if topic.bytes is None else f", {bytes_text(topic.bytes)}"
+    records = "" if topic.records is None else f", {counted(topic.records, 'record')}"
+    partitions = [(str(row.partition), *map(count_text, (row.start, row.stable, row.end))) for row in topic.partitions]
+    configs = [(row.key, show_value(row.key, row.value), row.origin) for row in topic.configs]
+    return [
+        line(Span(topic.address, Tone.STRONG)),
+        line(f"  {counted(len(topic.partitions), 'partition')}{records}{size}"),
+        *([line(Span("  id ", Tone.QUIET), topic.incarnation)] if topic.incarnation else []),
+        EMPTY,
+        *table(("partition", "start", "stable", "end"), partitions, numbers=(0, 1, 2, 3)),
+        *([EMPTY, *table(("config", "value", "comes from"), configs)] if configs else []),
+    ]
+
+
+def _known(count: int | None) -> str:
+    return "?" if count is None else count_text(count)

@@ -1,0 +1,40 @@
+"""Events of a run as single lines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reconciler.cli.render.amounts import about, bytes_text, counted, rough_count, took
+from reconciler.cli.render.lines import Line, Span, Tone, line
+
+if TYPE_CHECKING:
+    from reconciler.applying.events import ActionDone, ActionFailed, LeaseLost, Progress
+
+
+def failed_line(event: ActionFailed) -> Line:
+    """Return what was refused, and what to do about it."""
+    return line(Span("✗ ", Tone.DANGER), f"{event.id}: {event.error}. {event.hint}")
+
+
+def lost_line(event: LeaseLost) -> Line:
+    """Return who took over."""
+    return line(Span("Lease lost: ", Tone.DANGER), f"{event.message}. Nothing more is started.")
+
+
+def done_line(event: ActionDone) -> Line:
+    """Return what a job moved."""
+    moved = f"{counted(event.records, 'record')}, {bytes_text(event.bytes)}"
+    return line(Span("✓ ", Tone.ADD), f"{event.id}: {moved} in {took(event.seconds)}")
+
+
+def progress_text(event: Progress) -> str:
+    """Return how far a job is, how fast, and how long it will still take."""
+    total = f" of {rough_count(event.records_total)}" if event.records_total else ""
+    return f"{event.id}: {rough_count(event.records)}{total} records, {pace_text(event)}"
+
+
+def pace_text(event: Progress) -> str:
+    """Return rate and time left."""
+    rate = event.records / event.seconds if event.seconds > 0 else 0
+    left = "" if event.seconds_left is None else f", {about(event.seconds_left)} left"
+    return f"{rough_count(round(rate))} records/s{left}"

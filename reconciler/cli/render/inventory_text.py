@@ -1,0 +1,128 @@
+"""`show` and `explain` as text: the same field in the files, in the state and on the cluster, side by side."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.cli.render.lines import EMPTY, Line, Span, Tone, line
+from reconciler.cli.render.readers import headline, mark, note, title
+from reconciler.cli.render.sections import drift_text
+from reconciler.cli.render.tables import table
+from reconciler.cli.render.values import value_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from reconciler.planning.actions import Action
+    from reconciler.resources.inventory import Recorded
+    from reconciler.resources.kinds import Resource
+    from reconciler.workflow.explain import Explained
+    from reconciler.workflow.show import Shown
+
+_ABSENT: Final = "·"
+_HEADINGS: Final = ("field", "files", "state", "cluster")
+_NOT_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata"})
+
+
+def show_text(rows: Sequence[Shown], *, one: bool) -> list[Line]:
+    """Return one resource field by field, or a list of many."""
+    if one:
+        return [part for row in rows for part in shown_lines(row)]
+    if not rows:
+        return [line("Nothing is declared, recorded or observed.")]
+    ticks = [
+        (row.address, _tick(row.desired), _tick(row.recorded), _tick(row.observed), row.source or "") for row in rows
+    ]
+    return table(("address", "files", "state", "cluster", "declared in"), ticks)
+
+
+def shown_lines(shown: Shown, origins: Mapping[str, str] | None = None) -> list[Line]:
+    """Return one resource; `origins` add where each value comes from."""
+    sides = [fields_of(shown.desired), fields_of(shown.recorded.resource if shown.recorded else None)]
+    sides.append(fields_of(shown.observed.resource if shown.observed else None))
+    paths = sorted({path for side in sides for path in side})
+    headings = (*_HEADINGS, "comes from") if origins is not None else _HEADINGS
+    rows = [_field(path, sides, origins) for path in paths]
+    return [
+        line(Span(shown.address, Tone.STRONG)),
+        *_facts(shown),
+        *([EMPTY, *table(headings, rows)] if rows else []),
+    ]
+
+
+def explain_text(explained: Explained) -> list[Line]:
+    """Return where each value comes from, and what is planned and why."""
+    lines = shown_lines(explained.shown, explained.origins)
+    for action in explained.actions:
+        lines += [EMPTY, *action_lines(action)]
+    lines += [line("  drift  ", drift_text(finding)) for finding in explained.drift]
+    lines += [line("  waiting  ", each.state.lower()) for each in explained.waiting]
+    lines += [line(Span("  error  ", Tone.DANGER), f"{each.message}. {each.hint}") for each in explained.errors]
+    if not (explained.actions or explained.drift or explained.waiting or explained.errors):
+        lines += [EMPTY, line("Nothing is planned: files, state and cluster agree.")]
+    return lines
+
+
+def action_lines(action: Action) -> list[Line]:
+    """Return one action with everything that is known of why."""
+    sign, tone = mark(action)
+    lines = [line("Planned  ", Span(f"{sign} {title(action)}", tone), f"  {headline(action)}")]
+    facts = {
+        "because": ", ".join(reason.value.replace("_", " ") for reason in action.reasons),
+        "risk": "" if action.risk == "none" else f"{action.risk}: {note(action)}",
+        "after": ", ".join(action.depends_on),
+        "blocked": f"{action.blocked.guard}: {action.blocked.message}" if action.blocked else "",
+        "allow with": f"--allow {action.blocked.allow}" if action.blocked and action.blocked.allow else "",
+    }
+    return [*lines, *(line(Span(f"  {word:<11}", Tone.QUIET), said) for word, said in facts.items() if said)]
+
+
+def fields_of(resource: Resource | None) -> dict[str, Any]:
+    """Return a resource's fields by path: `partitions`, `configs.retention.ms`."""
+    return dict(_flat("", resource.to_json())) if resource else {}
+
+
+def _flat(prefix: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for key, inside in value.items():
+        if not prefix and key in _NOT_FIELDS:
+            continue
+        path = key if prefix in ("", "spec") else f"{prefix}.{key}"
+        if isinstance(inside, dict):
+            yield from _flat(path, inside)
+        else:
+            yield path, inside
+
+
+def _field(path: str, sides: Sequence[Mapping[str, Any]], origins: Mapping[str, str] | None) -> list[str | Span]:
+    wanted = next((side[path] for side in sides[:2] if path in side), None)
+    differs = path in sides[2] and wanted is not None and sides[2][path] != wanted
+    cells: list[str | Span] = [path, *(_value(path, side) for side in sides[:2])]
+    cells.append(Span(_value(path, sides[2]), Tone.CHANGE if differs else Tone.PLAIN))
+    return [*cells, origins.get(path, "")] if origins is not None else cells
+
+
+def _value(path: str, side: Mapping[str, Any]) -> str:
+    if path not in side:
+        return _ABSENT
+    value = side[path]
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value_text(path, value)
+
+
+def _facts(shown: Shown) -> list[Line]:
+    facts = {
+        "declared in": shown.source or "no file",
+        "recorded": _remembered(shown.recorded) if shown.recorded else "not ours",
+        "observed": (shown.observed.state or "there") if shown.observed else "not there",
+        "id": (shown.observed and shown.observed.incarnation) or "",
+    }
+    return [line(Span(f"  {word:<13}", Tone.QUIET), said) for word, said in facts.items() if said]
+
+
+def _remembered(recorded: Recorded) -> str:
+    run = f" by run {recorded.run}" if recorded.run else ""
+    return f"{recorded.ownership}{run}{', protected' if recorded.protect else ''}"
+
+
+def _tick(value: object) -> str:
+    return _ABSENT if value is None else "✓"

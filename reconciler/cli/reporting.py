@@ -1,0 +1,93 @@
+"""What a run says while it goes: JSON lines for programs, bars on a terminal, a line now and then in a pipe."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, Literal, assert_never
+
+from reconciler.applying.events import (
+    ActionDone,
+    ActionFailed,
+    ActionStarted,
+    Event,
+    LeaseLost,
+    PlanMade,
+    Progress,
+    Summary,
+)
+from reconciler.cli.console import err, out
+from reconciler.cli.render.events_text import done_line, failed_line, lost_line, progress_text
+from reconciler.cli.render.lines import line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_BETWEEN_LINES_S: Final = 5.0
+
+
+@contextmanager
+def reporter(form: Literal["text", "json"]) -> Iterator[Callable[[Event], None]]:
+    """Give a function that takes a run's events, from any thread."""
+    lock = threading.Lock()
+    if form == "json":
+        yield _serial(_as_json, lock)
+    elif err().is_terminal:
+        from reconciler.cli.bars import Bars
+
+        with Bars() as bars:
+            yield _serial(bars.take, lock)
+    else:
+        yield _serial(Lines().take, lock)
+
+
+def _serial(take: Callable[[Event], None], lock: threading.Lock) -> Callable[[Event], None]:
+    def report(event: Event) -> None:
+        with lock:
+            take(event)
+
+    return report
+
+
+def _as_json(event: Event) -> None:
+    from reconciler.cli.documents.events import event_line
+
+    out().write_bytes(event_line(event))
+
+
+class Lines:
+    """For a pipe: failures at once, the rest at most every few seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._said_at = clock()
+        self._done = 0
+
+    def take(self, event: Event) -> None:
+        """Tell what is worth a line."""
+        match event:
+            case ActionFailed():
+                err().show([failed_line(event)])
+            case LeaseLost():
+                err().show([lost_line(event)])
+            case Progress():
+                if self._is_time():
+                    err().show([line(progress_text(event))])
+            case ActionDone():
+                self._done += 1
+                if event.records or event.bytes:
+                    err().show([done_line(event)])
+                elif self._is_time():
+                    err().show([line(f"{self._done:,} actions done")])
+            case PlanMade() | ActionStarted() | Summary():
+                pass
+            case _:
+                assert_never(event)
+
+    def _is_time(self) -> bool:
+        now = self._clock()
+        if now - self._said_at < _BETWEEN_LINES_S:
+            return False
+        self._said_at = now
+        return True
