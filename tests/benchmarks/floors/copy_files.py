@@ -1,4 +1,4 @@
-"""The floor of mirroring: the files of one topic, copied one after the other. `--sync`: each made durable, as ours are."""
+"""The floor of mirroring: the files of one topic, copied one after the other. `--sync`: each made durable."""
 
 import os
 import shutil
