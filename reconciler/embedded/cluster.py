@@ -8,7 +8,7 @@ from reconciler.embedded.clusterfile import create_cluster, read_cluster_id
 from reconciler.embedded.commits import CatalogRegister
 from reconciler.embedded.configs import EffectiveConfig, effective_configs
 from reconciler.embedded.deletion import finish_deletions
-from reconciler.embedded.links import SourceTopic, create_link, create_mirror, delete_link, follow_source, source_topic
+from reconciler.embedded.links import create_link, create_mirror, delete_link, follow_source, source_topic
 from reconciler.embedded.lookups import topic_named
 from reconciler.embedded.namespaces import alter_namespace, create_namespace, delete_namespace, namespaces_under
 from reconciler.embedded.topics import TopicShape, alter_topic, create_topic, delete_topic, move_topic
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.producer import Producer
     from reconciler.embedded.sink import EmbeddedSink
     from reconciler.objectstore.base import ObjectStore
+    from reconciler.resources.sourcetopic import SourceTopic
 
 # Reading and changing the catalog must not load pyarrow: what touches records is imported where it is asked for.
 # ruff: noqa: PLC0415

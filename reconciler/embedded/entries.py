@@ -33,14 +33,10 @@ class NamespaceEntry:
 
 @dataclass(frozen=True, slots=True)
 class MirrorEntry:
-    """What makes a topic a mirror: its link, its source, and how far its life has come.
-
-    `synced` names the configs that follow the source. `source_topic_id` is known from the first look at the source.
-    """
+    """What makes a topic a mirror: its link, its source, known by id from the first look at it, and its state."""
 
     link_id: str
     source: str
-    synced: tuple[str, ...] = ()
     source_topic_id: str | None = None
     state: str = ACTIVE
     first_copy_done: bool = False
@@ -50,7 +46,6 @@ class MirrorEntry:
         return {
             "link_id": self.link_id,
             "source": self.source,
-            "synced": list(self.synced),
             "source_topic_id": self.source_topic_id,
             "state": self.state,
             "first_copy_done": self.first_copy_done,
@@ -62,7 +57,6 @@ class MirrorEntry:
         return cls(
             link_id=kept["link_id"],
             source=kept["source"],
-            synced=tuple(kept["synced"]),
             source_topic_id=kept["source_topic_id"],
             state=kept["state"],
             first_copy_done=kept["first_copy_done"],

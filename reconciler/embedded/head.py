@@ -12,7 +12,7 @@ from reconciler.records.digest import Digest
 from reconciler.records.log import Bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from reconciler.objectstore.base import ObjectStore
 
@@ -218,16 +218,26 @@ def read_head(store: ObjectStore, topic_id: str, partition: int) -> Head | None:
     return None if held is None else parse_head(store, register.key, held.value)
 
 
+def read_heads(store: ObjectStore, topic_id: str) -> dict[int, Head]:
+    """Return the heads of all partitions ever written: one listing, one GET each."""
+    return {partition: parse_head(store, key, kept) for partition, key, kept in _kept_heads(store, topic_id)}
+
+
 def read_bounds(store: ObjectStore, topic_id: str, partitions: int) -> dict[int, Bounds]:
-    """Return where each partition begins and ends: one listing, and one GET for each that was ever written."""
+    """Return where each partition begins and ends, without looking at what lies between."""
     found = dict.fromkeys(range(partitions), _NEVER_WRITTEN)
+    for partition, key, kept in _kept_heads(store, topic_id):
+        if partition in found:
+            found[partition] = parse_head(store, key, {**kept, "pages": [], "entries": []}).bounds
+    return found
+
+
+def _kept_heads(store: ObjectStore, topic_id: str) -> Iterator[tuple[int, str, Json]]:
     for listed in list(store.list(heads_prefix(topic_id))):
         _, partition = partition_of_head(listed.key)
         held = head_register(store, topic_id, partition).read()
-        if held is not None and partition in found:
-            without_parts = {**held.value, "pages": [], "entries": []}
-            found[partition] = parse_head(store, listed.key, without_parts).bounds
-    return found
+        if held is not None:
+            yield partition, listed.key, held.value
 
 
 _NEVER_WRITTEN: Final = Head(NOBODY).bounds

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.configs import CONFIGS, changed_configs, checked_configs, set_configs
-from reconciler.embedded.entries import LinkEntry, MirrorEntry, TopicEntry
+from reconciler.embedded.entries import Json, LinkEntry, MirrorEntry, TopicEntry
 from reconciler.embedded.lookups import check_free, link_named, topic_named
+from reconciler.embedded.syncing import check_synced, synced_with
 from reconciler.embedded.topics import check_growth
 from reconciler.errors import BlockedError, UserError
-from reconciler.resources.syncedconfigs import ALWAYS_SYNCED, SYNCED_BY_DEFAULT
+from reconciler.resources.sourcetopic import SourceTopic
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from reconciler.embedded.catalog import Catalog, Draft
 
 STOPPED: Final = "STOPPED"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceTopic:
-    """What a mirror follows of its source: `configs` are those its source sets, inherited ones included."""
-
-    partitions: int
-    topic_id: str | None = None
-    configs: Mapping[str, str] = field(default_factory=dict)
 
 
 def create_link(draft: Draft, name: str, entry: LinkEntry) -> None:
@@ -35,15 +25,23 @@ def create_link(draft: Draft, name: str, entry: LinkEntry) -> None:
     Raises:
         UserError: It exists and differs, or its list of synced configs is not complete.
     """
-    missing = sorted(set(ALWAYS_SYNCED) - set(synced_configs(entry)))
-    if missing:
-        message = f"link {name}: topicConfigSync.include lacks {', '.join(missing)}"
-        raise UserError(message, hint="The list is complete: add these; they are always synced.")
+    check_synced(name, entry)
     existing = draft.links.get(name)
     if existing is None:
         draft.put_link(name, entry)
     elif (existing.source_cluster, existing.declared) != (entry.source_cluster, entry.declared):
         raise UserError(f"link {name} exists and differs", hint="Change it instead of creating it.")
+
+
+def alter_link(draft: Draft, name: str, declared: Json) -> None:
+    """Replace what is asked of a link; its id, source and mirrors stay.
+
+    Raises:
+        UserError: It does not exist, or its list of synced configs is not complete.
+    """
+    entry = replace(link_named(draft, name), declared=declared)
+    check_synced(name, entry)
+    draft.put_link(name, entry)
 
 
 def delete_link(draft: Draft, name: str) -> bool:
@@ -86,7 +84,7 @@ def create_mirror(draft: Draft, full_name: str, mirror: tuple[str, str], source:
         source.partitions,
         draft.next_revision(),
         configs=checked_configs(f"mirror {full_name}", source.configs),
-        mirror=MirrorEntry(link.id, mirror[1], synced_configs(link), source.topic_id),
+        mirror=MirrorEntry(link.id, mirror[1], source.incarnation),
     )
     draft.put_topic(full_name, entry)
 
@@ -101,18 +99,18 @@ def follow_source(draft: Draft, full_name: str, source: SourceTopic) -> None:
     mirror = entry.mirror
     if mirror is None:
         raise UserError(f"topic {full_name} is not a mirror", hint="Only mirrors follow a source.")
-    if source.topic_id is not None and mirror.source_topic_id not in {None, source.topic_id}:
+    if source.incarnation is not None and mirror.source_topic_id not in {None, source.incarnation}:
         message = f"the source {mirror.source} of mirror {full_name} was deleted and made anew (its topic id changed)"
         raise UserError(message, hint="Delete the mirror and make it again to copy the new topic.")
     check_growth(full_name, entry.partitions, source.partitions)
-    changes = {key: source.configs.get(key) for key in mirror.synced if key in CONFIGS}
+    changes = {key: source.configs.get(key) for key in synced_with(draft, mirror) if key in CONFIGS}
     draft.put_topic(
         full_name,
         replace(
             entry,
             partitions=source.partitions,
             configs=changed_configs(f"mirror {full_name}", entry.configs, changes),
-            mirror=replace(mirror, source_topic_id=source.topic_id or mirror.source_topic_id),
+            mirror=replace(mirror, source_topic_id=source.incarnation or mirror.source_topic_id),
         ),
     )
 
@@ -121,7 +119,7 @@ def source_topic(catalog: Catalog, full_name: str) -> SourceTopic:
     """Return what mirrors of a topic follow: defaults are left out, each cluster has its own."""
     topic = topic_named(catalog, full_name)
     configs = {key: value for key, (value, _) in set_configs(catalog, full_name).items()}
-    return SourceTopic(partitions=topic.partitions, topic_id=topic.id, configs=configs)
+    return SourceTopic(partitions=topic.partitions, incarnation=topic.id, configs=configs)
 
 
 def complete_first_copy(draft: Draft, topic_id: str) -> None:
@@ -130,9 +128,3 @@ def complete_first_copy(draft: Draft, topic_id: str) -> None:
         if entry.id == topic_id and entry.mirror is not None:
             draft.put_topic(name, replace(entry, mirror=replace(entry.mirror, first_copy_done=True)))
             return
-
-
-def synced_configs(link: LinkEntry) -> tuple[str, ...]:
-    """Return the configs a link syncs, sorted: its complete list, else those of the platform."""
-    declared = link.declared.get("topicConfigSync")
-    return tuple(sorted(SYNCED_BY_DEFAULT if declared is None else declared["include"]))

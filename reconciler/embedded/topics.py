@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.embedded.configs import changed_configs, checked_configs
 from reconciler.embedded.entries import DeletionEntry, TopicEntry
 from reconciler.embedded.lookups import check_free, topic_named
+from reconciler.embedded.syncing import check_not_synced
 from reconciler.errors import StalePlanError, UserError
 
 if TYPE_CHECKING:
@@ -57,14 +58,12 @@ def alter_topic(
     """Set configs, or (`None`) let them inherit again; add partitions.
 
     Raises:
-        UserError: It does not exist, partitions would shrink, or a config follows a mirror's source.
+        UserError: It does not exist, partitions would shrink, or a config cannot be.
     """
     entry = topic_named(draft, full_name)
     if entry.mirror is not None:
-        synced = sorted(set(changes) & set(entry.mirror.synced)) + ["partitions"] * (partitions is not None)
-        if synced:
-            message = f"mirror {full_name} follows its source in {', '.join(synced)}"
-            raise UserError(message, hint="Change it on the source.")
+        keys = (*changes, "partitions") if partitions is not None else tuple(changes)
+        check_not_synced(full_name, entry.mirror, keys, draft)
     if partitions is not None:
         check_growth(full_name, entry.partitions, partitions)
     draft.put_topic(

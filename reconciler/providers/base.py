@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from reconciler.resources.capabilities import Capabilities, ClusterIdentity
     from reconciler.resources.inventory import Inventory
     from reconciler.resources.measures import Measures
+    from reconciler.resources.sourcetopic import SourceTopic
 
 TopicAddress: TypeAlias = Address
 """An address whose kind is `topic`; mirrors and mounted topics are read as topics too."""
@@ -93,6 +94,22 @@ class Provider(Protocol):
 
     def measure(self, addresses: Sequence[Address]) -> Measures:
         """Return sizes and readers of topics, without Spark; what could not be measured is absent."""
+        ...
+
+    def source_topic(self, topic: TopicAddress) -> SourceTopic:
+        """Return what mirrors of a topic follow.
+
+        Raises:
+            UserError: It does not exist.
+        """
+        ...
+
+    def follow_source(self, mirror: Address, source: SourceTopic) -> None:
+        """Bring a mirror's partitions and synced configs to what its source has: before every catch-up, never planned.
+
+        Raises:
+            UserError: It is no mirror, or its source was deleted and made anew.
+        """
         ...
 
     def log(self, topic: TopicAddress) -> TopicLog:

@@ -1,0 +1,177 @@
+"""The wire: a batch of actions as one commit of the catalog, and sizes read from heads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from reconciler.embedded.links import alter_link, create_link, create_mirror, delete_link
+from reconciler.embedded.lookups import link_named
+from reconciler.embedded.namespaces import alter_namespace, create_namespace, delete_namespace, topics_under
+from reconciler.embedded.topics import alter_topic, create_topic, delete_topic, move_topic
+from reconciler.errors import BlockedError, ReconcilerError, StalePlanError, UserError
+from reconciler.planning.actions import Create, Delete, Transition, Update
+from reconciler.providers.base import Done, Failed
+from reconciler.providers.embedded.translate import declared_after, link_entry, moved, shape_of, source_taken
+from reconciler.resources.address import Address, full_name_of
+from reconciler.resources.cluster import Cluster
+from reconciler.resources.mirrorlink import MirrorLink, MirrorTopic
+from reconciler.resources.mounting import Mounting
+from reconciler.resources.namespace import Namespace
+from reconciler.resources.tieringpolicy import TieringPolicy
+from reconciler.resources.topic import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from reconciler.embedded.catalog import Draft
+    from reconciler.embedded.entries import TopicEntry
+    from reconciler.planning.actions import ControlAction
+    from reconciler.providers.base import Outcome
+
+
+class Batch:
+    """Actions carried out on a draft of the catalog: each one whole or, where it is refused, not at all."""
+
+    def __init__(self, actions: Sequence[ControlAction], *, cluster_id: str, new_id: Callable[[], str]) -> None:
+        self._actions = actions
+        self._cluster_id = cluster_id
+        self._new_id = new_id
+        self.outcomes: list[Outcome] = []
+
+    def decide(self, draft: Draft) -> None:
+        """Do all of them; may run again on a newer catalog, and forgets what it found before."""
+        self.outcomes = [self._outcome(draft, action) for action in self._actions]
+
+    def _outcome(self, draft: Draft, action: ControlAction) -> Outcome:
+        try:
+            return Done(action.id, self._done(draft, action))
+        except ReconcilerError as error:
+            return Failed(action.id, error)
+
+    def _done(self, draft: Draft, action: ControlAction) -> str | None:
+        """Carry out one action and return the incarnation of what it leaves."""
+        match action:
+            case Create():
+                return self._create(draft, action)
+            case Update():
+                return self._update(draft, action)
+            case Delete():
+                self._delete(draft, action)
+                return None
+            case Transition():
+                return self._transition(draft, action)
+            case _:
+                assert_never(action)
+
+    def _create(self, draft: Draft, action: Create) -> str | None:
+        match action.after:
+            case Namespace() as namespace:
+                create_namespace(draft, namespace.metadata.name, namespace.spec.configs)
+                return None
+            case Topic() as topic:
+                return self._create_topic(draft, topic)
+            case MirrorLink() as link:
+                create_link(draft, link.metadata.name, link_entry(link, self._new_id()))
+                return draft.links[link.metadata.name].id
+            case MirrorTopic() as mirror:
+                return self._create_mirror(draft, mirror, action)
+            case Cluster() | Mounting() | TieringPolicy():
+                raise _cannot(action)
+            case _:
+                assert_never(action.after)
+
+    def _create_topic(self, draft: Draft, topic: Topic) -> str:
+        shape, existing = shape_of(topic), draft.topics.get(topic.full_name)
+        if existing is None:
+            create_topic(draft, topic.full_name, shape, topic_id=self._new_id())
+        elif (existing.mirror, existing.partitions, existing.configs) != (None, shape.partitions, shape.configs):
+            raise _differs(topic.full_name)
+        return draft.topics[topic.full_name].id
+
+    def _create_mirror(self, draft: Draft, mirror: MirrorTopic, action: Create) -> str:
+        source = source_taken(mirror.address, action.parameters, mirror.configs)
+        existing = draft.topics.get(mirror.name)
+        if existing is None:
+            create_mirror(draft, mirror.name, (mirror.link, mirror.source), source, topic_id=self._new_id())
+        elif not _is_mirror_of(existing, mirror, link_named(draft, mirror.link).id):
+            raise _differs(mirror.name)
+        return draft.topics[mirror.name].id
+
+    def _update(self, draft: Draft, action: Update) -> str | None:
+        match action.after:
+            case Namespace() as namespace:
+                wanted = moved(action.address, action.changes)
+                alter_namespace(draft, namespace.metadata.name, wanted.configs)
+                return None
+            case Topic() | MirrorTopic() as topic:
+                wanted = moved(action.address, action.changes)
+                alter_topic(
+                    draft,
+                    topic.full_name,
+                    wanted.configs,
+                    partitions=wanted.partitions,
+                    replication_factor=wanted.replication_factor,
+                )
+                return draft.topics[topic.full_name].id
+            case MirrorLink() as link:
+                entry = link_named(draft, link.metadata.name)
+                alter_link(draft, link.metadata.name, declared_after(entry.declared, action.changes))
+                return entry.id
+            case Cluster() | Mounting() | TieringPolicy():
+                raise _cannot(action)
+            case _:
+                assert_never(action.after)
+
+    def _delete(self, draft: Draft, action: Delete) -> None:
+        match action.before:
+            case Namespace() as namespace:
+                _delete_namespace(draft, namespace.metadata.name)
+            case Topic() | MirrorTopic() as topic:
+                delete_topic(draft, topic.full_name, topic_id=action.incarnation)
+            case MirrorLink() as link:
+                _delete_link(draft, link.metadata.name, action.incarnation)
+            case Cluster() | Mounting() | TieringPolicy():
+                raise _cannot(action)
+            case _:
+                assert_never(action.before)
+
+    def _transition(self, draft: Draft, action: Transition) -> str:
+        before = action.parameters.get("from")
+        if not (isinstance(action.after, Topic) and action.verb == "move" and isinstance(before, str)):
+            raise _cannot(action)
+        name = action.after.full_name
+        old = full_name_of(Address(before)) if "/" in before else before
+        if old not in draft.topics and name in draft.topics:
+            return draft.topics[name].id
+        move_topic(draft, old, name, cluster_id=self._cluster_id)
+        return draft.topics[name].id
+
+
+def _is_mirror_of(existing: TopicEntry, mirror: MirrorTopic, link_id: str) -> bool:
+    return existing.mirror is not None and (existing.mirror.link_id, existing.mirror.source) == (link_id, mirror.source)
+
+
+def _delete_namespace(draft: Draft, name: str) -> None:
+    """Remove a namespace that is empty: a plan shows each delete by itself, so none hides in another."""
+    topics = topics_under(draft, name)
+    if topics:
+        message = f"namespace {name} holds topics: {', '.join(topics[:5])}{' …' if topics[5:] else ''}"
+        raise BlockedError(message, hint="They were made since the plan: plan again.")
+    delete_namespace(draft, name, recursive=False)
+
+
+def _delete_link(draft: Draft, name: str, link_id: str | None) -> None:
+    existing = draft.links.get(name)
+    if existing is not None and link_id not in {None, existing.id}:
+        raise StalePlanError(f"link {name} was deleted and made anew since it was looked at", hint="Plan again.")
+    delete_link(draft, name)
+
+
+def _differs(name: str) -> UserError:
+    message = f"topic {name} exists and differs from what was to be created"
+    return UserError(message, hint="Somebody made it since the plan: plan again.")
+
+
+def _cannot(action: ControlAction) -> UserError:
+    message = f"{action.address}: an embedded cluster of this version cannot {action.verb} it"
+    return UserError(message, hint="Remove it from the manifest.")

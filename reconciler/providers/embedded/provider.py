@@ -1,0 +1,172 @@
+"""An embedded cluster as a provider: observed in a few reads, changed by one commit a batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from reconciler.embedded.cluster import EmbeddedCluster
+from reconciler.embedded.clusterfile import create_cluster, read_cluster_id
+from reconciler.embedded.sizes import size_of
+from reconciler.errors import RetryableError, UserError
+from reconciler.objectstore.opening import open_store
+from reconciler.objectstore.settings import StoreSettings
+from reconciler.planning.actions import Create
+from reconciler.providers.base import Done, Failed
+from reconciler.providers.embedded.client import Batch
+from reconciler.providers.embedded.translate import observed_in
+from reconciler.resources.address import full_name_of, matches
+from reconciler.resources.capabilities import Capabilities, ClusterIdentity
+from reconciler.resources.cluster import Cluster
+from reconciler.resources.configs import EMBEDDED_CONFIGS
+from reconciler.resources.inventory import Observed
+from reconciler.resources.measures import Measure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from reconciler.embedded.log import EmbeddedLog
+    from reconciler.embedded.sink import EmbeddedSink
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.planning.actions import ControlAction
+    from reconciler.providers.base import Edge, Outcome, Scope, TopicAddress
+    from reconciler.resources.address import Address
+    from reconciler.resources.inventory import Inventory
+    from reconciler.resources.measures import Measures
+    from reconciler.resources.sourcetopic import SourceTopic
+
+CAPABILITIES: Final = Capabilities(
+    platform="embedded",
+    namespaces=True,
+    links=True,
+    mirror_states=frozenset({"mirroring"}),
+    link_features=frozenset({"topic-config-sync"}),
+    partition_growth=True,
+    replication_change=True,
+    topic_move=True,
+    inherits_configs=True,
+    creates_cluster=True,
+    batch=10_000,
+    configs=EMBEDDED_CONFIGS,
+)
+
+MEASURED_PARTITIONS: Final = 1_000
+"""How many partitions one `measure` reads; what is beyond stays unmeasured."""
+
+
+class EmbeddedProvider:
+    """One embedded cluster, as a manifest declares it. It may not be there yet."""
+
+    def __init__(self, declared: Cluster, store: ObjectStore, edge: Edge) -> None:
+        self._declared = declared
+        self._store = store
+        self._edge = edge
+        self._opened: EmbeddedCluster | None = None
+
+    @classmethod
+    def of(cls, declared: Cluster, edge: Edge) -> EmbeddedProvider:
+        """Return the provider of a declared cluster; nothing is read yet."""
+        if declared.spec.embedded is None:
+            raise UserError(f"{declared.address}: spec.embedded is missing", hint="Say where its root is.")
+        root = declared.spec.embedded.root
+        settings = StoreSettings(root.url, root.region, root.endpoint, root.force_path_style, root.kms_key_id)
+        return cls(declared, open_store(settings.resolved(edge.folder)), edge)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The limits of an embedded cluster of this version."""
+        return CAPABILITIES
+
+    def identify(self) -> ClusterIdentity | None:
+        """Return the cluster at the root; `None` where the root is empty or does not exist.
+
+        Raises:
+            UserError: The root holds something else, or a cluster of a newer format.
+        """
+        cluster_id = read_cluster_id(self._store)
+        return None if cluster_id is None else ClusterIdentity("embedded", cluster_id)
+
+    def observe(self, scope: Scope) -> Inventory:
+        """Return the cluster and all its catalog has: two GETs where little has changed."""
+        if self.identify() is None:
+            return {}
+        cluster = self._cluster()
+        name = self._declared.metadata.name
+        inventory = {self._declared.address: self._observed(cluster.cluster_id)}
+        inventory.update(observed_in(cluster.catalog.read(), name))
+        if not scope.patterns:
+            return inventory
+        return {
+            address: observed
+            for address, observed in inventory.items()
+            if any(matches(pattern, address) for pattern in scope.patterns)
+        }
+
+    def apply(self, actions: Sequence[ControlAction]) -> Iterator[Outcome]:
+        """Do a batch by one commit, then delete the objects of what it deleted; yield one outcome each."""
+        rest: list[ControlAction] = []
+        for action in actions:
+            match action:
+                case Create(after=Cluster() as wanted):
+                    yield self._create_cluster(action.id, wanted)
+                case _:
+                    rest.append(action)
+        if rest:
+            cluster = self._cluster()
+            batch = Batch(rest, cluster_id=cluster.cluster_id, new_id=self._edge.new_id)
+            cluster.catalog.commit(batch.decide)
+            cluster.finish_deletions()
+            yield from batch.outcomes
+
+    def measure(self, addresses: Sequence[Address]) -> Measures:
+        """Return what topics hold, as heads say it; at most a thousand partitions are looked at."""
+        cluster = self._cluster()
+        topics, left = cluster.catalog.read().topics, MEASURED_PARTITIONS
+        measures: dict[Address, Measure] = {}
+        for address in addresses:
+            topic = topics.get(full_name_of(address))
+            if topic is None or topic.partitions > left:
+                continue
+            left -= topic.partitions
+            size = size_of(self._store, topic.id)
+            measures[address] = Measure(size.bytes, size.records, ages=size.ages)
+        return measures
+
+    def source_topic(self, topic: TopicAddress) -> SourceTopic:
+        """Return what mirrors of a topic follow."""
+        return self._cluster().source_topic(full_name_of(topic))
+
+    def follow_source(self, mirror: Address, source: SourceTopic) -> None:
+        """Bring a mirror's partitions and synced configs to what its source has; commits only where they differ."""
+        self._cluster().follow_source(full_name_of(mirror), source)
+
+    def log(self, topic: TopicAddress) -> EmbeddedLog:
+        """Return the records of a topic or mirror."""
+        return self._cluster().log(full_name_of(topic))
+
+    def sink(self, topic: TopicAddress) -> EmbeddedSink:
+        """Return where records of a topic or mirror are written."""
+        return self._cluster().sink(full_name_of(topic))
+
+    def _cluster(self) -> EmbeddedCluster:
+        if self._opened is None:
+            cluster_id = read_cluster_id(self._store)
+            if cluster_id is None:
+                message = f"{self._declared.address}: there is no cluster at {self._store.url}"
+                raise RetryableError(
+                    message, hint="Apply creates it; once it was there, check that its root is mounted."
+                )
+            self._opened = EmbeddedCluster(self._store, cluster_id, now_ms=self._edge.now_ms, new_id=self._edge.new_id)
+        return self._opened
+
+    def _observed(self, cluster_id: str) -> Observed:
+        seen = {"cluster_id": cluster_id, "properties": {}}
+        spec = self._declared.spec.model_copy(update=seen)
+        return Observed(self._declared.model_copy(update={"spec": spec}), cluster_id)
+
+    def _create_cluster(self, action_id: str, wanted: Cluster) -> Outcome:
+        cluster_id = wanted.spec.cluster_id
+        found = create_cluster(self._store, cluster_id or self._edge.new_id())
+        if cluster_id not in {None, found}:
+            message = f"{self._store.url} is cluster {found}, not {cluster_id}"
+            return Failed(action_id, UserError(message, hint="Correct spec.clusterId, or the root."))
+        return Done(action_id, found)

@@ -1,0 +1,27 @@
+"""The one place that imports a provider, and only the one that is asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reconciler.errors import UserError
+
+if TYPE_CHECKING:
+    from reconciler.providers.base import Edge, Provider
+    from reconciler.resources.cluster import Cluster
+
+
+def open_provider(cluster: Cluster, edge: Edge) -> Provider:
+    """Return the provider of a cluster; nothing is read yet.
+
+    Raises:
+        UserError: Its platform is not driven by this version.
+    """
+    match cluster.spec.provider:
+        case "embedded":
+            from reconciler.providers.embedded.provider import EmbeddedProvider  # noqa: PLC0415 - only who asks pays
+
+            return EmbeddedProvider.of(cluster, edge)
+        case "kafka" | "redpanda" | "confluent":
+            message = f"cluster {cluster.metadata.name}: this version does not drive {cluster.spec.provider} clusters"
+            raise UserError(message, hint="Use an embedded cluster, or leave this one out with --exclude.")
