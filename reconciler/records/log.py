@@ -43,7 +43,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A stretch of a log as it is stored: what a copy takes over whole. Worth one task at most: copies do not cut it."""
+    """A stretch of a log as it is stored, worth one task at most: copies take it over whole and do not cut it."""
 
     offsets: OffsetRange
     records: int

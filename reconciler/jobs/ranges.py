@@ -1,0 +1,130 @@
+"""What a copy has to move, cut along what is stored, and dealt out to rounds and tasks. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from reconciler.errors import UserError
+from reconciler.records.log import OffsetRange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from reconciler.records.log import Bounds, Extent
+
+MIB: Final = 1 << 20
+PIECE_BYTES: Final = 32 * MIB
+"""Neighbouring extents become one piece up to here."""
+PIECE_COST: Final = MIB
+"""What a piece costs beside its bytes, in bytes: requests, and a swap of its head."""
+_TASKS_A_CORE: Final = 3
+_TASK_COST: Final = 8 * MIB
+"""Work smaller than this is not worth a task of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A range of one partition that one task copies."""
+
+    partition: int
+    offsets: OffsetRange
+    records: int
+    stored_bytes: int
+
+    @property
+    def cost(self) -> int:
+        """How much of a round it takes."""
+        return self.stored_bytes + PIECE_COST
+
+
+def missing(bounds: Mapping[int, Bounds], ends: Mapping[int, int]) -> dict[int, OffsetRange]:
+    """Return what a sink lacks of its source, up to the last stable offsets.
+
+    Raises:
+        UserError: The sink has no such partition, or goes on where its source ends.
+    """
+    ranges: dict[int, OffsetRange] = {}
+    for partition, source in sorted(bounds.items()):
+        if partition not in ends:
+            hint = "Plan and apply again: the partitions of a mirror follow its source."
+            raise UserError(f"partition {partition} is on the source only", hint=hint)
+        if ends[partition] > source.end:
+            message = f"partition {partition} ends at {ends[partition]:,}, its source at {source.end:,}"
+            raise UserError(
+                message, hint="It is not a copy of this source: `reconciler verify` shows where they differ."
+            )
+        if ends[partition] < source.stable:
+            ranges[partition] = OffsetRange(ends[partition], source.stable)
+    return ranges
+
+
+def pieces_of(partition: int, offsets: OffsetRange, extents: Iterable[Extent]) -> Iterator[Piece]:
+    """Yield pieces that cover `offsets` without a gap, each a run of whole extents."""
+    at = offsets.start
+    stop, records, stored = at, 0, 0
+    for extent in extents:
+        if stored and stored + extent.stored_bytes > PIECE_BYTES:
+            yield Piece(partition, OffsetRange(at, stop), records, stored)
+            at, records, stored = stop, 0, 0
+        stop = extent.offsets.stop
+        records += extent.records
+        stored += extent.stored_bytes
+    # The last piece reaches the end also where the last offsets hold nothing (aborted, compacted).
+    yield Piece(partition, OffsetRange(at, offsets.stop), records, stored)
+
+
+def rounds(pieces: Sequence[Piece], budget: Budget) -> Iterator[list[Piece]]:
+    """Yield pieces in order, as many at a time as the budget allows at that moment, always at least one."""
+    taken: list[Piece] = []
+    cost = 0
+    for piece in pieces:
+        if taken and cost + piece.cost > budget.cost:
+            yield taken
+            taken, cost = [], 0
+        taken.append(piece)
+        cost += piece.cost
+    if taken:
+        yield taken
+
+
+def tasks_of(pieces: Sequence[Piece], cores: int) -> list[tuple[Piece, ...]]:
+    """Deal a round's pieces out: a few tasks a core, tiny pieces bundled, neighbours of one partition joined."""
+    share = max(sum(piece.cost for piece in pieces) / (cores * _TASKS_A_CORE), _TASK_COST)
+    tasks: list[list[Piece]] = []
+    left = 0.0
+    for piece in pieces:
+        if left <= 0:
+            tasks.append([])
+            left += share
+        left -= piece.cost
+        last = tasks[-1][-1] if tasks[-1] else None
+        if last is not None and last.partition == piece.partition and last.offsets.stop == piece.offsets.start:
+            tasks[-1][-1] = _joined(last, piece)
+        else:
+            tasks[-1].append(piece)
+    return [tuple(task) for task in tasks]
+
+
+def _joined(one: Piece, other: Piece) -> Piece:
+    offsets = OffsetRange(one.offsets.start, other.offsets.stop)
+    return Piece(one.partition, offsets, one.records + other.records, one.stored_bytes + other.stored_bytes)
+
+
+@dataclass(slots=True)
+class Budget:
+    """How much a round may cost, in bytes; learns from the rounds before to end each in due time."""
+
+    cores: int
+    cost: int = 0
+    seconds: float = 10.0
+    """How long a round should take: what is published in between is what a crash does not lose."""
+
+    def __post_init__(self) -> None:
+        """Begin carefully: nothing is known of the stores yet."""
+        self.cost = 256 * MIB * self.cores
+
+    def learn(self, pieces: Sequence[Piece], seconds: float) -> None:
+        """Fit the next round to how long this one took; never more than 1 GiB a core."""
+        rate = sum(piece.cost for piece in pieces) / max(seconds, 0.001)
+        self.cost = max(PIECE_COST, min(1024 * MIB * self.cores, int(rate * self.seconds)))

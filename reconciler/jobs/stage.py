@@ -1,0 +1,100 @@
+"""One Spark stage over work that is described by small objects: each task does some and returns small objects.
+
+The tasks read and write on their own; records never enter the JVM. `spark.range(0, n, 1, n).mapInArrow(…)` gives one
+task to each piece of work, without a shuffle, over Spark Connect too.
+"""
+
+from __future__ import annotations
+
+import pickle
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import pyarrow as pa
+
+from reconciler.errors import ReconcilerError
+from reconciler.jobs.faults import failed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from pyspark.sql import SparkSession
+
+W = TypeVar("W")
+R = TypeVar("R")
+
+_OUTCOME: Final = pa.schema([pa.field("outcome", pa.binary(), nullable=False)])
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """An error of ours on its way back: Spark would hand on only its text."""
+
+    error: ReconcilerError
+
+
+def run_stage(
+    session: SparkSession, work: Sequence[W], do: Callable[[W], Iterable[R]], *, what: str
+) -> tuple[list[R], ReconcilerError | None]:
+    """Do every piece of work in a task of its own; return what came of it, and the first error where there was one.
+
+    `do` and the work are pickled. A task that raises an error of ours ends with it and is not tried again.
+
+    Raises:
+        RetryableError: Spark gave up.
+    """
+    tasks = tuple(work)
+
+    def in_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                outcomes = [pickle.dumps(outcome) for outcome in attempt(do, tasks[index])]
+                yield pa.RecordBatch.from_arrays([pa.array(outcomes, pa.binary())], schema=_OUTCOME)
+
+    ranges = session.range(0, len(tasks), 1, len(tasks))
+    try:
+        rows = ranges.mapInArrow(in_task, "outcome binary").collect()
+    except Exception as error:
+        raise failed(what, error) from error
+    # What is unpickled was pickled by `in_task`, in a session that is ours.
+    found = [pickle.loads(row.outcome) for row in rows]  # noqa: S301
+    errors = [outcome.error for outcome in found if isinstance(outcome, _Refused)]
+    return [outcome for outcome in found if not isinstance(outcome, _Refused)], errors[0] if errors else None
+
+
+def attempt(do: Callable[[W], Iterable[R]], task: W) -> Iterator[R | _Refused]:
+    """Yield what comes of a task, an error of ours as the last."""
+    try:
+        yield from do(task)
+    except ReconcilerError as error:
+        yield _Refused(error)
+
+
+def cores_of(session: SparkSession) -> int:
+    """Return how many tasks run side by side."""
+    if not _is_remote(session):
+        return int(session.sparkContext.defaultParallelism)
+
+    def once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"seen": [sum(batch.num_rows for batch in batches)]})
+
+    # A Connect server does not tell; a range without a number of parts gets one a core.
+    return int(session.range(0, 1 << 16).mapInArrow(once, "seen long").count())
+
+
+@contextmanager
+def described(session: SparkSession, words: str) -> Iterator[None]:
+    """Say in Spark's own UI what the stages of this block are for."""
+    if _is_remote(session):
+        yield
+        return
+    session.sparkContext.setJobDescription(words)
+    try:
+        yield
+    finally:
+        session.sparkContext.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]  # clears it
+
+
+def _is_remote(session: Any) -> bool:
+    return type(session).__module__.startswith("pyspark.sql.connect")
