@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
-from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted, LeaseLost
+from reconciler.applying.events import LeaseLost
 from reconciler.applying.graph import Graph
-from reconciler.applying.lanes import JOBS, Queue, do_batch, done, lane_of
+from reconciler.applying.lanes import JOBS, Queue, do_batch, do_job, lane_of
+from reconciler.applying.ledger import Ledger, Skipped
 from reconciler.applying.ports import Moved
-from reconciler.errors import IncompleteError, LeaseError, ReconcilerError
-from reconciler.planning.recording import after_action
+from reconciler.errors import IncompleteError, LeaseError, ReconcilerError, RetryableError
 from reconciler.providers.base import Done, Failed
 
 if TYPE_CHECKING:
@@ -25,13 +24,8 @@ if TYPE_CHECKING:
     from reconciler.providers.base import Outcome
     from reconciler.resources.inventory import Record
 
-
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """An action that was not tried, because what it leans on failed."""
-
-    id: str
-    because: str
+_LOOK_S: Final = 1.0
+"""Between two looks at the lease, and at what is to be committed, while long work goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +38,8 @@ class RunResult:
     skipped: tuple[Skipped, ...] = ()
     not_started: tuple[str, ...] = ()
     """Left when the run was asked to stop."""
+    is_changed: bool = False
+    """Whether `record` differs from the one the run began with."""
 
 
 class Engine:
@@ -53,17 +49,11 @@ class Engine:
         """Take the actions of a plan, none of them blocked, and the record they start from."""
         self._graph = Graph(actions)
         self._means = means
-        self._run = run
-        self._record = dict(record)
+        self._ledger = Ledger(record, run, means.report)
         self._queues: dict[Lane, Queue] = {}
         self._under_way: dict[Lane, asyncio.Task[None]] = {}
-        self._started_at: dict[str, float] = {}
-        self._moved: defaultdict[str, Moved] = defaultdict(Moved)
-        self._done: list[str] = []
-        self._failed: list[Failed] = []
-        self._skipped: list[Skipped] = []
         self._is_stopping = False
-        self._lost: LeaseError | None = None
+        self._ended_by: ReconcilerError | None = None
 
     def stop(self) -> None:
         """Start nothing new and let what runs end soon. Safe from any thread and from a signal handler."""
@@ -75,34 +65,40 @@ class Engine:
 
         Raises:
             LeaseError: Someone else took over; what was done is on the platforms and recorded by them, not by us.
+            UserError: The state cannot be written any more; as above.
         """
         while True:
+            self._check_lease()
             self._start_ready()
-            if not self._under_way:
+            if not self._under_way and (self._is_stopping or not self._has_waiting()):
                 break
-            await asyncio.wait(self._under_way.values(), return_when=asyncio.FIRST_COMPLETED)
-            for lane in [lane for lane, task in self._under_way.items() if task.done()]:
-                self._under_way.pop(lane).result()
-            if self._lost is None:
-                await self._means.turn.checkpoint(self._record)
-        if self._lost is not None:
-            raise self._lost
+            await self._something_to_end()
+            await self._checkpoint()
+        if self._ended_by is not None:
+            raise self._ended_by
+        ledger = self._ledger
+        left = tuple(self._graph.left())
         return RunResult(
-            self._record, tuple(self._done), tuple(self._failed), tuple(self._skipped), tuple(self._graph.left())
+            ledger.record, tuple(ledger.done), tuple(ledger.failed), tuple(ledger.skipped), left, ledger.is_changed
         )
+
+    def _has_waiting(self) -> bool:
+        return any(not queue.is_empty for queue in self._queues.values())
 
     def _start_ready(self) -> None:
         # What only changes the state is over at once and may make more ready, so this goes on until nothing is.
-        while ready := self._graph.take_ready():
+        while not self._is_stopping and (ready := self._graph.take_ready()):
             for action in ready:
                 lane = lane_of(action)
-                if lane is None and not self._is_stopping:
-                    self._finish(action, done(action))
-                elif lane is not None:
+                if lane is None:
+                    self._settle(action, Done(action.id), Moved())
+                else:
                     self._queue(lane, action).add(action)
         for lane, queue in self._queues.items():
-            if lane not in self._under_way and self._may_start() and (batch := queue.take()):
-                self._under_way[lane] = self._means.effects.spawn(self._do(lane, batch))
+            if not self._is_stopping and self._means.turn.may_start and lane not in self._under_way:
+                batch = queue.take()
+                if batch:
+                    self._under_way[lane] = self._means.effects.spawn(self._do(lane, batch))
 
     def _queue(self, lane: Lane, action: Action) -> Queue:
         if lane not in self._queues:
@@ -110,63 +106,59 @@ class Engine:
             self._queues[lane] = Queue(size)
         return self._queues[lane]
 
-    def _may_start(self) -> bool:
-        if self._is_stopping:
-            return False
-        try:
-            self._means.turn.check()
-        except LeaseError as error:
-            self._is_stopping = True
-            self._lost = error
-            self._means.jobs.stop()
-            self._means.report(LeaseLost(error.message))
-            return False
-        return True
+    async def _something_to_end(self) -> None:
+        """Wait until a lane is free again, though no longer than the lease may go unwatched."""
+        look = self._means.effects.spawn(self._means.effects.sleep(_LOOK_S))
+        await asyncio.wait({*self._under_way.values(), look}, return_when=asyncio.FIRST_COMPLETED)
+        look.cancel()
+        for lane in [lane for lane, task in self._under_way.items() if task.done()]:
+            self._under_way.pop(lane).result()
 
     async def _do(self, lane: Lane, batch: list[Action]) -> None:
-        for action in batch:
-            self._started_at[action.id] = self._means.effects.now()
-            self._means.report(ActionStarted(action.id, action.address))
+        effects = self._means.effects
+        self._ledger.start(batch, effects.now())
         if lane == JOBS:
-            outcomes = [await self._means.effects.call(partial(self._run_job, cast("RunJob", batch[0])))]
-        else:
-            provider = self._means.providers[cast("str", batch[0].cluster)]
-            control = cast("list[ControlAction]", batch)
-            outcomes = await self._means.effects.call(partial(do_batch, provider, control))
-        for action, outcome in zip(batch, outcomes, strict=True):
-            self._settle(action, outcome)
+            job = cast("RunJob", batch[0])
+            outcome, moved = await effects.call(partial(do_job, self._means.jobs, job, self._ledger.say))
+            self._settle(job, outcome, moved)
+            return
+        provider = self._means.providers[cast("str", batch[0].cluster)]
+        outcomes = await effects.call(partial(do_batch, provider, cast("list[ControlAction]", batch)))
+        for action, result in zip(batch, outcomes, strict=True):
+            self._settle(action, result, Moved())
 
-    def _run_job(self, job: RunJob) -> Outcome:
-        try:
-            self._moved[job.id] = self._means.jobs.run(job, self._means.report)
-        except ReconcilerError as error:
-            return Failed(job.id, error)
-        return Done(job.id)
-
-    def _settle(self, action: Action, outcome: Outcome) -> None:
+    def _settle(self, action: Action, outcome: Outcome, moved: Moved) -> None:
         match outcome:
             case Done():
-                self._finish(action, outcome)
+                self._graph.finish(action.id)
+                self._ledger.finish(action, outcome, moved, self._means.effects.now())
             case Failed(error=IncompleteError()) if self._is_stopping:
                 return  # stopped, not failed: it stays among what is left
             case Failed():
-                self._fail(action, outcome)
+                self._ledger.fail(action, outcome, self._graph.fail(action.id))
 
-    def _finish(self, action: Action, outcome: Done) -> None:
-        for address, recorded in after_action(action, outcome, self._record, self._run).items():
-            if recorded is None:
-                self._record.pop(address, None)
-            else:
-                self._record[address] = recorded
-        self._graph.finish(action.id)
-        self._done.append(action.id)
-        moved = self._moved[action.id]
-        now = self._means.effects.now()
-        seconds = now - self._started_at.get(action.id, now)
-        self._means.report(ActionDone(action.id, action.address, seconds, moved.records, moved.bytes))
+    # -- the lease
 
-    def _fail(self, action: Action, outcome: Failed) -> None:
-        lost = self._graph.fail(action.id)
-        self._failed.append(outcome)
-        self._skipped += [Skipped(name, action.id) for name in lost]
-        self._means.report(ActionFailed(action.id, action.address, outcome.error.message, outcome.error.hint))
+    def _check_lease(self) -> None:
+        if self._ended_by is None:
+            try:
+                self._means.turn.check()
+            except LeaseError as error:
+                self._end_by(error)
+
+    async def _checkpoint(self) -> None:
+        if self._ended_by is not None or not self._ledger.is_changed:
+            return
+        try:
+            await self._means.turn.checkpoint(self._ledger.record)
+        except RetryableError:
+            return  # the next one, or the closing commit, tries again and is the one that counts
+        except ReconcilerError as error:
+            self._end_by(error)
+
+    def _end_by(self, error: ReconcilerError) -> None:
+        """Start nothing more; what is under way is let end, and `error` is raised then."""
+        self._ended_by = error
+        self.stop()
+        if isinstance(error, LeaseError):
+            self._ledger.say(LeaseLost(error.message))

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, TypeAlias, assert_never
 
+from reconciler.applying.ports import Moved
 from reconciler.errors import BrokenInvariantError, ReconcilerError
 from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.providers.base import Done, Failed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from reconciler.applying.events import Event
+    from reconciler.applying.ports import Jobs
     from reconciler.planning.actions import Action, ControlAction
     from reconciler.providers.base import Outcome, Provider
 
@@ -46,6 +49,11 @@ class Queue:
         """Put an action behind the others."""
         self._waiting.append(action)
 
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether nothing waits."""
+        return not self._waiting
+
     def take(self) -> list[Action]:
         """Return the next batch; empty when nothing waits."""
         return [self._waiting.popleft() for _ in range(min(self._size, len(self._waiting)))]
@@ -54,16 +62,32 @@ class Queue:
 def do_batch(provider: Provider, actions: Sequence[ControlAction]) -> list[Outcome]:
     """Ask a platform for a batch and return one outcome for each action, whatever happens on the way."""
     found: dict[str, Outcome] = {}
-    error: ReconcilerError | None = None
+    unanswered: ReconcilerError = BrokenInvariantError(
+        "the platform gave no answer for it", hint="Please report this, with the run's files."
+    )
     try:
         for outcome in provider.apply(actions):
             found[outcome.id] = outcome
-    except ReconcilerError as raised:
-        error = raised
-    unanswered = error or BrokenInvariantError("the platform gave no answer for it", hint="Please report this.")
+    except ReconcilerError as error:
+        unanswered = error
+    except Exception as error:  # noqa: BLE001 - a bug in one platform must not lose what the others have done
+        unanswered = _bug(error)
     return [found.get(action.id) or Failed(action.id, unanswered) for action in actions]
 
 
-def done(action: Action) -> Done:
-    """Return the outcome of an action that called nothing and is complete by being recorded."""
-    return Done(action.id)
+def do_job(jobs: Jobs, job: RunJob, say: Callable[[Event], None]) -> tuple[Outcome, Moved]:
+    """Run a job and return its outcome and what it moved."""
+    try:
+        return Done(job.id), jobs.run(job, say)
+    except ReconcilerError as error:
+        return Failed(job.id, error), Moved()
+    except Exception as error:  # noqa: BLE001 - as in a batch
+        return Failed(job.id, _bug(error)), Moved()
+
+
+def _bug(error: Exception) -> BrokenInvariantError:
+    broken = BrokenInvariantError(
+        f"{type(error).__name__}: {error}", hint="Please report this, with the run's files; the rest goes on."
+    )
+    broken.__cause__ = error
+    return broken

@@ -40,16 +40,21 @@ class Jobs(Protocol):
 class Turn(Protocol):
     """The lease a run acts under."""
 
+    @property
+    def may_start(self) -> bool:
+        """Tell whether a new call may be started; if not, it is waited until one may, or `check` fails."""
+        ...
+
     def check(self) -> None:
-        """Return if a new call may be started.
+        """Return while the lease is surely ours.
 
         Raises:
-            LeaseError: The lease is lost, or too old to start anything.
+            LeaseError: It is lost.
         """
         ...
 
     async def checkpoint(self, record: Record) -> None:
-        """Commit what is done so far, if the last commit is old enough to matter."""
+        """Commit what is done so far, if the last commit is old enough to matter. Asked about once a second."""
         ...
 
 
