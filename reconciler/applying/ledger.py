@@ -1,0 +1,73 @@
+"""What became of every action of a run, and of the record: folded in as outcomes arrive, said as it happens."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted
+from reconciler.applying.ports import Moved
+from reconciler.planning.recording import after_action
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from reconciler.applying.events import Event
+    from reconciler.planning.actions import Action
+    from reconciler.providers.base import Done, Failed
+    from reconciler.resources.address import Address
+    from reconciler.resources.inventory import Record, Recorded
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """An action that was not tried, because what it leans on failed."""
+
+    id: str
+    because: str
+
+
+class Ledger:
+    """The books of one run. Each action is folded once; everything it costs is a look-up."""
+
+    def __init__(self, record: Record, run: str, report: Callable[[Event], None]) -> None:
+        """Start from a record, which stays as it is; `report` is called by one thread at a time."""
+        self.record: dict[Address, Recorded] = dict(record)
+        self.is_changed = False
+        self.done: list[str] = []
+        self.failed: list[Failed] = []
+        self.skipped: list[Skipped] = []
+        self._run = run
+        self._report = report
+        self._reporting = threading.Lock()
+        self._started: dict[str, float] = {}
+
+    def say(self, event: Event) -> None:
+        """Report an event, from any thread."""
+        with self._reporting:
+            self._report(event)
+
+    def start(self, actions: Sequence[Action], now: float) -> None:
+        """Note that actions were handed over."""
+        for action in actions:
+            self._started[action.id] = now
+            self.say(ActionStarted(action.id, action.address))
+
+    def finish(self, action: Action, outcome: Done, moved: Moved, now: float) -> None:
+        """Fold a complete action into the record."""
+        for address, recorded in after_action(action, outcome, self.record, self._run).items():
+            self.is_changed = True
+            if recorded is None:
+                self.record.pop(address, None)
+            else:
+                self.record[address] = recorded
+        self.done.append(action.id)
+        seconds = now - self._started.pop(action.id, now)
+        self.say(ActionDone(action.id, action.address, seconds, moved.records, moved.bytes))
+
+    def fail(self, action: Action, outcome: Failed, lost: Sequence[str]) -> None:
+        """Note a failure and the actions that cannot be tried because of it."""
+        self.failed.append(outcome)
+        self.skipped += [Skipped(name, action.id) for name in lost]
+        self.say(ActionFailed(action.id, action.address, outcome.error.message, outcome.error.hint))
