@@ -14,11 +14,11 @@ from reconciler.cli.options import Chosen, Place
 
 @bundled
 def command(
-    place: Place,
     chosen: Chosen,
     doing: Doing,
+    place: Place,
     file: Annotated[
-        Path | None, Argument(metavar="[FILE]", help="A plan saved by `plan --out`.", show_default=False)
+        Path | None, Argument(metavar="FILE", help="A plan saved by `plan --out`.", show_default=False)
     ] = None,
     strict: Annotated[
         bool, Option("--strict", help="With FILE: refuse also when less than it holds is left to do.")

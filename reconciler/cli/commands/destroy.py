@@ -13,9 +13,9 @@ from reconciler.cli.options import Chosen, Place
 
 @bundled
 def command(
-    place: Place,
     chosen: Chosen,
     doing: Doing,
+    place: Place,
     recursive: Annotated[bool, Option("--recursive", help="Namespaces with all that is in them.")] = False,
     include_adopted: Annotated[
         bool, Option("--include-adopted", help="Delete also what was adopted; by default it is forgotten.")

@@ -14,8 +14,8 @@ from reconciler.cli.presenting import present, raise_verdict, warn_all
 
 @bundled
 def command(
-    place: Place,
     chosen: Chosen,
+    place: Place,
     form: TextOrJson = "text",
     fail_on: Annotated[
         list[str] | None,

@@ -20,7 +20,7 @@ def command(
     place: Place,
     paths: Annotated[
         list[Path] | None,
-        Argument(metavar="[PATH]...", help="Files or folders; by default the workspace's.", show_default=False),
+        Argument(metavar="PATH", help="Files or folders; by default the workspace's.", show_default=False),
     ] = None,
     check: Annotated[bool, Option("--check", help="Change nothing; exit 1 where something would change.")] = False,
 ) -> None:

@@ -13,10 +13,10 @@ from reconciler.cli.presenting import present
 
 @bundled
 def command(
-    place: Place,
     files: Files,
+    place: Place,
     cluster: Annotated[
-        str | None, Argument(metavar="[CLUSTER]", help="By default all of the workspace.", show_default=False)
+        str | None, Argument(metavar="CLUSTER", help="By default all of the workspace.", show_default=False)
     ] = None,
     form: TextOrJson = "text",
 ) -> None:

@@ -16,8 +16,8 @@ from reconciler.cli.render.lines import line
 
 @bundled
 def command(
-    place: Place,
     chosen: Chosen,
+    place: Place,
     out: Annotated[
         Path | None,
         Option("--out", "-o", metavar="FILE", help="Save the plan for `apply FILE`.", show_default=False),

@@ -15,8 +15,8 @@ from reconciler.errors import PartialError, UsageError
 
 @bundled
 def command(
-    place: Place,
     files: Files,
+    place: Place,
     once: Annotated[bool, Option("--once", help="Bring everything up to date as of now, then leave.")] = False,
     only: Annotated[
         list[str] | None, Option("--only", metavar="JOBS", help="Only these jobs.", show_default=False)

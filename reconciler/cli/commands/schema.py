@@ -18,7 +18,7 @@ from reconciler.errors import UserError
 @bundled
 def command(
     kind: Annotated[
-        str | None, Argument(metavar="[KIND]", help="Which schema; by default their names.", show_default=False)
+        str | None, Argument(metavar="KIND", help="Which schema; by default their names.", show_default=False)
     ] = None,
     folder: Annotated[
         Path | None,

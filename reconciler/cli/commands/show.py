@@ -14,10 +14,10 @@ from reconciler.cli.presenting import present
 
 @bundled
 def command(
-    place: Place,
     files: Files,
+    place: Place,
     what: Annotated[
-        str | None, Argument(metavar="[ADDR|PLANFILE]", help="An address or a saved plan; by default everything.")
+        str | None, Argument(metavar="ADDR|PLANFILE", help="An address or a saved plan; by default everything.")
     ] = None,
     form: TextOrJson = "text",
 ) -> None:

@@ -8,7 +8,7 @@ from reconciler.cli.presenting import present
 
 
 @bundled
-def command(place: Place, files: Files, form: TextOrJson = "text") -> None:
+def command(files: Files, place: Place, form: TextOrJson = "text") -> None:
     """List what this workspace owns."""
     from reconciler.cli.documents.inventory import StateListDocument
     from reconciler.cli.render.state_text import listing_text

@@ -16,10 +16,10 @@ from reconciler.cli.render.state_text import unlocked_text
 
 @bundled
 def command(
-    place: Place,
     files: Files,
+    place: Place,
     run: Annotated[
-        str | None, Argument(metavar="[RUN]", help="The run that holds it, as who waits prints.", show_default=False)
+        str | None, Argument(metavar="RUN", help="The run that holds it, as who waits prints.", show_default=False)
     ] = None,
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:

@@ -17,8 +17,8 @@ from reconciler.errors import UsageError
 
 @bundled
 def command(
-    place: Place,
     files: Files,
+    place: Place,
     address: Annotated[str, Argument(metavar="ADDR", help="For example topic/west/shop:eu:orders.")],
     set_: Annotated[
         list[str] | None, Option("--set", metavar="KEY=VALUE", help="Give a config a value.", show_default=False)

@@ -18,8 +18,8 @@ from reconciler.errors import UsageError
 
 @bundled
 def command(
-    place: Place,
     files: Files,
+    place: Place,
     address: Annotated[str, Argument(metavar="ADDRESS", help="For example topic/west/shop:eu:orders.")],
     output: Annotated[Path, Option("--output", "--out", "-o", metavar="FILE|-", help="Where they go.")] = Path("-"),
     output_format: Annotated[

@@ -13,8 +13,8 @@ from reconciler.cli.presenting import present
 
 @bundled
 def command(
-    place: Place,
     files: Files,
+    place: Place,
     address: Annotated[str, Argument(metavar="ADDRESS", help="For example topic/west/shop:eu:orders.")],
     form: TextOrJson = "text",
 ) -> None:

@@ -13,10 +13,10 @@ from reconciler.cli.presenting import present
 
 @bundled
 def command(
-    place: Place,
     files: Files,
+    place: Place,
     pattern: Annotated[
-        str | None, Argument(metavar="[PATTERN]", help="For example 'topic/west/shop:*'.", show_default=False)
+        str | None, Argument(metavar="PATTERN", help="For example 'topic/west/shop:*'.", show_default=False)
     ] = None,
     form: TextOrJson = "text",
 ) -> None:

@@ -16,8 +16,8 @@ from reconciler.cli.render.lines import line
 
 @bundled
 def command(
-    place: Place,
     files: Files,
+    place: Place,
     address: Annotated[str, Argument(metavar="ADDRESS", help="For example topic/west/shop:eu:orders.")],
     given: Annotated[
         Path, Option("--input", "-i", metavar="FILE|-", help="Where the records are.", show_default=False)

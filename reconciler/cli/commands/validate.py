@@ -9,7 +9,7 @@ from reconciler.errors import UserError
 
 
 @bundled
-def command(place: Place, files: Files, form: TextOrJson = "text") -> None:
+def command(files: Files, place: Place, form: TextOrJson = "text") -> None:
     """Check manifests, life cycles and the guards that need no cluster. Reads files, asks nobody."""
     from reconciler.cli.documents.checks import ValidateDocument
     from reconciler.cli.render.findings import validated_lines

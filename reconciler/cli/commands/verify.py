@@ -13,8 +13,8 @@ from reconciler.cli.presenting import present, raise_verdict
 
 @bundled
 def command(
-    place: Place,
     files: Files,
+    place: Place,
     left: Annotated[str, Argument(metavar="ADDR", help="One topic log.")],
     right: Annotated[str, Argument(metavar="ADDR", help="The other.")],
     deep: Annotated[bool, Option("--deep", help="Read every record anew; trust no kept digest.")] = False,

@@ -58,4 +58,5 @@ def took(seconds: float) -> str:
 
 
 def _short(amount: float) -> str:
-    return f"{amount:.0f}" if amount >= _ROUND or round(amount, 1) == int(amount) else f"{amount:.1f}"
+    rounded = round(amount, 1)
+    return f"{rounded:.0f}" if rounded >= _ROUND or rounded.is_integer() else f"{rounded:.1f}"

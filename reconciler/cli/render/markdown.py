@@ -40,7 +40,7 @@ def folded(summary: str, lines: Sequence[str]) -> list[str]:
 
 def comment_safe(text: str) -> str:
     """Return `text` for a hidden HTML comment: nothing that could end it."""
-    return re.sub(r"[^A-Za-z0-9._=:/-]", "_", visible(text)).replace("--", "-_")
+    return re.sub(r"[^A-Za-z0-9._-]", "_", visible(text)).replace("--", "-_")
 
 
 def _longest_run(text: str) -> int:

@@ -17,16 +17,15 @@ MOST: Final = 25
 
 def picture(plan: Plan) -> list[str]:
     """Return the plan's order as a mermaid block; nothing where nothing waits or too much happens."""
-    names = {action.id: f"a{position}" for position, action in enumerate(plan.actions)}
-    arrows = [
-        f"  {names[before]} --> {names[action.id]}"
-        for action in plan.actions
-        for before in action.depends_on
-        if before in names
-    ]
-    if not arrows or len(plan.actions) > MOST:
+    by_id = {action.id: action for action in plan.actions}
+    pairs = [(before, action.id) for action in plan.actions for before in action.depends_on if before in by_id]
+    # What waits for nothing and is not waited for says nothing here.
+    shown = [name for name in by_id if any(name in pair for pair in pairs)]
+    if not shown or len(by_id) > MOST:
         return []
-    nodes = [f'  {names[action.id]}["{_label(f"{mark(action)[0]} {title(action)}")}"]' for action in plan.actions]
+    names = {name: f"a{position}" for position, name in enumerate(shown)}
+    nodes = [f'  {names[name]}["{_label(f"{mark(by_id[name])[0]} {title(by_id[name])}")}"]' for name in shown]
+    arrows = [f"  {names[before]} --> {names[after]}" for before, after in pairs]
     return [*block("mermaid", ["graph LR", *nodes, *arrows]), ""]
 
 

@@ -142,12 +142,7 @@ def _as_many_as_fit(lines: Sequence[str], room: int) -> list[str]:
     for line in lines:
         used += len(line.encode()) + 1
         if used > room:
-            missing = len(lines) - len(kept)
-            return [
-                *kept,
-                "",
-                f"**{count_text(missing)} more dangerous rows do not fit here: read the whole plan before agreeing.**",
-                "",
-            ]
+            missing = count_text(len(lines) - len(kept))
+            return [*kept, "", f"**{missing} more rows of danger do not fit here: read the whole plan first.**", ""]
         kept.append(line)
     return kept

@@ -1,0 +1,31 @@
+"""Texts as they must be, in files; `python -m tests.cli.golden` writes them anew, and a person reads the difference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from reconciler.cli.render.lines import text_of
+from reconciler.cli.render.plan_markdown import plan_markdown
+from reconciler.cli.render.plan_text import plan_text
+from tests.cli import sample_plans
+
+FOLDER: Final = Path(__file__).parent / "golden"
+
+TEXTS: Final[dict[str, Callable[[], str]]] = {
+    "plan-everything.txt": lambda: text_of(plan_text(sample_plans.everything(), sample_plans.Reading())),
+    "plan-everything-narrow.txt": lambda: text_of(
+        plan_text(sample_plans.everything(), sample_plans.Reading(), width=80)
+    ),
+    "plan-everything.md": lambda: plan_markdown(sample_plans.everything()),
+    "plan-empty.txt": lambda: text_of(plan_text(sample_plans.empty())),
+    "plan-empty.md": lambda: plan_markdown(sample_plans.empty()),
+    "plan-refused.txt": lambda: text_of(plan_text(sample_plans.refused())),
+    "plan-refused.md": lambda: plan_markdown(sample_plans.refused()),
+    "plan-large.md": lambda: plan_markdown(sample_plans.many(20_000)),
+}
+
+if __name__ == "__main__":
+    for name, made in TEXTS.items():
+        (FOLDER / name).write_text(made(), encoding="utf-8")

@@ -1,0 +1,78 @@
+"""Numbers and values as people read them."""
+
+from __future__ import annotations
+
+import pytest
+
+from reconciler.cli.render.amounts import about, bytes_text, counted, rough_count, took
+from reconciler.cli.render.values import change_text, value_text
+from reconciler.planning.actions import Change
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1 KiB"),
+        (1536, "1.5 KiB"),
+        (1024**2 - 1, "1 MiB"),
+        (int(41.2 * 2**30), "41.2 GiB"),
+        (2**60, "1024 PiB"),
+    ],
+)
+def test_sizes_have_at_most_one_decimal(count: int, text: str) -> None:
+    assert bytes_text(count) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(999_999, "999,999"), (4_100_000, "4.1 M"), (336_776, "336,776"), (10**9, "1 G")]
+)
+def test_large_counts_are_rounded(count: int, text: str) -> None:
+    assert rough_count(count) == text
+
+
+def test_one_is_singular() -> None:
+    assert counted(1, "topic") == "1 topic"
+    assert counted(1284, "topic") == "1,284 topics"
+    assert counted(2, "resource half-way", "resources half-way") == "2 resources half-way"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "about 1 s"), (59, "about 59 s"), (120, "about 2 min"), (5400, "about 1.5 h"), (400_000, "about 5 days")],
+)
+def test_times_to_come_are_rough(seconds: float, text: str) -> None:
+    assert about(seconds) == text
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(1.1, "1.1 s"), (0.04, "0 s"), (725, "12 min 5 s"), (7260, "2 h 1 min")])
+def test_times_passed_are_said_as_they_were(seconds: float, text: str) -> None:
+    assert took(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "text"),
+    [
+        ("configs.retention.ms", "604800000", "7d"),
+        ("configs.retention.ms", "-1", "infinite"),
+        ("configs.local.retention.ms", "-2", "-2"),
+        ("configs.max.message.bytes", "4194304", "4MiB"),
+        ("configs.cleanup.policy", "compact", "compact"),
+        ("configs.unknown", "", "''"),
+        ("configs.retention.ms", None, "unset"),
+        ("partitions", 12, "12"),
+        ("protect", True, "true"),
+        ("source", "", "''"),
+        ("acls", ({"b": 1, "a": (2,)},), '[{"a": [2], "b": 1}]'),
+    ],
+)
+def test_values_have_their_unit_and_read_back(path: str, value: object, text: str) -> None:
+    assert value_text(path, value) == text
+
+
+def test_a_list_that_changed_shows_what_left_and_what_came() -> None:
+    change = Change("acls", ({"principal": "User:a"}, {"principal": "User:b"}), ({"principal": "User:b"},))
+    assert change_text(change) == 'acls -{"principal": "User:a"}'
+    assert change_text(Change("acls", (), ("x",))) == 'acls +"x"'
+    assert change_text(Change("acls", ("a", "b"), ("b", "a"))) == "acls in another order"
