@@ -1,0 +1,60 @@
+"""Configs as they act on a topic: its own, else the nearest tier's, else the platform's default."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, split_name, tiers_of
+from reconciler.resources.mirrorlink import MirrorTopic
+from reconciler.resources.namespace import Namespace
+from reconciler.resources.topic import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from reconciler.resources.capabilities import Capabilities
+    from reconciler.resources.inventory import Inventory
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigRow:
+    """A value that holds. `origin` is an address, or `default`."""
+
+    key: str
+    value: str
+    origin: str
+
+
+def acting_configs(address: Address, observed: Inventory, capabilities: Capabilities) -> tuple[ConfigRow, ...]:
+    """Return every config that acts on a topic, mirror or namespace as it is observed, sorted by key."""
+    rows = {
+        key: ConfigRow(key, known.default, "default")
+        for key, known in capabilities.configs.items()
+        if known.default is not None
+    }
+    for layer in _layers(address, capabilities):
+        for key, value in _own(layer, observed).items():
+            rows[key] = ConfigRow(key, value, layer)
+    return tuple(rows[key] for key in sorted(rows))
+
+
+def _layers(address: Address, capabilities: Capabilities) -> Iterator[Address]:
+    """Yield who sets configs for an address, the farthest first."""
+    cluster, name = cluster_of(address) or "", full_name_of(address)
+    is_namespace = kind_of(address) == "namespace"
+    namespace = name if is_namespace else split_name(name)[0]
+    if capabilities.inherits_configs or is_namespace:
+        yield from (address_of("namespace", cluster, tier) for tier in tiers_of(namespace))
+    if not is_namespace:
+        yield address
+
+
+def _own(address: Address, observed: Inventory) -> Mapping[str, str]:
+    found = observed.get(address)
+    if found is None:
+        return {}
+    resource = found.resource
+    if isinstance(resource, Topic | Namespace):
+        return resource.spec.configs
+    return resource.configs if isinstance(resource, MirrorTopic) else {}

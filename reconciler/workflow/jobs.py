@@ -1,0 +1,114 @@
+"""Data actions: source and sink brought together through their two providers, in one Spark session a command."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from reconciler.applying.events import Progress
+from reconciler.applying.ports import Moved
+from reconciler.errors import BrokenInvariantError, IncompleteError
+from reconciler.resources.address import cluster_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+
+    from reconciler.jobs.progress import JobProgress
+    from reconciler.jobs.session import RunningSpark
+    from reconciler.planning.actions import RunJob
+    from reconciler.providers.base import Provider
+    from reconciler.records.log import StagedSink
+    from reconciler.resources.address import Address
+    from reconciler.resources.workspace import SparkSpec
+
+# Spark and Arrow are heavy: a command without data actions never imports them.
+# ruff: noqa: PLC0415
+
+
+class SparkJobs:
+    """The jobs of one command. Spark starts with the first of them and ends with the block."""
+
+    def __init__(self, providers: Mapping[str, Provider], spark: SparkSpec, environ: Mapping[str, str]) -> None:
+        self._providers = providers
+        self._spec = spark
+        self._environ = environ
+        self._spark: RunningSpark | None = None
+        self._starting = threading.Lock()
+        self._is_stopped = threading.Event()
+
+    def __enter__(self) -> SparkJobs:
+        """Start nothing yet."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End Spark, if it was started."""
+        if self._spark is not None:
+            self._spark.stop()
+            self._spark = None
+
+    def run(self, job: RunJob, progress: Callable[[Progress], None]) -> Moved:
+        """Do the job and return what it moved.
+
+        Raises:
+            UserError: Java or Spark are not there, or the copy differs from its source.
+            IncompleteError: It was stopped.
+        """
+        match job.job:
+            case "mirror":
+                return self.mirror(job.id, (job.source, job.sink), progress)
+            case other:
+                raise BrokenInvariantError(f"there is no job {other!r}", hint="Please report this, with the plan.")
+
+    def mirror(self, name: str, ends: tuple[Address, Address], progress: Callable[[Progress], None]) -> Moved:
+        """Bring the mirror at `ends[1]` to the end that its source `ends[0]` has now; what was copied is verified."""
+        from reconciler.jobs.mirror import mirror
+
+        source_address, sink_address = ends
+        above, below = self._provider(source_address), self._provider(sink_address)
+        below.follow_source(sink_address, above.source_topic(source_address))
+        source, sink = above.log(source_address), _staged(below, sink_address)
+
+        def tell(found: JobProgress) -> None:
+            progress(
+                Progress(
+                    name,
+                    found.records,
+                    found.records_total,
+                    found.bytes,
+                    found.bytes_total,
+                    found.seconds,
+                    found.seconds_left,
+                )
+            )
+
+        spark = self._session()
+        copied = mirror(spark.session, source, sink, progress=tell, is_stopped=self._is_stopped.is_set)
+        return Moved(copied.records, copied.bytes)
+
+    def stop(self) -> None:
+        """Let the running job end soon. Safe from any thread and from a signal handler."""
+        self._is_stopped.set()
+        spark = self._spark
+        if spark is not None:
+            # Asking the JVM is a call over a socket: not one to wait for in a signal handler.
+            threading.Thread(target=spark.cancel, name="cancel", daemon=True).start()
+
+    def _session(self) -> RunningSpark:
+        from reconciler.jobs.session import start_session
+
+        with self._starting:
+            if self._is_stopped.is_set():
+                raise IncompleteError("stopped before the copy began", hint="Go on with: reconciler apply")
+            if self._spark is None:
+                self._spark = start_session(self._spec, environ=self._environ)
+            return self._spark
+
+    def _provider(self, address: Address) -> Provider:
+        return self._providers[cluster_of(address) or ""]
+
+
+def _staged(provider: Provider, address: Address) -> StagedSink:
+    return provider.sink(address)  # type: ignore[return-value]  # every platform of this version stages

@@ -1,0 +1,144 @@
+"""`topic list` and `topic describe`: what is on the clusters, whoever made it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from reconciler.errors import UserError
+from reconciler.providers.base import Scope
+from reconciler.resources.address import (
+    Address,
+    address_of,
+    cluster_of,
+    full_name_of,
+    kind_of,
+    matches,
+    rank,
+    split_name,
+    tiers_of,
+)
+from reconciler.resources.mirrorlink import MirrorTopic
+from reconciler.resources.topic import Topic
+from reconciler.workflow.actingconfigs import ConfigRow, acting_configs
+from reconciler.workflow.observing import measure, observe
+from reconciler.workflow.opening import open_work
+from reconciler.workflow.selecting import left_out
+from reconciler.workflow.topicaddress import provider_of, topic_address
+
+if TYPE_CHECKING:
+    from reconciler.providers.base import Provider
+    from reconciler.resources.inventory import Inventory, Observed
+    from reconciler.resources.measures import Measure
+    from reconciler.workflow.invocation import Invocation, Select
+    from reconciler.workflow.opening import Work
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRow:
+    """One topic of many; `records` and `bytes` are `None` where they were not measured."""
+
+    address: Address
+    partitions: int | None
+    replication_factor: int | None
+    records: int | None
+    bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRow:
+    """One partition; `stable` is what `read_committed` may reach."""
+
+    partition: int
+    start: int
+    stable: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """One topic, whole."""
+
+    address: Address
+    incarnation: str | None
+    partitions: tuple[PartitionRow, ...]
+    records: int | None
+    bytes: int | None
+    configs: tuple[ConfigRow, ...]
+
+
+def list_topics(invocation: Invocation, select: Select, pattern: str | None) -> tuple[TopicRow, ...]:
+    """Return the topics and mirrors on all clusters, or those whose address matches."""
+    work = open_work(invocation, select)
+    observed = _observed(work, pattern)
+    addresses = [
+        address
+        for address in sorted(observed, key=rank)
+        if kind_of(address) in {"topic", "mirror"} and not observed[address].is_internal
+        if pattern is None or matches(pattern, address)
+    ]
+    measures = measure(work.providers, addresses)
+    return tuple(_row(address, observed[address], measures.get(address)) for address in addresses)
+
+
+def describe_topic(invocation: Invocation, select: Select, address: str) -> TopicDescription:
+    """Return partitions, offsets, size and acting configs of one topic.
+
+    Raises:
+        UserError: It is not there.
+    """
+    work = open_work(invocation, select)
+    topic = topic_address(address)
+    provider = provider_of(work, topic)
+    found, observed = find_topic(provider, topic)
+    bounds = provider.log(topic).bounds()
+    size = provider.measure([found]).get(found)
+    return TopicDescription(
+        address=found,
+        incarnation=observed[found].incarnation,
+        partitions=tuple(
+            PartitionRow(partition, at.start, at.stable, at.end) for partition, at in sorted(bounds.items())
+        ),
+        records=size.records if size else None,
+        bytes=size.bytes if size else None,
+        configs=acting_configs(found, observed, provider.capabilities),
+    )
+
+
+def find_topic(provider: Provider, topic: Address) -> tuple[Address, Inventory]:
+    """Return under which address a topic is observed, as itself or as a mirror, and all that acts on it.
+
+    Raises:
+        UserError: It is not there.
+    """
+    cluster, name = cluster_of(topic) or "", full_name_of(topic)
+    mirror = address_of("mirror", cluster, name)
+    tiers = tiers_of(split_name(name)[0])
+    observed: Inventory = {}
+    if provider.identify() is not None:
+        namespaces = (address_of("namespace", cluster, tier) for tier in tiers)
+        observed = provider.observe(Scope((topic, mirror, *namespaces)))
+    for address in (topic, mirror):
+        if address in observed:
+            return address, observed
+    raise UserError(f"{topic} does not exist", hint="List what does with: reconciler topic list")
+
+
+def _observed(work: Work, pattern: str | None) -> Inventory:
+    skipped = left_out(work.clusters, work.select.excludes)
+    names = [name for name in sorted(work.clusters) if name not in skipped]
+    if pattern is not None and "*" not in pattern:
+        names = [name for name in names if name == cluster_of(Address(pattern))]
+    return observe(work.providers, names, {}).inventory
+
+
+def _row(address: Address, observed: Observed, size: Measure | None) -> TopicRow:
+    resource = observed.resource
+    partitions = replication = None
+    if isinstance(resource, Topic):
+        partitions, replication = resource.spec.partitions, resource.spec.replication_factor
+    elif isinstance(resource, MirrorTopic):
+        partitions = resource.partitions
+    return TopicRow(
+        address, partitions, replication, size.records if size else None, size.bytes if size else None
+    )
