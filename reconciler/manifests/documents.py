@@ -45,7 +45,8 @@ class Document(NamedTuple):
 
     content: Any
     line: int
-    index: int
+    number: int
+    """Which of the file's documents it is, from 0; empty ones are not counted."""
     has_null: bool
 
 

@@ -11,7 +11,8 @@ from reconciler.errors import UserError
 from reconciler.manifests.problems import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Set
+    from collections.abc import Iterable, Iterator
+    from collections.abc import Set as AbstractSet
 
 WORKSPACE_FILE: Final = "reconciler.yaml"
 OVERLAYS: Final = "overlays"
@@ -73,7 +74,9 @@ class Found(NamedTuple):
     warnings: tuple[Problem, ...]
 
 
-def manifest_files(folder: Path, listed: Iterable[str], *, apart: Set[Path], may_be_empty: bool = False) -> Found:
+def manifest_files(
+    folder: Path, listed: Iterable[str], *, apart: AbstractSet[Path], may_be_empty: bool = False
+) -> Found:
     """Return every `*.yaml` and `*.yml` below `listed`, dot-folders excluded; a file listed twice is read once.
 
     `apart`: files and folders that are read as something else: the workspace, values, overlays.
@@ -94,7 +97,7 @@ def manifest_files(folder: Path, listed: Iterable[str], *, apart: Set[Path], may
 class _Walk:
     """One listed path and all below it."""
 
-    def __init__(self, folder: Path, apart: Set[Path], *, may_be_empty: bool) -> None:
+    def __init__(self, folder: Path, apart: AbstractSet[Path], *, may_be_empty: bool) -> None:
         self.files: list[Path] = []
         self.problems: list[Problem] = []
         self._folder = folder

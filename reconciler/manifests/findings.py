@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import pathlib
     from collections.abc import Iterable, Mapping
 
+    from reconciler.manifests.files import Found
     from reconciler.manifests.positions import Path
     from reconciler.resources.base import Complaint
 
@@ -21,7 +22,7 @@ class Place(NamedTuple):
     """A document: its file as named in messages, which of the file's documents it is, the line it begins on."""
 
     file: str
-    index: int
+    number: int
     line: int
 
     def __str__(self) -> str:
@@ -38,8 +39,21 @@ class Findings:
     def __init__(self, folder: pathlib.Path) -> None:
         self.problems: list[Problem] = []
         self.warnings: list[Problem] = []
+        self.is_whole = True
+        """Every file was read to its end, every document has an address: only then does absence mean anything."""
         self._folder = folder
         self._known: dict[str, tuple[Mapping[Path, Spot], ...]] = {}
+
+    def lose(self, problem: Problem) -> None:
+        """Keep why a file could not be read."""
+        self.problems.append(problem)
+        self.is_whole = False
+
+    def add(self, found: Found) -> None:
+        """Keep what came to light when files were looked for."""
+        self.problems += found.problems
+        self.warnings += found.warnings
+        self.is_whole &= not found.problems
 
     def complain(self, places: tuple[Place, ...], complaint: Complaint) -> None:
         """Keep what is wrong with a document."""
@@ -74,7 +88,7 @@ class Findings:
             raw = read_bounded(self._folder / place.file, place.file)
             self._known[place.file] = () if isinstance(raw, Problem) else spots(raw, PARSER)
         documents = self._known[place.file]
-        return documents[place.index] if place.index < len(documents) else {}
+        return documents[place.number] if place.number < len(documents) else {}
 
     def _located(self, places: tuple[Place, ...], complaint: Complaint) -> Problem:
         place, spot = self.spot(places, complaint.at)

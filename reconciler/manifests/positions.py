@@ -80,6 +80,8 @@ class _Walker:
             case ScalarEvent() | AliasEvent():
                 self._child(event)
                 self._advance()
+            case _:
+                pass  # the stream's own beginning and end
 
     def end(self) -> None:
         """Keep the document unless it says nothing: the reader leaves those out, too."""

@@ -41,7 +41,7 @@ def resolve(text: str) -> Scalar:
     if _HEXADECIMAL.fullmatch(text):
         return int(text, 16)
     if _OCTAL.fullmatch(text):
-        return int(text[2:], 8)
+        return int(text, 8)
     return text
 
 

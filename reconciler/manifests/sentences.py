@@ -39,10 +39,7 @@ def _written(loc: tuple[int | str, ...], content: Any, *, is_missing: bool) -> P
     """Cut a location to what the author wrote: a URL is one text for them, and a model with a field for us."""
     here = content
     for depth, part in enumerate(loc):
-        is_there = (isinstance(here, dict) and part in here) or (
-            isinstance(here, list) and isinstance(part, int) and part < len(here)
-        )
-        if not is_there:
+        if not _has(here, part):
             return loc[: depth + 1] if is_missing and isinstance(here, dict) else loc[:depth]
         here = here[part]
     return loc
@@ -50,13 +47,16 @@ def _written(loc: tuple[int | str, ...], content: Any, *, is_missing: bool) -> P
 
 def _value_at(content: Any, path: Path) -> Any:
     for part in path:
-        if isinstance(content, dict) and part in content:
-            content = content[part]
-        elif isinstance(content, list) and isinstance(part, int) and part < len(content):
-            content = content[part]
-        else:
+        if not _has(content, part):
             return None
+        content = content[part]
     return content
+
+
+def _has(content: Any, part: str | int) -> bool:
+    if isinstance(content, dict):
+        return part in content
+    return isinstance(content, list) and isinstance(part, int) and part < len(content)
 
 
 def _sentence(details: ErrorDetails, model: type[BaseModel], path: Path) -> tuple[str, str]:

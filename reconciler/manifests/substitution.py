@@ -1,4 +1,7 @@
-"""Putting values for `${var.name}`: one pass, no templating. Alone a variable keeps its type, inside text it is text."""
+"""Putting values for `${var.name}`: one pass, no templating.
+
+Alone a variable keeps its type, inside text it is text.
+"""
 
 from __future__ import annotations
 

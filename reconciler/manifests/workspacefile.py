@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reconciler.manifests.documents import parse
+from reconciler.manifests.documents import Document, parse
+from reconciler.manifests.drafts import Draft, draft_of
 from reconciler.manifests.files import OVERLAYS, WORKSPACE_FILE, read_bounded
-from reconciler.manifests.findings import Findings, Place
+from reconciler.manifests.findings import Findings
 from reconciler.manifests.problems import Problem
 from reconciler.manifests.reading import null_complaints, read
-from reconciler.manifests.substitution import Substitution
 from reconciler.manifests.variables import Values, Variables, read_values
 from reconciler.resources.base import Complaint
 from reconciler.resources.workspace import Workspace
@@ -33,7 +33,8 @@ class WorkspaceFile(NamedTuple):
 
 def read_workspace(folder: Path, overlay: Path | None, variables: Variables, findings: Findings) -> WorkspaceFile:
     """Read `reconciler.yaml` and all values; what is wrong goes to `findings`."""
-    content, place, has_null = _document(folder, findings)
+    document = _document(folder, findings)
+    content = document.content if document is not None else None
     spec = content.get("spec") if isinstance(content, dict) else None
     spec = spec if isinstance(spec, dict) else {}
     files = [folder / name for name in _texts(spec.get("values"))]
@@ -41,44 +42,38 @@ def read_workspace(folder: Path, overlay: Path | None, variables: Variables, fin
         files.append(overlay / VALUES_FILE)
     values, problems = read_values(folder, files, variables)
     findings.problems += problems
-    workspace = _validated(content, place, values, findings, has_null=has_null) if place is not None else None
+    workspace = _validated(draft_of(document, WORKSPACE_FILE, findings, values), findings) if document else None
     manifests = workspace.spec.manifests if workspace is not None else _texts(spec.get("manifests")) or ("manifests",)
     apart = frozenset({folder / WORKSPACE_FILE, folder / OVERLAYS, *files})
     return WorkspaceFile(workspace, manifests, apart, values)
 
 
-def _document(folder: Path, findings: Findings) -> tuple[Any, Place | None, bool]:
+def _document(folder: Path, findings: Findings) -> Document | None:
     raw = read_bounded(folder / WORKSPACE_FILE, WORKSPACE_FILE)
     if isinstance(raw, Problem):
-        findings.problems.append(raw)
-        return None, None, False
+        findings.lose(raw)
+        return None
     parsed = parse(raw, WORKSPACE_FILE)
     findings.problems += parsed.problems
-    if not parsed.documents:
-        if parsed.is_whole:
-            hint = "It begins with `apiVersion: reconciler/v1` and `kind: Workspace`; `reconciler init` writes one"
-            findings.problems.append(Problem(WORKSPACE_FILE, None, None, "", "declares no Workspace", hint))
-        return None, None, False
+    if not parsed.documents and parsed.is_whole:
+        hint = "It begins with `apiVersion: reconciler/v1` and `kind: Workspace`; `reconciler init` writes one"
+        findings.problems.append(Problem(WORKSPACE_FILE, None, None, "", "declares no Workspace", hint))
     for document in parsed.documents[1:]:
         message = "holds one document, the Workspace, and this is another"
-        findings.problems.append(
-            Problem(WORKSPACE_FILE, document.line, 1, "", message, "Move it to a file of its own below spec.manifests")
-        )
-    first = parsed.documents[0]
-    return first.content, Place(WORKSPACE_FILE, first.index, first.line), first.has_null
+        hint = "Move it to a file of its own below spec.manifests"
+        findings.problems.append(Problem(WORKSPACE_FILE, document.line, 1, "", message, hint))
+    return parsed.documents[0] if parsed.documents else None
 
 
-def _validated(content: Any, place: Place, values: Values, findings: Findings, *, has_null: bool) -> Workspace | None:
-    substitution = Substitution(values)
-    content = substitution.of(content)
-    complaints = [*substitution.complaints, *(null_complaints(content) if has_null else ())]
+def _validated(draft: Draft, findings: Findings) -> Workspace | None:
+    complaints = list(null_complaints(draft.content)) if draft.has_null else []
     said = {complaint.at for complaint in complaints}
-    resource, more = read(content, secrets=substitution.secrets)
+    resource, more = read(draft.content, secrets=draft.secrets)
     complaints += [complaint for complaint in more if complaint.at not in said]
     if resource is not None and not isinstance(resource, Workspace):
         hint = "Write `kind: Workspace` here, and manifests below spec.manifests"
         complaints.append(Complaint(f"is {resource.kind}, and this file declares the Workspace", hint, ("kind",)))
-    findings.complain_all((place,), complaints)
+    findings.complain_all(draft.places, complaints)
     return resource if isinstance(resource, Workspace) and not complaints else None
 
 

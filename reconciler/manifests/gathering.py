@@ -1,0 +1,106 @@
+"""From drafts to what is desired: bases and overlays brought together by address, each validated once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reconciler.manifests.drafts import merged
+from reconciler.manifests.files import OVERLAYS, WORKSPACE_FILE
+from reconciler.manifests.identities import identify
+from reconciler.manifests.overlays import is_deletion
+from reconciler.manifests.reading import header_complaints, null_complaints, read
+from reconciler.resources.base import Complaint
+from reconciler.resources.inventory import Declared
+from reconciler.resources.workspace import Workspace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from reconciler.manifests.drafts import Draft
+    from reconciler.manifests.findings import Findings, Place
+    from reconciler.resources.address import Address
+
+_TWICE = f"Keep one of the two; what an environment says differently belongs below {OVERLAYS}/"
+
+
+class Gathering:
+    """What is desired, as far as it was read.
+
+    Order: overlays first, then bases, then `finish`, so that every document is validated once, merged, and the values
+    of one file at most are held beside the resources.
+    """
+
+    def __init__(self, findings: Findings) -> None:
+        self.desired: dict[Address, Declared] = {}
+        self.places: dict[Address, tuple[Place, ...]] = {}
+        self.declared: set[Address] = set()
+        """Every address that is declared, also where the declaration is not valid."""
+        self._findings = findings
+        self._overlays: dict[Address, tuple[Draft, bool]] = {}
+        self._first: dict[Address, Place] = {}
+
+    def add_overlays(self, drafts: Iterable[Draft]) -> None:
+        """Keep what an environment says differently until its base comes."""
+        for draft in drafts:
+            complaints = list(header_complaints(draft.content))
+            address = identify(draft.content)
+            if address is None or complaints:
+                self._findings.is_whole = False
+                self._validate(draft)  # the model knows best which name is missing
+                continue
+            drops = is_deletion(draft.content, complaints)
+            if address in self._overlays:
+                other = self._overlays[address][0].places[0]
+                message = f"the overlay says something about {address} already, at {other}"
+                complaints.append(Complaint(message, "Put both into one document", ("metadata", "name")))
+            self._findings.complain_all(draft.places, complaints)
+            self._overlays.setdefault(address, (draft, drops))
+
+    def add(self, drafts: Iterable[Draft]) -> None:
+        """Validate bases, each with what the environment says differently."""
+        for draft in drafts:
+            address = identify(draft.content)
+            if address is None:
+                self._findings.is_whole = False
+                self._validate(draft)
+            elif not self._is_first(address, draft) or address not in self._overlays:
+                self._validate(draft, address)
+            else:
+                over, drops = self._overlays.pop(address)
+                if not drops:
+                    self._validate(merged(draft, over, self._findings), address)
+
+    def finish(self) -> None:
+        """Add the addresses that only the environment has."""
+        for address, (draft, drops) in self._overlays.items():
+            if drops:
+                message = f"{address} is dropped, and nothing declares it"
+                complaint = Complaint(message, "Correct its name, or leave it out", ("metadata", "name"))
+                self._findings.complain(draft.places, complaint)
+            else:
+                self._validate(draft, address)
+        self._overlays.clear()
+
+    def _is_first(self, address: Address, draft: Draft) -> bool:
+        place = draft.places[0]
+        first = self._first.setdefault(address, place)
+        if first is place:
+            return True
+        complaint = Complaint(f"{address} is declared already, at {first}", _TWICE, ("metadata", "name"))
+        self._findings.complain(draft.places, complaint)
+        return False
+
+    def _validate(self, draft: Draft, address: Address | None = None) -> None:
+        if address is not None:
+            self.declared.add(address)
+        complaints = list(null_complaints(draft.content)) if draft.has_null else []
+        said = {complaint.at for complaint in complaints}
+        resource, more = read(draft.content, secrets=draft.secrets)
+        complaints += [complaint for complaint in more if complaint.at not in said]
+        if isinstance(resource, Workspace):
+            message = f"a Workspace stands only in {WORKSPACE_FILE} at the top"
+            complaints.append(Complaint(message, "Move it there; other workspaces have their own folders", ("kind",)))
+        elif resource is not None and not complaints:
+            self.desired[resource.address] = Declared(resource, str(draft.places[-1]))
+            self.places[resource.address] = draft.places
+        self._findings.complain_all(draft.places, complaints)

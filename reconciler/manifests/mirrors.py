@@ -1,0 +1,60 @@
+"""Mirrors beside what else is declared: one topic has one owner."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from reconciler.resources.address import Address, address_of
+from reconciler.resources.base import Complaint
+from reconciler.resources.mirrorlink import MirrorLink
+from reconciler.resources.mounting import Mounting
+
+if TYPE_CHECKING:
+    from reconciler.manifests.findings import Findings, Place
+    from reconciler.manifests.gathering import Gathering
+    from reconciler.manifests.positions import Path
+    from reconciler.resources.mirrortopic import MirrorTopic
+
+_COPYING: Final = ("mirroring", "paused")
+
+
+def check_mirrors(gathering: Gathering, findings: Findings) -> None:
+    """Complain where two entries make one mirror, a live mirror is a Topic too, or two mountings make one topic."""
+    owners: dict[Address, tuple[tuple[Place, ...], Path]] = {}
+    for address, declared in gathering.desired.items():
+        places = gathering.places[address]
+        match declared.resource:
+            case MirrorLink() as link:
+                for position, mirror in enumerate(link.mirrors()):
+                    at: Path = ("spec", "mirrorTopics", position, "source")
+                    _check_owner(mirror.address, owners, (places, at), findings)
+                    _check_topic(mirror, gathering, (places, at), findings)
+            case Mounting() as mounting if mounting.spec.state == "mounted":
+                mounted = address_of("mounting", mounting.cluster, f"{mounting.topic_name}")
+                at = ("spec", "as") if mounting.spec.as_ is not None else ("metadata", "name")
+                _check_owner(mounted, owners, (places, at), findings)
+            case _:
+                pass
+
+
+def _check_owner(
+    address: Address,
+    owners: dict[Address, tuple[tuple[Place, ...], Path]],
+    written: tuple[tuple[Place, ...], Path],
+    findings: Findings,
+) -> None:
+    first = owners.setdefault(address, written)
+    if first is not written:
+        message = f"{address} is declared already, at {findings.where(*first)}"
+        findings.complain(written[0], Complaint(message, "Keep one of the two", written[1]))
+
+
+def _check_topic(
+    mirror: MirrorTopic, gathering: Gathering, written: tuple[tuple[Place, ...], Path], findings: Findings
+) -> None:
+    topic = address_of("topic", mirror.cluster, mirror.full_name)
+    if mirror.state in _COPYING and topic in gathering.places:
+        where = findings.where(gathering.places[topic], ("metadata", "name"))
+        message = f"{topic} is declared at {where}, and a topic that is {mirror.state} is its link's"
+        hint = "Remove the Topic, or let the entry be promoted or failed-over"
+        findings.complain(written[0], Complaint(message, hint, written[1]))
