@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reconciler.planning.actions import ControlAction
-    from reconciler.records.log import StagedSink, TopicLog, TransactionalSink
+    from reconciler.records.log import StagedSink, TopicLog, TopicProducer, TransactionalSink
     from reconciler.resources.capabilities import Capabilities, ClusterIdentity
     from reconciler.resources.inventory import Inventory
     from reconciler.resources.measures import Measures
@@ -114,6 +114,14 @@ class Provider(Protocol):
 
     def log(self, topic: TopicAddress) -> TopicLog:
         """Return the records of a topic."""
+        ...
+
+    def producer(self, topic: TopicAddress) -> TopicProducer:
+        """Return where new records of a topic go in.
+
+        Raises:
+            UserError: It does not exist, or it is a mirror: only its link writes to it.
+        """
         ...
 
     def sink(self, topic: TopicAddress) -> StagedSink | TransactionalSink:

@@ -95,6 +95,10 @@ class TopicLog(Protocol):
         """Yield what is committed in `offsets`, in offset order, as batches of `RECORD_SCHEMA`."""
         ...
 
+    def offset_for_time(self, partition: int, timestamp_ms: int) -> int | None:
+        """Return the first offset whose record is at or after a time; `None` where all are older."""
+        ...
+
     def extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
         """Yield how `offsets` is stored, in offset order, cut at both ends; reads no records.
 
@@ -150,4 +154,16 @@ class TransactionalSink(Protocol):
 
     def copy(self, partition: int, batches: Iterable[pa.RecordBatch], *, through: int) -> Copied:
         """Write and commit records together with how far the source was read."""
+        ...
+
+
+class TopicProducer(Protocol):
+    """Where new records of one topic go in: numbered and routed by their platform. Not shared between threads."""
+
+    def append(self, records: pa.RecordBatch) -> None:
+        """Take a batch of `INPUT_SCHEMA`; it is written when there is enough, at the latest by `flush`."""
+        ...
+
+    def flush(self) -> Mapping[int, OffsetRange]:
+        """Write all that was taken, and return what each partition gained since the last call."""
         ...

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from reconciler.planning.plan import Base, Given, Plan
 from reconciler.planning.planner import plan, to_measure
-from reconciler.resources.address import cluster_address
 from reconciler.workflow.observing import Seen, measure, observe
 from reconciler.workflow.selecting import left_out, selection
 
@@ -50,14 +49,6 @@ def decide(work: Work, snapshot: Snapshot | None, wanted: Wanted | None = None) 
     skipped = left_out(work.clusters, work.select.excludes)
     seen = observe(work.providers, [name for name in sorted(work.clusters) if name not in skipped], record)
     given = _given(work, snapshot, seen, wanted or Wanted())
-    given = replace(
-        given,
-        # What could not be read is neither created nor adopted nor deleted, the cluster itself included.
-        selection=replace(
-            given.selection,
-            excludes=(*given.selection.excludes, *(cluster_address(name) for name in sorted(skipped))),
-        ),
-    )
     first = plan(work.loaded.desired, record, seen.inventory, given=given)
     wanted_sizes = to_measure(first)
     if not wanted_sizes:

@@ -50,9 +50,7 @@ class Drifted:
     verdict: ReconcilerError | None
 
 
-def drift(
-    invocation: Invocation, select: Select, *, fail_on: Sequence[str] = (), known: Path | None = None
-) -> Drifted:
+def drift(invocation: Invocation, select: Select, *, fail_on: Sequence[str] = (), known: Path | None = None) -> Drifted:
     """Compare files, state and clusters; `fail_on` adds classes to those that fail, `known` leaves out what was seen.
 
     Raises:

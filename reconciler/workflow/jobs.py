@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from reconciler.applying.events import Progress
 from reconciler.applying.ports import Moved
@@ -37,7 +37,7 @@ class SparkJobs:
         self._starting = threading.Lock()
         self._is_stopped = threading.Event()
 
-    def __enter__(self) -> SparkJobs:
+    def __enter__(self) -> Self:
         """Start nothing yet."""
         return self
 

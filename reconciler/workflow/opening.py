@@ -1,4 +1,4 @@
-"""A workspace at work: its manifests, its state store and the providers of its clusters, each opened when first used."""
+"""A workspace at work: its manifests, its state store and the providers of its clusters, opened when first used."""
 
 from __future__ import annotations
 

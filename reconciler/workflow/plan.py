@@ -97,7 +97,9 @@ def write_plan(path: Path, planned: Planned) -> None:
 
 def errors_of(findings: Sequence[Finding]) -> UserError:
     """Return all errors of a plan as one."""
-    lines = [f"{finding.source or finding.address or 'plan'}: {finding.message}. {finding.hint}" for finding in findings]
+    lines = [
+        f"{finding.source or finding.address or 'plan'}: {finding.message}. {finding.hint}" for finding in findings
+    ]
     count = f"{len(lines)} errors" if len(lines) > 1 else "1 error"
     return UserError("the plan has " + count + ":\n  " + "\n  ".join(lines), hint="No --allow lifts these.")
 

@@ -59,12 +59,10 @@ def produce(
     work = open_work(invocation, select)
     topic = topic_address(address)
     records = size = 0
-    with (
-        _opened(invocation, options, stdin) as given,
-        provider_of(work, topic).producer(topic) as producer,
-    ):
+    producer = provider_of(work, topic).producer(topic)
+    with _opened(invocation, options, stdin) as given:
         for batch in read_input(given):
-            producer.send(batch)
+            producer.append(batch)
             records, size = records + batch.num_rows, size + batch.nbytes
             report(records, size)
         ranges = producer.flush()

@@ -139,6 +139,4 @@ def _row(address: Address, observed: Observed, size: Measure | None) -> TopicRow
         partitions, replication = resource.spec.partitions, resource.spec.replication_factor
     elif isinstance(resource, MirrorTopic):
         partitions = resource.partitions
-    return TopicRow(
-        address, partitions, replication, size.records if size else None, size.bytes if size else None
-    )
+    return TopicRow(address, partitions, replication, size.records if size else None, size.bytes if size else None)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
     from reconciler.planning.actions import ControlAction
     from reconciler.providers.base import Edge, Outcome, Scope, TopicAddress
+    from reconciler.providers.embedded.producing import OneTopic
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Inventory
     from reconciler.resources.measures import Measures
@@ -142,6 +143,12 @@ class EmbeddedProvider:
     def log(self, topic: TopicAddress) -> EmbeddedLog:
         """Return the records of a topic or mirror."""
         return self._cluster().log(full_name_of(topic))
+
+    def producer(self, topic: TopicAddress) -> OneTopic:
+        """Return where new records of a topic go in."""
+        from reconciler.providers.embedded.producing import OneTopic  # noqa: PLC0415 - brings Arrow; plans need none
+
+        return OneTopic.of(self._cluster(), full_name_of(topic))
 
     def sink(self, topic: TopicAddress) -> EmbeddedSink:
         """Return where records of a topic or mirror are written."""

@@ -1,0 +1,46 @@
+"""A producer of the embedded cluster, kept to one topic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from reconciler.embedded.producer import Producer
+from reconciler.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+
+    from reconciler.embedded.cluster import EmbeddedCluster
+    from reconciler.records.log import OffsetRange
+
+
+@dataclass(frozen=True, slots=True)
+class OneTopic:
+    """New records of one topic go in here."""
+
+    producer: Producer
+    full_name: str
+
+    @classmethod
+    def of(cls, cluster: EmbeddedCluster, full_name: str) -> Self:
+        """Return where records of a topic go in, before the first of them is read.
+
+        Raises:
+            UserError: It does not exist, or it is a mirror.
+        """
+        mirror = cluster.topic(full_name).mirror
+        if mirror is not None:
+            message = f"{full_name} is a mirror of {mirror.source}: only its link writes to it"
+            raise UserError(message, hint="Produce to the source, or promote the mirror first.")
+        return cls(cluster.producer(), full_name)
+
+    def append(self, records: pa.RecordBatch) -> None:
+        """Take a batch; it is written when there is enough."""
+        self.producer.append(self.full_name, records)
+
+    def flush(self) -> Mapping[int, OffsetRange]:
+        """Write all that was taken, and return what each partition gained since the last call."""
+        return self.producer.flush().get(self.full_name, {})
