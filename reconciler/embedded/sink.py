@@ -10,6 +10,7 @@ import orjson
 import pyarrow as pa
 
 from reconciler.embedded.clusterfile import check_shared
+from reconciler.embedded.clusterfile import check_shared
 from reconciler.embedded.gate import Gate
 from reconciler.embedded.head import Entry, Head, read_bounds
 from reconciler.embedded.keys import part_key
@@ -48,6 +49,14 @@ class EmbeddedSink:
         found = topic_with_id(self.gate.catalog.read(), self.gate.topic_id, self.gate.full_name)
         check_shared(self.gate.store, self.gate.full_name, is_found=found is not None)
 
+    def check_shared(self) -> None:
+        """Return if what is staged on this machine will be found by the driver.
+
+        Raises:
+            UserError: It will not.
+        """
+        check_shared(self.gate.store)
+
     def ends(self) -> Mapping[int, int]:
         """Return each partition's end."""
         bounds = read_bounds(self.gate.store, self.gate.topic_id, self._topic().partitions)
@@ -59,12 +68,20 @@ class EmbeddedSink:
         return _staged(partition, at, list(self._writer(partition).write(fitting)))
 
     def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Staged:
-        """Stage a range of another log at the same offsets: whole parts of an embedded log verbatim, the rest read."""
+        """Stage a range of another log at the same offsets: whole parts of an embedded log verbatim, the rest read.
+
+        Raises:
+            UserError: The source does not reach that far.
+        """
         if not isinstance(source, EmbeddedLog):
             return self.stage(partition, source.read(partition, offsets), at=offsets)
         head = source.head(partition)
+        if head is None or head.bounds.stable < offsets.stop:
+            # Staged as it is, it would be published as a gap.
+            message = f"{source.full_name}, partition {partition} does not reach offset {offsets.stop} on this machine"
+            raise UserError(message, hint="Let every executor see the same store, and copy again.")
         entries: list[Entry] = []
-        for entry in () if head is None else source.entries(head, offsets):
+        for entry in source.entries(head, offsets):
             if offsets.start <= entry.base and entry.last < offsets.stop:
                 entries.append(self._copied(partition, source, entry))
             else:
