@@ -1,4 +1,7 @@
-"""The floor of mirroring: the files of one topic, copied one after the other. `--sync`: each made durable."""
+"""The floor of mirroring: the files of one topic, copied one after the other: SOURCE TARGET PATTERN [--sync].
+
+The pattern is of the folders, one a partition. `--sync`: each file is made durable.
+"""
 
 import os
 import shutil
@@ -6,9 +9,9 @@ import sys
 import time
 from pathlib import Path
 
-source, target = map(Path, sys.argv[1:3])
+source, target, pattern = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 is_synced = "--sync" in sys.argv
-files = [path for path in sorted(source.rglob("*")) if path.is_file()]
+files = sorted(path for folder in source.rglob(pattern) for path in folder.iterdir())
 began = time.perf_counter()
 for path in files:
     copy = target / path.relative_to(source)

@@ -1,0 +1,58 @@
+"""Mirror RECORDS records REPETITIONS times in one Spark, in turns with plain copies of the same files; print medians.
+
+Arguments: the workspace's FOLDER, RECORDS, REPETITIONS.
+"""
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from embedded import fill, providers, topic
+
+from reconciler.jobs.mirror import mirror
+from reconciler.jobs.session import start_session
+from reconciler.resources.workspace import SparkSpec
+
+FLOOR = str(Path(__file__).resolve().parents[1] / "floors" / "copy_files.py")
+folder, records, repetitions = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+WARMING = 100_000
+
+clusters = providers(folder)
+west, east = clusters["west"], clusters["east"]
+fill(west.sink(topic("west", "events")), records)
+fill(west.sink(topic("west", "few")), WARMING)
+
+
+def copied(*options: str) -> float:
+    """Copy the files of `events` to a folder that is removed again; return the seconds it took."""
+    target = folder / "copied"
+    command = [sys.executable, FLOOR, str(folder / ".clusters/west/topics"), str(target), "events_*", *options]
+    took = float(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout.split()[-1])
+    shutil.rmtree(target)
+    return took
+
+
+def settled(seconds: float) -> float:
+    """Let the kernel write what is left, so that nobody pays for who came before."""
+    os.sync()
+    return seconds
+
+
+took: dict[str, list[float]] = {"ours": [], "floor": [], "synced": []}
+with start_session(SparkSpec(), environ=os.environ) as spark:
+    mirror(spark.session, west.log(topic("west", "few")), east.sink(topic("east", f"copy-{repetitions}")))
+    settled(0)
+    for number in range(repetitions):
+        began = time.perf_counter()
+        copy = mirror(spark.session, west.log(topic("west", "events")), east.sink(topic("east", f"copy-{number}")))
+        took["ours"].append(settled(time.perf_counter() - began))
+        took["floor"].append(settled(copied()))
+        took["synced"].append(settled(copied("--sync")))
+        if copy.records != records:
+            sys.exit(f"{copy.records} records were copied, not {records}")
+print(json.dumps({name: statistics.median(each) for name, each in took.items()}))
