@@ -62,17 +62,6 @@ def check_shared(store: ObjectStore, full_name: str, *, is_found: bool) -> None:
         raise UserError(message, hint=hint)
 
 
-def check_shared(store: ObjectStore) -> None:
-    """Return if the cluster is to be found from this machine.
-
-    Raises:
-        UserError: It is not: a folder of the driver that this executor does not share.
-    """
-    if read_cluster_id(store) is None:
-        message = f"{store.url} is not shared with this executor: there is no {CLUSTER}"
-        raise UserError(message, hint="Mount the folder on every executor, or keep the cluster in a bucket.")
-
-
 def _id(store: ObjectStore, body: bytes) -> str:
     content = parsed(store, CLUSTER, body)
     name, _, version = str(content.get("format")).partition("/")

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.clusterfile import check_shared
-from reconciler.embedded.clusterfile import check_shared
 from reconciler.embedded.head import read_bounds, read_head
 from reconciler.embedded.lookups import topic_with_id
 from reconciler.embedded.pages import entries_within
@@ -47,14 +46,6 @@ class EmbeddedLog:
         """
         found = topic_with_id(self.catalog.read(), self.topic_id, self.full_name)
         check_shared(self.store, self.full_name, is_found=found is not None)
-
-    def check_shared(self) -> None:
-        """Return if the cluster is to be found from this machine.
-
-        Raises:
-            UserError: It is not.
-        """
-        check_shared(self.store)
 
     def bounds(self) -> Mapping[int, Bounds]:
         """Return every partition's bounds: the catalog, one listing, one GET for each partition ever written.

@@ -10,7 +10,6 @@ import orjson
 import pyarrow as pa
 
 from reconciler.embedded.clusterfile import check_shared
-from reconciler.embedded.clusterfile import check_shared
 from reconciler.embedded.gate import Gate
 from reconciler.embedded.head import Entry, Head, read_bounds
 from reconciler.embedded.keys import part_key
@@ -48,14 +47,6 @@ class EmbeddedSink:
         """
         found = topic_with_id(self.gate.catalog.read(), self.gate.topic_id, self.gate.full_name)
         check_shared(self.gate.store, self.gate.full_name, is_found=found is not None)
-
-    def check_shared(self) -> None:
-        """Return if what is staged on this machine will be found by the driver.
-
-        Raises:
-            UserError: It will not.
-        """
-        check_shared(self.gate.store)
 
     def ends(self) -> Mapping[int, int]:
         """Return each partition's end."""
