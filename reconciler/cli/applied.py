@@ -14,7 +14,6 @@ from reconciler.cli.console import err, out
 from reconciler.cli.options import TextOrJson, seconds
 from reconciler.cli.planned import show_as_text, warn_about
 from reconciler.cli.presenting import raise_verdict
-from reconciler.cli.reporting import reporter
 from reconciler.errors import BlockedError
 
 if TYPE_CHECKING:
@@ -64,10 +63,12 @@ def carry_out(do: Callable[[Hooks], Applied], doing: Doing, *, question: str, is
         UsageError: Somebody has to be asked, and there is no terminal.
         ReconcilerError: The run's verdict, after its result was shown.
     """
-    from reconciler.workflow.stopping import Stop
-
     if not is_approved:
         require_someone_to_ask("Give --yes, or a plan that `reconciler plan --out FILE` saved")
+    seconds("--lock-timeout", doing.lock_timeout)
+    from reconciler.cli.reporting import reporter
+    from reconciler.workflow.stopping import Stop
+
     shown: list[Planned] = []
 
     def confirm(planned: Planned) -> bool:

@@ -6,7 +6,6 @@ import os
 import socket
 import time
 import uuid
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,14 +26,14 @@ def invocation(workspace: Path | None = None, principal: str | None = None) -> I
     Raises:
         UsageError: A principal was named, and clusters of this version know none.
     """
-    from reconciler.cli import git
-    from reconciler.workflow.invocation import Invocation
-
     if principal is not None:
         raise UsageError(
             "--principal needs a cluster with permissions, and clusters of this version have none yet",
             hint="Leave --principal out: every command acts as the super user",
         )
+    from reconciler.cli import git
+    from reconciler.workflow.invocation import Invocation
+
     environ = dict(os.environ)
     return Invocation(
         cwd=_here(),
@@ -45,7 +44,7 @@ def invocation(workspace: Path | None = None, principal: str | None = None) -> I
         tool=tool_version(),
         who=_who(environ),
         ci_url=_ci_url(environ),
-        git_commit=partial(_commit, environ),
+        git_commit=lambda folder: git.commit_of(folder, environ),
         changed_files=lambda folder, revision: git.changed_since(folder, environ, revision),
         workspace=workspace,
         warn=warn,
@@ -64,12 +63,6 @@ def _here() -> Path:
         raise UsageError(
             "the folder this command runs in is gone", hint="Change into a folder that exists, or give --workspace"
         ) from error
-
-
-def _commit(environ: Mapping[str, str], folder: Path) -> str | None:
-    from reconciler.cli import git
-
-    return git.commit_of(folder, environ)
 
 
 def _new_run() -> str:

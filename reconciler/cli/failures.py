@@ -64,9 +64,9 @@ def _say_ours(screen: Screen, error: ReconcilerError) -> None:
         case BrokenInvariantError():
             _say(screen, "Bug", error.message, error.hint)
         case _:
-            for problem in getattr(error, "problems", ()):
-                screen.show([line(str(problem))])
-            _say(screen, "Error", error.message, error.hint)
+            problems = getattr(error, "problems", ())
+            screen.show([line(str(problem)) for problem in problems])
+            _say(screen, "Error", error.message.split("\n", 1)[0] if problems else error.message, error.hint)
 
 
 def _say_usage(screen: Screen, error: TyperException) -> int:

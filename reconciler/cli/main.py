@@ -17,8 +17,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signals.install()
     try:
         return _run(given)
-    except SystemExit as leaving:  # typer's completion leaves this way
-        return leaving.code if isinstance(leaving.code, int) else 0
+    except SystemExit as leaving:
+        return _code_of(leaving)
     except BaseException as error:  # noqa: BLE001 - nothing may get past the one place that knows exit codes
         from reconciler.cli.failures import exit_code_of
 
@@ -32,3 +32,14 @@ def _run(arguments: list[str]) -> int:
     prepare_streams()
     code = root().main(arguments, prog_name="reconciler", standalone_mode=False)
     return code if isinstance(code, int) else 0
+
+
+def _code_of(leaving: SystemExit) -> int:
+    """Return the code typer leaves with: after printing a completion script, or for a reader that has gone."""
+    if isinstance(leaving.__context__, BrokenPipeError):
+        return 0
+    return leaving.code if isinstance(leaving.code, int) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from reconciler.cli.applied import Doing, carry_out
+from reconciler.cli.applied import Doing, Hooks, carry_out
 from reconciler.cli.bundles import bundled
 from reconciler.cli.options import Chosen, Place
+
+if TYPE_CHECKING:
+    from reconciler.workflow.apply import Applied
 
 
 @bundled
@@ -25,17 +28,21 @@ def command(
     ] = False,
 ) -> None:
     """Plan, confirm, do. With FILE: the same as it holds or less, never more."""
-    from reconciler.workflow.apply import apply
 
-    carry_out(
-        lambda hooks: apply(
+    def do(hooks: Hooks) -> Applied:
+        from reconciler.workflow.apply import apply
+
+        return apply(
             place.invocation(),
             chosen.select(),
             doing.options(file=file, strict=strict),
             confirm=hooks.confirm,
             report=hooks.report,
             stop=hooks.stop,
-        ),
+        )
+
+    carry_out(
+        do,
         doing,
         question="Apply this plan?",
         is_approved=doing.yes or file is not None,

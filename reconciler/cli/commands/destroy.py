@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
-from reconciler.cli.applied import Doing, carry_out
+from reconciler.cli.applied import Doing, Hooks, carry_out
 from reconciler.cli.bundles import bundled
 from reconciler.cli.options import Chosen, Place
+
+if TYPE_CHECKING:
+    from reconciler.workflow.apply import Applied
 
 
 @bundled
@@ -22,10 +25,11 @@ def command(
     ] = False,
 ) -> None:
     """Plan and apply the removal of what this workspace created; what it adopted is forgotten."""
-    from reconciler.workflow.destroy import destroy
 
-    carry_out(
-        lambda hooks: destroy(
+    def do(hooks: Hooks) -> Applied:
+        from reconciler.workflow.destroy import destroy
+
+        return destroy(
             place.invocation(),
             chosen.select(),
             doing.options(),
@@ -34,7 +38,10 @@ def command(
             confirm=hooks.confirm,
             report=hooks.report,
             stop=hooks.stop,
-        ),
+        )
+
+    carry_out(
+        do,
         doing,
         question="Destroy this?",
         is_approved=doing.yes,

@@ -28,11 +28,12 @@ def command(
     ] = False,
 ) -> None:
     """Show what would change. Changes nothing and takes no lock."""
+    file = checked_out(out)
+    invocation = place.invocation()
     from reconciler.cli.planned import show_planned
     from reconciler.workflow.plan import plan
 
-    file = checked_out(out)
-    planned = plan(place.invocation(), chosen.select(), out=file)
+    planned = plan(invocation, chosen.select(), out=file)
     show_planned(planned, form)
     if file is not None:
         err().show([line(f"Saved. To do exactly this:  reconciler apply {file}")])

@@ -24,14 +24,14 @@ def command(
     form: TextOrJson = "text",
 ) -> None:
     """Run the data pipeline: bring every mirror to its source's end as seen at the start."""
+    if not once:
+        raise UsageError("run works in single rounds", hint="Write: reconciler run --once")
     from reconciler.cli.documents.logs import RunDocument
     from reconciler.cli.render.logs_text import synced_text
     from reconciler.cli.reporting import reporter
     from reconciler.workflow.run import run_once
     from reconciler.workflow.stopping import Stop
 
-    if not once:
-        raise UsageError("run works in single rounds", hint="Write: reconciler run --once")
     stop = Stop()
     jobs = tuple(name for text in only or () for name in text.split(","))
     with signals.stopping(stop), reporter("text") as report:

@@ -34,13 +34,13 @@ def command(
     lock_timeout: Annotated[str, Option(metavar="TIME", help="How long to wait for the lease.")] = "10s",
 ) -> None:
     """Change a topic's configs now. For emergencies: the next drift shows what the files do not say."""
+    values = dict(_pair(text) for text in set_ or ())
+    if not values and not delete:
+        raise UsageError("there is nothing to alter", hint="Give --set KEY=VALUE or --delete KEY")
     from reconciler.cli.reporting import reporter
     from reconciler.workflow.altering import alter_topic
     from reconciler.workflow.stopping import Stop
 
-    values = dict(_pair(text) for text in set_ or ())
-    if not values and not delete:
-        raise UsageError("there is nothing to alter", hint="Give --set KEY=VALUE or --delete KEY")
     stop = Stop()
     with signals.stopping(stop), reporter("text") as report:
         altered = alter_topic(

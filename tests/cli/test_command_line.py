@@ -1,0 +1,163 @@
+"""The command line itself: help, versions, usage errors, completion, and what is loaded for them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reconciler.cli.app import root
+from reconciler.cli.main import main
+from reconciler.cli.table import COMMANDS, Entry
+from tests.cli.conftest import COMMAND, Run, environment
+
+
+def _paths(entries: tuple[Entry, ...], *above: str) -> Iterator[tuple[str, ...]]:
+    for entry in entries:
+        yield (*above, entry.name)
+        yield from _paths(entry.entries, *above, entry.name)
+
+
+PATHS = tuple(_paths(COMMANDS))
+
+
+def test_help_lists_every_command_with_one_line(run: Run) -> None:
+    done = run("--help")
+    assert done.returncode == 0
+    assert not done.stderr
+    for entry in COMMANDS:
+        assert any(line.split()[:1] == [entry.name] and entry.summary in line for line in done.stdout.splitlines())
+
+
+@pytest.mark.parametrize("path", PATHS, ids=" ".join)
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_every_command_explains_itself(path: tuple[str, ...], option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*path, option]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"Usage: reconciler {' '.join(path)}")
+    assert "\x1b" not in said
+
+
+LOADED = (
+    "import sys; from reconciler.cli.main import main; code = main(sys.argv[2:]); "
+    "print(sorted(set(sys.argv[1].split()) & set(sys.modules))); sys.exit(code)"
+)
+HEAVY = "pyarrow numpy pyspark boto3 rich yaml orjson"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unwanted"),
+    [
+        (["--help"], f"{HEAVY} pydantic"),
+        (["--version"], f"{HEAVY} pydantic"),
+        (["topic", "--help"], HEAVY),
+        # Typer reads the options of a command with pydantic.
+        (["plan", "--help"], HEAVY),
+        (["topic", "consume", "-h"], HEAVY),
+    ],
+)
+def test_help_and_version_load_nothing_heavy(arguments: list[str], unwanted: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, unwanted, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment(),
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_version_is_one_line(run: Run) -> None:
+    done = run("--version")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("reconciler ")
+    assert done.stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["plna"], "did you mean 'plan'?"),
+        (["topic", "lst"], "did you mean 'list'?"),
+        (["plan", "--tarket", "x"], "No such option: --tarket"),
+        (["explain"], "Missing argument 'ADDR'"),
+        (["apply", "--parallelism", "0"], "Invalid value for '--parallelism'"),
+        (["plan", "--format", "xml"], "Invalid value for '--format'"),
+        (["plan", "surplus"], "unexpected extra argument"),
+        (["plan", "-o", "json"], "-o is --out here, and 'json' is a format"),
+        (["apply", "--lock-timeout", "soon", "--yes"], "--lock-timeout soon: not a duration"),
+        (["apply", "--lock-timeout", "infinite", "--yes"], "--lock-timeout infinite has no end"),
+        (["topic", "alter", "topic/west/x"], "there is nothing to alter"),
+        (["topic", "alter", "topic/west/x", "--set", "x"], "--set 'x' is not KEY=VALUE"),
+        (["run"], "run works in single rounds"),
+        (["plan", "--principal", "User:x"], "clusters of this version have none yet"),
+        (["apply"], "there is no terminal to confirm on, so nothing was done"),
+        (["destroy"], "there is no terminal to confirm on, so nothing was done"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_is_called_wrongly_exits_64_and_says_how(run: Run, arguments: list[str], said: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == 64
+    assert not done.stdout
+    assert said in done.stderr
+    assert done.stderr.startswith("Error: ")
+    assert "\n  hint: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_without_a_command_it_explains_itself_and_exits_64(run: Run) -> None:
+    done = run()
+    assert done.returncode == 64
+    assert done.stderr.startswith("Usage: reconciler")
+
+
+def test_a_hint_names_the_help_of_the_command_that_was_meant(run: Run) -> None:
+    assert "hint: See `reconciler topic consume --help`" in run("topic", "consume", "--nope").stderr
+
+
+@pytest.mark.parametrize(("shell", "sign"), [("bash", "complete "), ("zsh", "#compdef"), ("fish", "complete ")])
+def test_completion_scripts_are_printed(run: Run, shell: str, sign: str) -> None:
+    done = run("--show-completion", shell, environ={"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"})
+    assert done.returncode == 0
+    assert sign in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [("reconciler pl", {"plan"}), ("reconciler topic de", {"describe"}), ("reconciler plan --fo", {"--format"})],
+)
+def test_completion_offers_commands_and_options(run: Run, words: str, offered: set[str]) -> None:
+    done = run(
+        environ={
+            "_RECONCILER_COMPLETE": "complete_bash",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(len(words.split()) - 1),
+        }
+    )
+    assert done.returncode == 0
+    assert {line.split(",")[-1] for line in done.stdout.split()} == offered
+
+
+def test_a_reader_that_has_gone_is_no_error(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [*COMMAND, "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), cwd=tmp_path
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        said = process.stderr.read()
+    assert (process.returncode, said) == (0, b"")
+
+
+def test_an_encoding_that_has_no_such_sign_is_no_error(run: Run) -> None:
+    done = run("explain", "✗", environ={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_the_tree_can_be_built_twice() -> None:
+    assert root() is not root()
