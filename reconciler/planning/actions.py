@@ -234,12 +234,13 @@ class Transition(_Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunJob(_Step):
-    """A Spark job over topic logs: `source` and `sink` are topic addresses."""
+    """A Spark job over topic logs: `source` and `sink` are topic addresses; `declared_at` is its place in the files."""
 
     job: str
     source: Address
     sink: Address
     parameters: Mapping[str, Value] = field(default_factory=dict)
+    declared_at: str | None = None
 
     @property
     def verb(self) -> str:

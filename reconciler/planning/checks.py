@@ -96,8 +96,6 @@ def _check_link(link: MirrorLink, situation: Situation) -> Iterator[tuple[str, s
         return
     if cluster_address(spec.source) not in situation.wanted:
         yield f"its source, cluster {spec.source}, is not declared", f"Declare a Cluster named {spec.source}."
-    if spec.source == link.cluster and not spec.prefix:
-        yield "it mirrors a cluster onto itself under the same names", "Set spec.prefix, or another source."
     if spec.mode != "destination" and f"{spec.mode}-mode" not in capabilities.link_features:
         yield beyond(capabilities, f"have a link of mode {spec.mode}")
     defaults = type(spec)(source=spec.source)

@@ -9,7 +9,7 @@ from reconciler.resources.address import cluster_address, cluster_of
 from reconciler.resources.cluster import Cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from reconciler.resources.address import Address
     from reconciler.resources.capabilities import ClusterIdentity
@@ -39,7 +39,7 @@ def check_clusters(desired: Desired, recorded: Record, given: Given) -> Iterator
         if name in given.identities:
             address = cluster_address(name)
             yield from _check_one(desired[address], recorded.get(address), given.identities[name], given)
-    yield from _undeclared(desired, clusters)
+    yield from check_undeclared(desired)
 
 
 def _check_one(
@@ -85,7 +85,9 @@ def _moved_away(name: str, last: Recorded, identity: ClusterIdentity) -> tuple[s
     return None
 
 
-def _undeclared(desired: Desired, clusters: Mapping[str, Cluster]) -> Iterator[Finding]:
+def check_undeclared(desired: Desired) -> Iterator[Finding]:
+    """Yield each cluster that something is declared on, and that is not declared itself."""
+    clusters = declared_clusters(desired)
     first: dict[str, Address] = {}
     for address in sorted(desired):
         name = cluster_of(address)

@@ -13,7 +13,7 @@ from reconciler.planning.plan import Finding
 from reconciler.planning.situation import IMPLIED, NO_ORIGINS, Wanted
 from reconciler.resources.address import Address, address_of, tiers_of
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.configs import DEFAULT, KAFKA_CONFIGS, canonical_value
+from reconciler.resources.configs import DEFAULT, EMBEDDED_CONFIGS, canonical_value
 from reconciler.resources.metadata import OfNamespace
 from reconciler.resources.mirrorlink import MirrorLink, MirrorTopic
 from reconciler.resources.mounting import Mounting
@@ -127,7 +127,7 @@ class _Making:
         for tier in tiers_of(below.metadata.name)[:-1]:
             above = address_of("namespace", below.cluster, tier)
             if above not in self._wanted:
-                implied = Namespace(metadata=OfNamespace(name=tier, cluster=below.cluster, labels={}))
+                implied = Namespace(metadata=OfNamespace(name=tier, cluster=below.cluster))
                 self._wanted[above] = Wanted(implied, self._wanted[address].source, {IMPLIED: address})
 
     def _settle(
@@ -158,6 +158,7 @@ def _is_plain(configs: Mapping[str, str], capabilities: Capabilities) -> bool:
         return True
     if DEFAULT in configs.values():
         return False
-    return capabilities.configs is KAFKA_CONFIGS or all(
-        KAFKA_CONFIGS.get(key) == capabilities.configs.get(key) for key in configs
+    # Manifests are read with this catalog; values of keys that mean the same here are canonical already.
+    return capabilities.configs is EMBEDDED_CONFIGS or all(
+        EMBEDDED_CONFIGS.get(key) is capabilities.configs.get(key) for key in configs
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from reconciler.planning.policies import NEEDS_TIERING, is_harmless
+from reconciler.planning.policies import NEEDS_TIERING, REMOTE_WRITE, is_harmless
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,8 +28,7 @@ def check_topic(topic: Topic, capabilities: Capabilities, *, is_new: bool) -> It
         )
     if spec.replication_factor is not None and spec.replication_factor > capabilities.max_replication_factor:
         yield (
-            f"replication factor {spec.replication_factor} is more than the {capabilities.max_replication_factor}"
-            " possible there",
+            f"replication factor {spec.replication_factor} is more than {capabilities.max_replication_factor}",
             "Lower spec.replicationFactor.",
         )
     if spec.acls and not capabilities.acls:
@@ -83,6 +82,11 @@ def check_changes(changes: tuple[Change, ...], capabilities: Capabilities) -> It
                 yield beyond(capabilities, "add partitions to a topic")
         elif change.path == "replicationFactor" and not capabilities.replication_change:
             yield beyond(capabilities, f"change the replication factor of a topic ({before} → {after})")
+        elif change.path == f"configs.{REMOTE_WRITE}" and before == "true" and after is None:
+            yield (
+                "its tiered storage would be left to chance: nothing names remote.write any more, and it is on",
+                "Switch it off first: keep the policy with remoteWrite: false and remoteRead: false for one apply.",
+            )
         elif change.path in {"mode", "prefix", "source"}:
             yield (
                 f"{change.path} of a link never changes ({before!r} → {after!r})",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from reconciler.resources.tieringconfigs import POLICY_KEYS, TIERING_CONFIGS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -14,18 +16,12 @@ REMOTE_WRITE: Final = "remote.write"
 
 NEEDS_TIERING: Final = frozenset(
     {
-        "remote.write",
-        "remote.read",
-        "remote.delete",
-        "remote.storage.enable",
-        "remote.copy.disable",
-        "remote.log.delete.on.disable",
-        "remote.log.disable.policy",
-        "local.retention.ms",
+        *TIERING_CONFIGS,
         "local.retention.bytes",
-        "local.retention.strict",
-        "initial.local.retention.ms",
-        "initial.local.retention.bytes",
+        "local.retention.ms",
+        "remote.log.copy.disable",
+        "remote.log.delete.on.disable",
+        "remote.storage.enable",
     }
 )
 """Configs that say nothing on a cluster without tiered storage."""
@@ -53,23 +49,9 @@ def _is_off(key: str, value: str) -> bool:
 
 
 def _words(policy: TieringPolicySpec) -> Iterator[tuple[str, str]]:
-    for key, flag in (
-        (REMOTE_WRITE, policy.remote_write),
-        ("remote.read", policy.remote_read),
-        ("remote.delete", policy.remote_delete),
-        ("local.retention.strict", policy.local_retention.strict if policy.local_retention else None),
-    ):
-        if flag is not None:
-            yield key, "true" if flag else "false"
-    for prefix, limits in (
-        ("retention", policy.retention),
-        ("local.retention", policy.local_retention),
-        ("initial.local.retention", policy.initial_local_retention),
-    ):
-        if limits is not None and limits.time is not None:
-            yield f"{prefix}.ms", str(limits.time)
-        if limits is not None and limits.bytes is not None:
-            yield f"{prefix}.bytes", str(limits.bytes)
-    if policy.segment_bytes is not None:
-        yield "segment.bytes", str(policy.segment_bytes)
-    yield "remote.log.disable.policy", policy.on_disable
+    for field, (word, *_others) in POLICY_KEYS.items():
+        value: object = policy
+        for part in field.split("."):
+            value = getattr(value, part) if value is not None else None
+        if value is not None:
+            yield word, str(value).lower() if isinstance(value, bool) else str(value)

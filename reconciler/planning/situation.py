@@ -67,6 +67,8 @@ class Situation:
     trusted: frozenset[str]
     """The clusters that were read and are who they should be; a cluster still to be created is one of them."""
     is_chosen: Callable[[Address], bool]
+    ignored: Callable[[Address, str], str | None]
+    """Which reviewed rule leaves a field as it is observed, if any."""
 
     def capabilities(self, cluster: str) -> Capabilities:
         """Return the limits of a trusted cluster."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from reconciler.planning.limits import beyond, check_configs
 from reconciler.planning.situation import mirror_at, source_of
 from reconciler.resources.address import address_of
-from reconciler.resources.mirrorlink import MirrorTopic
+from reconciler.resources.mirrorlink import MirrorLink, MirrorTopic
 from reconciler.resources.namespace import Namespace
+from reconciler.resources.syncedconfigs import SYNCED_BY_DEFAULT
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
@@ -17,21 +18,6 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import Value
     from reconciler.planning.situation import Situation
     from reconciler.resources.address import Address
-
-ALWAYS_SYNCED: Final = (
-    "max.message.bytes",
-    "cleanup.policy",
-    "message.timestamp.type",
-    "message.timestamp.difference.max.ms",
-)
-DEFAULT_SYNCED: Final = (
-    "retention.bytes",
-    "retention.ms",
-    "delete.retention.ms",
-    "min.compaction.lag.ms",
-    "max.compaction.lag.ms",
-)
-"""What a mirror takes from its source where the link does not say (Confluent, topic configs of mirrors)."""
 
 
 def check_mirror(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[str, str]]:
@@ -43,9 +29,6 @@ def check_mirror(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[st
         yield beyond(capabilities, f"bring a mirror into state {mirror.state}")
         return
     yield from check_configs(mirror.configs, capabilities)
-    synced = sorted(set(mirror.configs) & {*ALWAYS_SYNCED, *DEFAULT_SYNCED})
-    if synced:
-        yield f"{', '.join(synced)} follow the source and cannot be set on a mirror", "Set them on the source topic."
     yield from _check_source(mirror, situation)
     seen = situation.observed.get(mirror.address)
     if seen is not None and isinstance(seen.resource, MirrorTopic):
@@ -56,7 +39,7 @@ def check_mirror(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[st
         )
         if not is_same:
             yield (
-                f"it mirrors {source_of(seen.resource)} over link {seen.resource.link}, and a mirror never changes them",
+                f"it mirrors {source_of(seen.resource)} over link {seen.resource.link}, which never changes",
                 f"Set it back, or delete the mirror first with --allow delete:{mirror.address}.",
             )
 
@@ -100,7 +83,7 @@ def taken_from_source(mirror: MirrorTopic, situation: Situation) -> dict[str, Va
     source = source_of(mirror)
     chain = _chain(source, situation)
     configs: dict[str, object] = {}
-    for key in (*ALWAYS_SYNCED, *DEFAULT_SYNCED):
+    for key in _synced(mirror, situation):
         value = next((layer[key] for layer in chain if key in layer), None)
         if value is not None:
             configs[key] = value
@@ -132,18 +115,24 @@ def _partitions(source: Address, situation: Situation) -> int | None:
 def _chain(source: Address, situation: Situation) -> list[Mapping[str, str]]:
     """Return the configs of a source topic and of the tiers above it, nearest first: wanted ones over observed ones."""
     _, cluster, _ = source.split("/", 2)
-    layers: list[Mapping[str, str]] = []
     topic = situation.wanted.get(source) or situation.observed.get(source)
     if topic is None or not isinstance(topic.resource, Topic):
         chained = situation.wanted.get(mirror_at(source))
         if chained is not None and isinstance(chained.resource, MirrorTopic):
             return _chain(source_of(chained.resource), situation)
         return []
-    for address in (source, *situation.nearest(cluster, topic.resource.metadata.namespace)):
-        for item in (situation.wanted.get(address), situation.observed.get(address)):
-            if item is not None and isinstance(item.resource, Topic | Namespace):
-                layers.append(item.resource.spec.configs)
-    return layers
+    tiers = situation.nearest(cluster, topic.resource.metadata.namespace)
+    found = (
+        inventory.get(address) for address in (source, *tiers) for inventory in (situation.wanted, situation.observed)
+    )
+    return [item.resource.spec.configs for item in found if item and isinstance(item.resource, Topic | Namespace)]
+
+
+def _synced(mirror: MirrorTopic, situation: Situation) -> tuple[str, ...]:
+    link = situation.wanted.get(link_of(mirror))
+    if link is not None and isinstance(link.resource, MirrorLink) and link.resource.spec.topic_config_sync is not None:
+        return link.resource.spec.topic_config_sync.include
+    return SYNCED_BY_DEFAULT
 
 
 def link_of(mirror: MirrorTopic) -> Address:

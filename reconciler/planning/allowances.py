@@ -1,0 +1,77 @@
+"""What was allowed, for once on the command line or reviewed in the workspace, and whether it was needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from reconciler.planning.plan import Finding
+from reconciler.resources.address import matches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from datetime import date
+
+    from reconciler.planning.actions import Action
+    from reconciler.planning.plan import Selection
+    from reconciler.resources.guards import Guards
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """One allowance: `VERB:ADDR`, where ADDR may be a pattern, and where it was given."""
+
+    verb: str
+    pattern: str
+    origin: str
+    is_reviewed: bool
+
+    def covers(self, action: Action) -> bool:
+        """Tell whether it names an action."""
+        return self.verb == action.verb and matches(self.pattern, action.address)
+
+
+def allowances(guards: Guards, selection: Selection) -> tuple[Allowed, ...]:
+    """Return everything that is allowed, the command line's first."""
+    typed = (Allowed(*_split(text), f"--allow {text}", is_reviewed=False) for text in selection.allow)
+    reviewed = (Allowed(*_split(item.action), f"guards.allow {item.reason}", is_reviewed=True) for item in guards.allow)
+    return (*typed, *reviewed)
+
+
+def granted_by(action: Action, allowed: Sequence[Allowed]) -> str | None:
+    """Return what allows an action, if anything does."""
+    return next((allowance.origin for allowance in allowed if allowance.covers(action)), None)
+
+
+def check_unmatched(actions: Sequence[Action], allowed: Sequence[Allowed], *, is_partial: bool) -> Iterator[Finding]:
+    """Yield a warning for each allowance that no action needed; reviewed ones may be about what was not selected."""
+    for allowance in allowed:
+        if is_partial and allowance.is_reviewed:
+            continue
+        if not any(allowance.covers(action) for action in actions):
+            yield Finding(
+                None,
+                "reconciler.yaml" if allowance.is_reviewed else None,
+                f"{allowance.origin} ({allowance.verb}:{allowance.pattern}) matches nothing in this plan",
+                "Remove it once what it allowed is done, or correct the address.",
+            )
+
+
+def check_expired(guards: Guards, today: date) -> Iterator[Finding]:
+    """Yield an error for each allowance and ignored drift whose day has passed."""
+    for item in guards.allow:
+        if item.until < today:
+            yield _expired(f"guards.allow {item.action}", item.until, item.reason)
+    for rule in guards.ignore_drift:
+        if rule.until < today:
+            yield _expired(f"guards.ignoreDrift {rule.match} {rule.field}", rule.until, rule.reason)
+
+
+def _expired(what: str, until: date, reason: str) -> Finding:
+    message = f"{what} expired on {until.isoformat()} ({reason})"
+    return Finding(None, "reconciler.yaml", message, "Remove it, or review it again with a later day.")
+
+
+def _split(text: str) -> tuple[str, str]:
+    verb, _, pattern = text.partition(":")
+    return verb, pattern

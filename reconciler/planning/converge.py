@@ -1,0 +1,175 @@
+"""One address: create it, own it, change it, or find that nothing is to be done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from reconciler.planning.actions import Adopt, Change, Create, Reason, Update
+from reconciler.planning.adopting import as_observed, observed_origins
+from reconciler.planning.canonical import plain
+from reconciler.planning.decision import Decision, precondition
+from reconciler.planning.differences import Comparison, Differences, differences, drifted
+from reconciler.planning.fields import LINK_FEATURES
+from reconciler.planning.limits import check_changes
+from reconciler.resources.address import cluster_of
+from reconciler.resources.mirrorlink import MirrorLink
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from reconciler.planning.actions import Value
+    from reconciler.planning.situation import Situation, Wanted
+    from reconciler.resources.address import Address
+    from reconciler.resources.inventory import Observed, Recorded
+    from reconciler.resources.kinds import Resource
+
+GOING: Final = "DELETING"
+"""What a cluster says of something that is marked for deletion and not gone yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """One address in all three inventories."""
+
+    address: Address
+    wanted: Wanted
+    last: Recorded | None
+    before: Observed | None
+
+    @classmethod
+    def at(cls, address: Address, situation: Situation) -> Sides:
+        """Look one wanted address up."""
+        return cls(address, situation.wanted[address], situation.recorded.get(address), situation.observed.get(address))
+
+
+def converge(sides: Sides, situation: Situation, decision: Decision) -> None:
+    """Decide about something that is made and changed in place."""
+    address, wanted, last, before = sides.address, sides.wanted, sides.last, sides.before
+    if before is None:
+        create(sides, decision)
+    elif before.state == GOING:
+        decision.refuse(
+            address, wanted.source, "it is being deleted", "Wait until it is gone (`run` finishes it), then plan again."
+        )
+    elif last is None:
+        if wanted.implied_by is None:
+            _adopt_new(sides, before, situation, decision, Reason.ALREADY_EXISTS)
+    elif is_another(last, before):
+        decision.drift.append(drifted(address, "incarnation", last.incarnation, before.incarnation))
+        _adopt_new(sides, before, situation, decision, Reason.RECREATED)
+    else:
+        _change(sides, before, situation, decision)
+
+
+def create(sides: Sides, decision: Decision, parameters: Mapping[str, Value] | None = None) -> None:
+    """Make what is not there; what was there when we last looked is drift."""
+    wanted, last = sides.wanted, sides.last
+    reason = Reason.DECLARED if wanted.implied_by is None else Reason.IMPLIED_BY_TIER
+    if last is not None:
+        reason = Reason.MISSING
+        decision.drift.append(drifted(sides.address, "", plain(last.resource.to_json()), None))
+    decision.actions.append(
+        Create(
+            address=sides.address,
+            after=wanted.resource,
+            reasons=(reason,),
+            source=wanted.source,
+            origins=wanted.origins,
+            parameters=parameters or {},
+        )
+    )
+
+
+def adopt(
+    sides: Sides,
+    before: Observed,
+    found: Differences,
+    reason: Reason,
+    moved_from: Address | None = None,
+) -> Adopt:
+    """Return the action by which the record learns what is there; what still differs is changed after it."""
+    wanted = sides.wanted
+    after: Resource = as_observed(wanted, before) if found.changes else wanted.resource
+    return Adopt(
+        address=sides.address,
+        observed=before.resource,
+        after=after,
+        changes=found.record_changes,
+        incarnation=before.incarnation,
+        physical_name=before.physical_name,
+        moved_from=moved_from,
+        reasons=(reason,),
+        source=wanted.source,
+        origins=observed_origins(wanted.origins) if found.changes else wanted.origins,
+        precondition=precondition(sides.address, before, (change.path for change in found.changes)),
+    )
+
+
+def update(sides: Sides, before: Observed, found: Differences) -> Update:
+    """Return the action that changes field by field what differs."""
+    return Update(
+        address=sides.address,
+        before=before.resource,
+        after=sides.wanted.resource,
+        changes=found.changes,
+        reasons=found.reasons,
+        source=sides.wanted.source,
+        origins=sides.wanted.origins,
+        precondition=precondition(sides.address, before, (change.path for change in found.changes)),
+    )
+
+
+def compare(sides: Sides, before: Observed, situation: Situation) -> Differences:
+    """Compare one address with what is there, as far as its platform can hold it."""
+    capabilities = situation.capabilities(cluster_of(sides.address) or "")
+    is_link = isinstance(sides.wanted.resource, MirrorLink)
+    how = Comparison(
+        catalog=capabilities.configs,
+        ignored=situation.ignored,
+        is_compared=(lambda path: _is_held(path, capabilities.link_features)) if is_link else _always,
+    )
+    return differences(sides.address, sides.wanted, sides.last, before, how)
+
+
+def is_another(last: Recorded, before: Observed) -> bool:
+    """Tell whether what is there is not what we recorded, but something made later under its name."""
+    return last.incarnation is not None and before.incarnation is not None and last.incarnation != before.incarnation
+
+
+def _adopt_new(sides: Sides, before: Observed, situation: Situation, decision: Decision, reason: Reason) -> None:
+    fresh = Sides(sides.address, sides.wanted, None, before)
+    found = compare(fresh, before, situation)
+    if not _refused(sides, found.changes, situation, decision):
+        decision.actions.append(adopt(fresh, before, found, reason))
+        if found.changes:
+            decision.actions.append(update(fresh, before, found))
+
+
+def _change(sides: Sides, before: Observed, situation: Situation, decision: Decision) -> None:
+    found = compare(sides, before, situation)
+    decision.drift.extend(found.drift)
+    if _refused(sides, found.changes, situation, decision):
+        return
+    # What only the record holds is shown as an action of its own, so that nobody misses it beside other changes.
+    if found.record_changes or (found.is_stale and not found.changes):
+        decision.actions.append(adopt(sides, before, found, Reason.RECORD_ONLY))
+    if found.changes:
+        decision.actions.append(update(sides, before, found))
+
+
+def _refused(sides: Sides, changes: tuple[Change, ...], situation: Situation, decision: Decision) -> bool:
+    capabilities = situation.capabilities(cluster_of(sides.address) or "")
+    problems = list(check_changes(changes, capabilities))
+    for message, hint in problems:
+        decision.refuse(sides.address, sides.wanted.source, message, hint)
+    return bool(problems)
+
+
+def _is_held(path: str, features: frozenset[str]) -> bool:
+    feature = LINK_FEATURES.get(path.partition(".")[0])
+    return feature is None or feature in features
+
+
+def _always(_path: str) -> bool:
+    return True

@@ -1,0 +1,90 @@
+"""What is wanted against what is there: one address after the other, each with what it leans on before it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from reconciler.planning.cluster import decide_cluster
+from reconciler.planning.converge import Sides, converge
+from reconciler.planning.differences import is_unchanged
+from reconciler.planning.mirrors import decide_mirror
+from reconciler.planning.mountings import decide_mounting
+from reconciler.planning.moved import decide_moved, hand_over, readdressed
+from reconciler.planning.situation import STOPPED, Situation, mirror_at
+from reconciler.planning.together import is_spoken_for
+from reconciler.resources.address import Address, rank
+from reconciler.resources.cluster import Cluster
+from reconciler.resources.mirrorlink import MirrorLink, MirrorTopic
+from reconciler.resources.mounting import Mounting
+from reconciler.resources.namespace import Namespace
+from reconciler.resources.tieringpolicy import TieringPolicy
+from reconciler.resources.topic import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from reconciler.planning.decision import Decision
+
+
+def decide_wanted(situation: Situation, refused: frozenset[Address], decision: Decision) -> None:
+    """Decide about everything that is wanted, except what was refused already."""
+    renamed = readdressed(situation)
+    speaking = _speakers(situation)
+    for address in sorted(situation.wanted, key=rank):
+        if not situation.is_decidable(address) or address in refused:
+            continue
+        wanted = situation.wanted[address]
+        last, before = situation.recorded.get(address), situation.observed.get(address)
+        is_simple = wanted.moved_from is None and address not in speaking
+        # Equality first: in the common case, nothing changed, this comparison is all that is paid.
+        if is_simple and last is not None and before is not None and is_unchanged(wanted, last, before):
+            continue
+        sides = Sides(address, wanted, last, before)
+        if wanted.moved_from is not None and decide_moved(sides, wanted.moved_from, situation, decision):
+            continue
+        _decide_one(sides, renamed, situation, decision)
+
+
+def _decide_one(sides: Sides, renamed: Mapping[Address, Address], situation: Situation, decision: Decision) -> None:
+    resource = sides.wanted.resource
+    match resource:
+        case Cluster():
+            decide_cluster(sides, situation, decision)
+        case Topic():
+            if not is_spoken_for(sides, situation, decision):
+                _decide_topic(sides, renamed, situation, decision)
+        case MirrorTopic():
+            decide_mirror(sides, situation, decision)
+        case Mounting():
+            decide_mounting(sides, situation, decision)
+        case Namespace() | MirrorLink():
+            converge(sides, situation, decision)
+        case TieringPolicy():
+            pass
+        case _:
+            assert_never(resource)
+
+
+def _decide_topic(sides: Sides, renamed: Mapping[Address, Address], situation: Situation, decision: Decision) -> None:
+    old = renamed.get(sides.address) or _stopped_mirror(sides, situation)
+    before = sides.before or (situation.observed.get(old) if old else None)
+    if old is not None and before is not None:
+        hand_over(sides, old, before, situation, decision)
+    else:
+        converge(sides, situation, decision)
+
+
+def _stopped_mirror(sides: Sides, situation: Situation) -> Address | None:
+    """Return the recorded mirror this topic used to be, once its mirroring is over and its entry is gone."""
+    mirror = mirror_at(sides.address)
+    seen = situation.observed.get(mirror)
+    is_left = mirror in situation.recorded and mirror not in situation.wanted
+    return mirror if is_left and sides.last is None and seen is not None and seen.state == STOPPED else None
+
+
+def _speakers(situation: Situation) -> frozenset[Address]:
+    """Return the topics that a mounting or a mirror may speak for."""
+    mirrors = {*situation.mirrors, *(address for address in situation.wanted if address.startswith("mirror/"))}
+    recorded = (address for address in situation.recorded if address.startswith(("mounting/", "mirror/")))
+    named = {*mirrors, *recorded}
+    return frozenset({*(Address("topic/" + name.partition("/")[2]) for name in named), *situation.mountings})

@@ -1,0 +1,140 @@
+"""The shape of a plan's document, `reconciler.plan/1`: what is in it, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+FORMAT: Final = "reconciler.plan/1"
+
+
+class _Part(BaseModel):
+    """A piece of the document; unknown keys are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+
+class BaseDocument(_Part):
+    """The state a plan was made on."""
+
+    lineage: str
+    serial: int
+    sha256: str
+
+
+class GitDocument(_Part):
+    """The revision of the files."""
+
+    commit: str
+
+
+class SummaryDocument(_Part):
+    """How many of each kind; blocked actions count under their own kind too."""
+
+    create: int
+    update: int
+    delete: int
+    transition: int
+    job: int
+    adopt: int
+    forget: int
+    drift: int
+    blocked: int
+
+
+class ChangeDocument(_Part):
+    """One field that moves; `origin` is where its new value comes from, if not from the resource itself."""
+
+    path: str
+    before: JsonValue
+    after: JsonValue
+    drift: bool
+    origin: str | None = None
+
+
+class EstimateDocument(_Part):
+    """What an action is expected to move or remove."""
+
+    bytes: int
+    records: int
+    seconds: int
+    groups: tuple[str, ...] = ()
+
+
+class BlockDocument(_Part):
+    """Why an action is refused, and the `VERB:ADDR` that allows it."""
+
+    guard: str
+    allow: str | None
+    message: str
+
+
+class ActionDocument(_Part):
+    """One action. The digest covers `id, after, verb, parameters, risk, precondition, grant`."""
+
+    id: str
+    address: str
+    cluster: str | None
+    action: Literal["create", "update", "delete", "adopt", "forget", "transition", "job"]
+    verb: str
+    risk: Literal["none", "disruptive", "irreversible", "data-loss"]
+    reasons: tuple[str, ...]
+    changes: tuple[ChangeDocument, ...]
+    after: dict[str, JsonValue] | None = Field(description="The resource it leads to; null where it leads to none.")
+    parameters: dict[str, JsonValue]
+    source: str | None = Field(description="Where it is declared, as file:line.")
+    depends_on: tuple[str, ...]
+    wave: int
+    precondition: str
+    estimate: EstimateDocument
+    blocked: BlockDocument | None
+    grant: str | None = Field(description="What lifted a block.")
+
+
+class DriftDocument(_Part):
+    """A field on which a cluster moved away from what was last applied; `path` is empty where all of it is missing."""
+
+    address: str
+    path: str
+    recorded: JsonValue
+    observed: JsonValue
+    fingerprint: str
+    ignored: str | None = None
+
+
+class WaitingDocument(_Part):
+    """A resource half-way through a lifecycle."""
+
+    address: str
+    state: str
+
+
+class FindingDocument(_Part):
+    """An error that nothing lifts, or a warning."""
+
+    address: str | None
+    source: str | None
+    message: str
+    hint: str
+
+
+class PlanDocument(_Part):
+    """A whole plan. `options` and `seal` are only in a plan that was saved."""
+
+    format: Literal["reconciler.plan/1"]
+    workspace: str
+    environment: str | None
+    tool: str
+    git: GitDocument | None
+    base: BaseDocument | None
+    digest: str
+    summary: SummaryDocument
+    actions: tuple[ActionDocument, ...]
+    drift: tuple[DriftDocument, ...]
+    waiting: tuple[WaitingDocument, ...]
+    unmanaged: tuple[str, ...]
+    errors: tuple[FindingDocument, ...]
+    warnings: tuple[FindingDocument, ...]
+    options: dict[str, Any] | None = None
+    seal: str | None = None

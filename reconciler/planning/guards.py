@@ -1,0 +1,137 @@
+"""Guards: what may be refused of a plan, and how each refusal can be lifted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from reconciler.planning.actions import Adopt, Block, Create, Delete, Forget, Risk, RunJob, Transition, Update
+from reconciler.planning.allowances import Allowed, granted_by
+from reconciler.planning.holding import Holding
+from reconciler.planning.rules import violations
+from reconciler.resources.address import cluster_of, kind_of, matches
+from reconciler.resources.tieringpolicy import TieringPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reconciler.planning.actions import Action
+    from reconciler.planning.plan import Finding
+    from reconciler.planning.situation import Situation
+    from reconciler.resources.inventory import Desired
+
+Guard: TypeAlias = Callable[["Action", "Situation"], Block | None]
+
+DATA_BEARING: Final = frozenset({"topic", "mirror"})
+
+
+def guard(
+    actions: Sequence[Action], desired: Desired, situation: Situation, allowed: Sequence[Allowed]
+) -> tuple[tuple[Action, ...], list[Finding]]:
+    """Return the actions with what blocks them, or with what lifted a block; and what is refused altogether.
+
+    What nothing lifts comes first, so that nobody is told to allow what stays refused.
+    """
+    is_emptied = not situation.given.is_destroy and _is_empty(desired) and bool(situation.recorded)
+    guards: tuple[Guard, ...] = (_protected, _only, *((_empty,) if is_emptied else ()), *_LIFTABLE)
+    judged = [_judge(action, guards, situation, allowed) for action in actions]
+    judged = _max_deletes(judged, situation, allowed)
+    holding = Holding(judged, situation)
+    return holding.judged(), holding.errors
+
+
+def _judge(action: Action, guards: Sequence[Guard], situation: Situation, allowed: Sequence[Allowed]) -> Action:
+    grant: str | None = None
+    for refuses in guards:
+        block = refuses(action, situation)
+        if block is None:
+            continue
+        found = granted_by(action, allowed) if block.allow else None
+        if found is None:
+            return replace(action, blocked=block)
+        grant = grant or found
+    return replace(action, granted_by=grant) if grant else action
+
+
+def _protected(action: Action, situation: Situation) -> Block | None:
+    last = situation.recorded.get(action.address)
+    if isinstance(action, Delete) and last is not None and last.protect:
+        return Block("protected", "it is protected: apply once with protect: false", None)
+    return None
+
+
+def _only(action: Action, situation: Situation) -> Block | None:
+    patterns = situation.given.guards.only
+    is_of_record = isinstance(action, Adopt | Forget) and kind_of(action.address) == "cluster"
+    if not patterns or is_of_record or any(matches(pattern, action.address) for pattern in patterns):
+        return None
+    return Block("only", f"it is outside what this workspace is for ({', '.join(patterns)})", None)
+
+
+def _empty(action: Action, _situation: Situation) -> Block | None:
+    message = "the files declare nothing any more; to remove everything: reconciler destroy"
+    return Block("empty", message, f"{action.verb}:{action.address}")
+
+
+def _data_bearing(action: Action, situation: Situation) -> Block | None:
+    if not isinstance(action, Delete) or kind_of(action.address) not in DATA_BEARING or situation.given.is_destroy:
+        return None
+    return Block("data_bearing", "it may hold records that nothing brings back", f"delete:{action.address}")
+
+
+def _deletion_protection(action: Action, situation: Situation) -> Block | None:
+    cluster = situation.clusters.get(cluster_of(action.address) or "")
+    is_data = isinstance(action, Delete) and kind_of(action.address) in DATA_BEARING
+    if not is_data or cluster is None or not cluster.spec.deletion_protection:
+        return None
+    message = f"cluster {cluster.metadata.name} has deletionProtection"
+    return Block("deletion_protection", message, f"delete:{action.address}")
+
+
+def _data_loss(action: Action, _situation: Situation) -> Block | None:
+    match action:
+        case Update() | Transition() if action.risk is Risk.DATA_LOSS:
+            allow = f"{action.verb}:{action.address}"
+            return Block("data_loss", "records would be lost, or we cannot tell", allow)
+        case Create() | Update() | Delete() | Adopt() | Forget() | Transition() | RunJob():
+            return None
+
+
+def _rules(action: Action, situation: Situation) -> Block | None:
+    if situation.given.is_destroy or not isinstance(action, Create | Update | Adopt | Transition):
+        return None
+    broken = violations(action.address, action.after, situation.given.guards)
+    return Block("rule", "; ".join(broken), f"{action.verb}:{action.address}") if broken else None
+
+
+_LIFTABLE: Final[tuple[Guard, ...]] = (_data_bearing, _deletion_protection, _data_loss, _rules)
+
+
+def _max_deletes(actions: list[Action], situation: Situation, allowed: Sequence[Allowed]) -> list[Action]:
+    """Block deletes that nobody allowed by name, where there are more of them than may go unnoticed."""
+    if situation.given.is_destroy:
+        return actions
+    unnamed = [action.id for action in actions if isinstance(action, Delete) and granted_by(action, allowed) is None]
+    limit = _limit(situation)
+    if len(unnamed) <= limit:
+        return actions
+    over = frozenset(unnamed)
+    message = f"{len(unnamed)} deletes are more than the {limit} of guards.maxDeletes"
+    return [
+        replace(action, blocked=Block("max_deletes", message, f"delete:{action.address}"))
+        if action.id in over and action.blocked is None
+        else action
+        for action in actions
+    ]
+
+
+def _limit(situation: Situation) -> int:
+    limit = situation.given.guards.max_deletes
+    if isinstance(limit, str):
+        return len(situation.recorded) * int(limit.removesuffix("%")) // 100
+    return limit
+
+
+def _is_empty(desired: Desired) -> bool:
+    return all(isinstance(declared.resource, TieringPolicy) for declared in desired.values())

@@ -1,0 +1,105 @@
+"""What holds others goes only with them: namespaces with their topics, links with their mirrors, sources last."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from reconciler.planning.actions import Block, Delete, Forget
+from reconciler.planning.plan import Finding
+from reconciler.planning.situation import IMPLIED, STOPPED
+from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, split_name, tiers_of
+from reconciler.resources.mirrorlink import MirrorTopic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from reconciler.planning.actions import Action
+    from reconciler.planning.situation import Situation
+
+
+class Holding:
+    """Judges deletes of what holds other things, after those have been judged themselves."""
+
+    def __init__(self, actions: Sequence[Action], situation: Situation) -> None:
+        self._actions = actions
+        self._situation = situation
+        self._deletes = {action.address: action for action in actions if isinstance(action, Delete)}
+        self.errors: list[Finding] = []
+
+    def judged(self) -> tuple[Action, ...]:
+        """Return the actions; holders that have to stay are blocked, or forgotten where they were only implied.
+
+        Links whose mirrors go on are refused: they lose their delete and are found in `errors`.
+        """
+        if not self._deletes:
+            return tuple(self._actions)
+        inside = self._inside()
+        judged = tuple(self._judge(action, inside.get(action.address, ())) for action in self._actions)
+        refused = {finding.address for finding in self.errors}
+        return tuple(action for action in judged if not (isinstance(action, Delete) and action.address in refused))
+
+    def _judge(self, action: Action, inside: Sequence[Address]) -> Action:
+        if not isinstance(action, Delete) or action.blocked or not inside:
+            return action
+        kind = kind_of(action.address)
+        staying = [address for address in inside if address not in self._deletes]
+        if kind == "namespace" and staying and self._may_stay(action.address):
+            return Forget(address=action.address, reasons=action.reasons)
+        if kind == "topic":
+            message = f"{_some(inside)} mirrors it: promote or remove the mirror first"
+            return replace(action, blocked=Block("mirrored", message, None))
+        if kind == "link" and not self._situation.given.is_destroy:
+            self._refuse_link(action, inside)
+            return action
+        if staying:
+            message = f"it holds {_some(staying)}, which stays"
+            return replace(action, blocked=Block("not_empty", message, None))
+        message = f"it holds {_some(inside)}, whose delete is blocked"
+        return replace(action, blocked=Block("not_empty", message, None))
+
+    def _refuse_link(self, action: Delete, mirrors: Sequence[Address]) -> None:
+        allow = " ".join(f"--allow delete:{mirror}" for mirror in mirrors)
+        message = f"it is no longer declared, but {_some(mirrors)} is not stopped"
+        hint = f"Declare the link again and promote or fail over its mirrors; or delete them too: {allow}"
+        self.errors.append(Finding(action.address, action.source, message, hint))
+
+    def _may_stay(self, address: Address) -> bool:
+        """Tell whether nobody asked for this namespace to go: it was only implied, or all that is ours goes."""
+        return IMPLIED in self._situation.recorded[address].origins or self._situation.given.is_destroy
+
+    def _inside(self) -> dict[Address, list[Address]]:
+        """Return, by what is to be deleted, what in it stays: not deleted, or only blocked."""
+        found: dict[Address, list[Address]] = {}
+        for address, seen in sorted(self._situation.observed.items()):
+            if self._goes(address):
+                continue
+            for holder in self._holders(address):
+                is_stopped = seen.state == STOPPED and kind_of(address) == "mirror"
+                if holder in self._deletes and not (is_stopped and kind_of(holder) == "link"):
+                    found.setdefault(holder, []).append(address)
+        for source, mirrors in self._situation.mirrored.items():
+            staying = [mirror for mirror in mirrors if not self._goes(mirror)]
+            if source in self._deletes and staying:
+                found[source] = staying
+        return found
+
+    def _goes(self, address: Address) -> bool:
+        delete = self._deletes.get(address)
+        return delete is not None and delete.blocked is None
+
+    def _holders(self, address: Address) -> Iterator[Address]:
+        kind, cluster = kind_of(address), cluster_of(address)
+        if cluster is None or kind in {"cluster", "link"}:
+            return
+        full_name = full_name_of(address)
+        tiers = tiers_of(full_name)[:-1] if kind == "namespace" else tiers_of(split_name(full_name)[0])
+        yield from (address_of("namespace", cluster, tier) for tier in tiers)
+        resource = self._situation.observed[address].resource
+        if isinstance(resource, MirrorTopic):
+            yield address_of("link", cluster, resource.link)
+
+
+def _some(addresses: Sequence[Address]) -> str:
+    first = ", ".join(addresses[:3])
+    return first if len(addresses) <= 3 else f"{first} and {len(addresses) - 3} more"  # noqa: PLR2004 - as many as fit a line

@@ -1,0 +1,174 @@
+"""What each action may cost: its risk, what it would move or remove, and what has to be measured to know."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, assert_never
+
+from reconciler.planning.actions import (
+    Adopt,
+    Create,
+    Delete,
+    Estimate,
+    Forget,
+    Reason,
+    Risk,
+    RunJob,
+    Transition,
+    Update,
+)
+from reconciler.planning.fields import CONFIGS
+from reconciler.planning.retention import KEYS, Keeping, Loss, loss, reason_of
+from reconciler.planning.situation import mirror_at
+from reconciler.resources.address import Address, address_of, cluster_of, kind_of, tiers_of
+from reconciler.resources.mirrorlink import MirrorTopic
+from reconciler.resources.namespace import Namespace
+from reconciler.resources.topic import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from reconciler.planning.actions import Action
+    from reconciler.planning.situation import Situation
+    from reconciler.resources.measures import Measure
+
+_BYTES_A_SECOND = 50 * 2**20
+"""A cautious guess at what a job copies."""
+
+
+class Impact:
+    """Judges actions one by one and collects the topics whose size it would have needed."""
+
+    def __init__(self, situation: Situation) -> None:
+        self._situation = situation
+        self._missing: dict[Address, None] = {}
+
+    @property
+    def unmeasured(self) -> tuple[Address, ...]:
+        """The topics that should be measured, sorted."""
+        return tuple(sorted(self._missing))
+
+    def judge(self, action: Action) -> Action:
+        """Return the action with its risk, its estimate and the reasons of both."""
+        match action:
+            case Update():
+                return self._update(action)
+            case Delete():
+                return self._delete(action)
+            case RunJob():
+                return self._job(action)
+            case Create() | Adopt() | Forget() | Transition():
+                return action
+            case _:
+                assert_never(action)
+
+    def _update(self, action: Update) -> Update:
+        reasons = list(action.reasons)
+        risk = Risk.NONE
+        if any(change.path == "partitions" for change in action.changes):
+            reasons.append(Reason.PARTITIONS_INCREASE)
+            risk = Risk.IRREVERSIBLE  # keys move to other partitions
+        found = self._loss(action)
+        if found.risk is Risk.DATA_LOSS:
+            risk = Risk.DATA_LOSS
+            named = {reason_of(change) for change in action.changes if change.path.removeprefix(CONFIGS) in KEYS}
+            reasons += [reason for reason in Reason if reason in named]
+            reasons += [] if found.is_known else [Reason.UNMEASURED]
+        if risk is Risk.NONE:
+            return action
+        return replace(action, risk=risk, reasons=tuple(reasons), estimate=found.estimate)
+
+    def _loss(self, action: Update) -> Loss:
+        touched = {change.path.removeprefix(CONFIGS): change.after for change in action.changes}
+        moved: dict[str, str | None] = {
+            key: str(touched[key]) if touched[key] is not None else None for key in KEYS if key in touched
+        }
+        if not moved or not isinstance(action.before, Topic | Namespace | MirrorTopic):
+            return Loss()
+        total = Loss()
+        for address, topic in self._concerned(action.address, action.before):
+            total += self._topic_loss(address, topic, action.address, moved)
+        return total
+
+    def _topic_loss(self, address: Address, topic: Topic, changed: Address, moved: Mapping[str, str | None]) -> Loss:
+        catalog = self._situation.capabilities(topic.cluster).configs
+
+        def before(key: str) -> str | None:
+            return next((found for _, found in self._values(address, topic, key) if found is not None), None)
+
+        def after(key: str) -> str | None:
+            for layer, found in self._values(address, topic, key):
+                value = moved[key] if layer == changed and key in moved else found
+                if value is not None:
+                    return value
+            return None
+
+        was, will = Keeping.read(before, catalog), Keeping.read(after, catalog)
+        if not will.is_stricter_than(was):
+            return Loss()
+        measure = self._measure(address)
+        return loss(was, will, measure, topic.spec.partitions or 1, self._situation.given.now_ms)
+
+    def _values(self, address: Address, topic: Topic, key: str) -> Iterator[tuple[Address, str | None]]:
+        """Yield what a topic and its tiers say now of one config, nearest first."""
+        yield address, topic.spec.configs.get(key)
+        for tier in self._situation.nearest(topic.cluster, topic.metadata.namespace):
+            seen = self._situation.observed.get(tier)
+            yield tier, seen.resource.spec.configs.get(key) if seen and isinstance(seen.resource, Namespace) else None
+
+    def _concerned(self, address: Address, before: Topic | Namespace | MirrorTopic) -> Iterator[tuple[Address, Topic]]:
+        """Yield the topics a change touches: one topic, or every one below a namespace."""
+        match before:
+            case Topic():
+                yield address, before
+            case Namespace():
+                yield from self._below.get(address, ())
+            case MirrorTopic():
+                pass  # what a mirror keeps follows its source
+            case _:
+                assert_never(before)
+
+    @cached_property
+    def _below(self) -> Mapping[Address, list[tuple[Address, Topic]]]:
+        found: dict[Address, list[tuple[Address, Topic]]] = {}
+        for address, seen in self._situation.observed.items():
+            resource = seen.resource
+            if isinstance(resource, Topic):
+                for tier in tiers_of(resource.metadata.namespace):
+                    found.setdefault(address_of("namespace", resource.cluster, tier), []).append((address, resource))
+        return found
+
+    def _delete(self, action: Delete) -> Delete:
+        if kind_of(action.address) not in {"topic", "mirror"}:
+            return action
+        measure = self._measure(_as_topic(action.address))
+        if measure is None:
+            risk, reasons = Risk.DATA_LOSS, (*action.reasons, Reason.HOLDS_DATA, Reason.UNMEASURED)
+            return replace(action, risk=risk, reasons=reasons)
+        is_empty = not measure.records
+        return replace(
+            action,
+            risk=Risk.IRREVERSIBLE if is_empty else Risk.DATA_LOSS,
+            reasons=action.reasons if is_empty else (*action.reasons, Reason.HOLDS_DATA),
+            estimate=Estimate(bytes=measure.bytes, records=measure.records, groups=measure.groups),
+        )
+
+    def _job(self, action: RunJob) -> RunJob:
+        source = action.source
+        is_there = source in self._situation.observed or mirror_at(source) in self._situation.observed
+        measure = self._measure(source) if is_there else None
+        if measure is None:
+            return action
+        seconds = max(1, measure.bytes // _BYTES_A_SECOND)
+        return replace(action, estimate=Estimate(bytes=measure.bytes, records=measure.records, seconds=seconds))
+
+    def _measure(self, address: Address) -> Measure | None:
+        found = self._situation.given.measures.get(address)
+        if found is None and cluster_of(address) in self._situation.trusted:
+            self._missing[address] = None
+        return found
+
+
+def _as_topic(address: Address) -> Address:
+    return Address("topic/" + address.partition("/")[2])

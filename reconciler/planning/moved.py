@@ -1,0 +1,119 @@
+"""Renames: a topic that moves between namespaces, and a record that follows a physical name to a new address."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reconciler.planning.actions import Forget, Reason, Risk, Transition
+from reconciler.planning.adopting import as_observed, observed_origins
+from reconciler.planning.converge import Sides, adopt, compare, update
+from reconciler.planning.decision import state_precondition
+from reconciler.planning.differences import Differences
+from reconciler.planning.limits import beyond, check_changes
+from reconciler.planning.names import physical_name
+from reconciler.resources.address import Address, cluster_of, full_name_of
+from reconciler.resources.topic import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from reconciler.planning.decision import Decision
+    from reconciler.planning.situation import Situation
+    from reconciler.resources.inventory import Observed
+
+
+def decide_moved(sides: Sides, old: Address, situation: Situation, decision: Decision) -> bool:
+    """Decide about something that says what it was called before; `False`: that name means nothing any more."""
+    old_seen, old_last = situation.observed.get(old), situation.recorded.get(old)
+    if old_seen is None and old_last is None:
+        return False
+    source = sides.wanted.source
+    if old_seen is not None and sides.before is not None:
+        decision.refuse(
+            sides.address,
+            source,
+            f"{old}, which it was moved from, is there too",
+            "Remove movedFrom, or one of the two.",
+        )
+    elif old_seen is not None and old in situation.wanted:
+        decision.refuse(sides.address, source, f"{old}, which it is moved from, is declared too", "Remove one of them.")
+    elif old_seen is not None:
+        decision.settled.add(old)
+        _move(sides, old, old_seen, situation, decision)
+    elif sides.before is None:
+        return False  # what we moved from is gone: it is made anew, and the old record is forgotten
+    else:
+        _follow(sides, old, sides.before, Reason.MOVED, situation, decision)
+    return True
+
+
+def _move(sides: Sides, old: Address, before: Observed, situation: Situation, decision: Decision) -> None:
+    capabilities = situation.capabilities(cluster_of(sides.address) or "")
+    if not (isinstance(sides.wanted.resource, Topic) and capabilities.topic_move):
+        what = f"rename {old} to {sides.address}"
+        decision.refuse(sides.address, sides.wanted.source, *beyond(capabilities, what))
+        return
+    moved = Sides(sides.address, sides.wanted, situation.recorded.get(old), before)
+    found = compare(moved, before, situation)
+    problems = list(check_changes(found.changes, capabilities))
+    for message, hint in problems:
+        decision.refuse(sides.address, sides.wanted.source, message, hint)
+    if problems:
+        return
+    decision.actions.append(
+        Transition(
+            address=sides.address,
+            machine="topic",
+            verb="move",
+            from_state=full_name_of(old),
+            to_state=full_name_of(sides.address),
+            after=as_observed(sides.wanted, before) if found.changes else sides.wanted.resource,
+            parameters={"from": old},
+            risk=Risk.DISRUPTIVE,
+            reasons=(Reason.MOVED,),
+            source=sides.wanted.source,
+            origins=observed_origins(sides.wanted.origins) if found.changes else sides.wanted.origins,
+            precondition=state_precondition(old, before),
+        )
+    )
+    if found.changes:
+        decision.actions.append(update(moved, before, found))
+
+
+def _follow(
+    sides: Sides, old: Address, before: Observed, reason: Reason, situation: Situation, decision: Decision
+) -> None:
+    """Let the record follow to the new address; nothing is called."""
+    decision.settled.add(old)
+    moved = Sides(sides.address, sides.wanted, situation.recorded[old], before)
+    is_same_kind = type(before.resource) is type(sides.wanted.resource)
+    found = compare(moved, before, situation) if is_same_kind else Differences()
+    decision.actions.append(adopt(moved, before, found, reason, moved_from=old))
+    decision.actions.append(Forget(address=old, reasons=(reason,)))
+    if found.changes:
+        decision.actions.append(update(moved, before, found))
+
+
+def hand_over(sides: Sides, old: Address, before: Observed, situation: Situation, decision: Decision) -> None:
+    """Let the record of `old` become that of a wanted address: the same thing on the platform, under another name."""
+    _follow(sides, old, before, Reason.READDRESSED, situation, decision)
+
+
+def readdressed(situation: Situation) -> Mapping[Address, Address]:
+    """Return, by arriving address, the leaving one of the same physical name (flat names only)."""
+    leaving: dict[tuple[str, str], Address] = {}
+    for address in sorted(situation.recorded.keys() - situation.wanted.keys()):
+        last = situation.recorded[address]
+        cluster = cluster_of(address) or ""
+        if isinstance(last.resource, Topic) and last.physical_name and situation.is_decidable(address):
+            leaving[cluster, last.physical_name] = address
+    if not leaving:
+        return {}
+    arriving: dict[Address, Address] = {}
+    for address in sorted(situation.wanted.keys() - situation.recorded.keys()):
+        resource = situation.wanted[address].resource
+        if isinstance(resource, Topic) and resource.cluster in situation.clusters:
+            name = physical_name(situation.clusters[resource.cluster], resource.full_name)
+            if (resource.cluster, name) in leaving:
+                arriving[address] = leaving[resource.cluster, name]
+    return arriving

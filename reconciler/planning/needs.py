@@ -1,0 +1,127 @@
+"""What each action needs to have happened before it, as ids of the same plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
+from reconciler.planning.selection import namespace_of
+from reconciler.planning.situation import mirror_at, source_of
+from reconciler.planning.sources import link_of
+from reconciler.resources.address import Address, address_of, cluster_address, cluster_of, kind_of
+from reconciler.resources.mirrorlink import MirrorLink, MirrorTopic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from reconciler.planning.actions import Action
+    from reconciler.planning.situation import Situation
+    from reconciler.resources.kinds import Resource
+
+
+class Needs:
+    """The edges of a plan's graph."""
+
+    def __init__(self, actions: Sequence[Action], situation: Situation) -> None:
+        self._situation = situation
+        self._at: dict[Address, list[Action]] = {}
+        self._inside: dict[Address, list[str]] = {}
+        for action in actions:
+            self._at.setdefault(action.address, []).append(action)
+        for action in actions:
+            if isinstance(action, Delete | Forget):
+                for holder in self._holders(action):
+                    self._inside.setdefault(holder, []).append(action.id)
+
+    def of(self, action: Action) -> tuple[str, ...]:
+        """Return the ids an action depends on."""
+        return tuple(dict.fromkeys(self._of(action)))
+
+    def _of(self, action: Action) -> Iterator[str]:
+        match action:
+            case Create() | Adopt():
+                yield from self._beneath(action.address, action.after)
+                yield from self._cleared(action.address)
+            case Update():
+                yield from self._earlier(action)
+                if isinstance(action.after, MirrorLink):
+                    yield from self._beneath(action.address, action.after)
+            case Transition():
+                yield from self._beneath(action.address, action.after)
+                yield from self._earlier(action)
+            case RunJob():
+                yield from self._earlier(action)
+                yield from self._changing(action.source)
+                yield from self._changing(mirror_at(action.source))
+            case Delete():
+                yield from self._inside.get(action.address, ())
+            case Forget():
+                pass  # only the record changes
+            case _:
+                assert_never(action)
+
+    def _beneath(self, address: Address, resource: Resource) -> Iterator[str]:
+        """Yield what makes that which something stands on."""
+        cluster = cluster_of(address) or ""
+        if address == cluster_address(cluster):
+            return
+        made = list(self._home(address, resource, cluster))
+        if isinstance(resource, MirrorLink):
+            made += self._making(cluster_address(resource.spec.source))
+        if isinstance(resource, MirrorTopic):
+            source = source_of(resource)
+            made += [*self._making(link_of(resource)), *self._changing(source), *self._making(mirror_at(source))]
+        yield from made
+
+    def _home(self, address: Address, resource: Resource, cluster: str) -> Iterator[str]:
+        """Yield what makes the nearest tier; where that is there already, what makes the cluster."""
+        if kind_of(address) != "link":
+            for tier in self._situation.nearest(cluster, namespace_of(address, resource)):
+                if made := list(self._making(tier)):
+                    yield from made
+                    return
+        yield from self._making(cluster_address(cluster))
+
+    def _cleared(self, address: Address) -> Iterator[str]:
+        """Yield the delete of what has the same name on the platform: a topic before a mirror, and the reverse."""
+        if kind_of(address) == "mirror":
+            address = Address("topic/" + address.partition("/")[2])
+        elif kind_of(address) == "topic":
+            address = mirror_at(address)
+        else:
+            return
+        yield from (action.id for action in self._at.get(address, ()) if isinstance(action, Delete))
+
+    def _earlier(self, action: Action) -> Iterator[str]:
+        """Yield what comes before an action at its own address."""
+        for other in self._at[action.address]:
+            if other is action:
+                return
+            yield other.id
+
+    def _making(self, address: Address) -> Iterator[str]:
+        for action in self._at.get(address, ()):
+            if isinstance(action, Create | Transition):
+                yield action.id
+
+    def _changing(self, address: Address) -> Iterator[str]:
+        for action in self._at.get(address, ()):
+            if isinstance(action, Create | Transition | Update):
+                yield action.id
+
+    def _holders(self, action: Delete | Forget) -> Iterator[Address]:
+        """Yield what can only go after something in it has gone."""
+        address = action.address
+        cluster = cluster_of(address) or ""
+        last = self._situation.recorded.get(address)
+        resource = action.before if isinstance(action, Delete) else last.resource if last else None
+        if kind_of(address) == "cluster" or resource is None:
+            return
+        if kind_of(address) != "link":
+            namespace = namespace_of(address, resource)
+            if namespace:
+                yield address_of("namespace", cluster, namespace)
+        if isinstance(resource, MirrorTopic):
+            yield link_of(resource)
+            yield source_of(resource)
+            yield mirror_at(source_of(resource))

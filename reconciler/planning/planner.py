@@ -1,0 +1,92 @@
+"""The whole of planning: three inventories in, one plan out. No clock, network, printing or randomness."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reconciler.planning.allowances import allowances, check_expired, check_unmatched
+from reconciler.planning.checks import check
+from reconciler.planning.clusters import check_clusters, declared_clusters, trusted_clusters
+from reconciler.planning.decide import decide_wanted
+from reconciler.planning.decision import Decision
+from reconciler.planning.digest import digest
+from reconciler.planning.drift import ignoring
+from reconciler.planning.effective import effective
+from reconciler.planning.guards import guard
+from reconciler.planning.impact import Impact
+from reconciler.planning.order import in_order
+from reconciler.planning.plan import Finding, Given, Plan
+from reconciler.planning.removed import decide_removed
+from reconciler.planning.rules import check_rules
+from reconciler.planning.selection import chooser, is_partial
+from reconciler.planning.situation import Situation
+from reconciler.planning.unmanaged import unmanaged
+from reconciler.resources.address import rank
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from reconciler.resources.address import Address
+    from reconciler.resources.inventory import Desired, Inventory, Record
+
+
+def plan(desired: Desired, recorded: Record, observed: Inventory, *, given: Given) -> Plan:
+    """Return the actions that turn `observed` into `desired`.
+
+    Only addresses in `recorded` may be deleted: what we did not create or adopt, we leave alone. Where a finding is
+    among `errors`, nothing of the plan may be applied.
+    """
+    situation, findings = _look(desired, recorded, observed, given)
+    decision = Decision(errors=findings)
+    decide_wanted(situation, frozenset(item.address for item in findings if item.address), decision)
+    decide_removed(situation, decision)
+
+    impact = Impact(situation)
+    allowed = allowances(given.guards, given.selection)
+    judged, refused = guard([impact.judge(action) for action in decision.actions], desired, situation, allowed)
+    actions = in_order(judged, situation)
+
+    unmatched = check_unmatched(actions, allowed, is_partial=is_partial(given.selection))
+    return Plan(
+        workspace=given.workspace,
+        environment=given.environment,
+        base=given.base,
+        tool=given.tool,
+        git_commit=given.git_commit,
+        actions=actions,
+        drift=tuple(sorted(decision.drift, key=lambda found: (rank(found.address), found.path))),
+        waiting=tuple(sorted(decision.waiting, key=lambda found: rank(found.address))),
+        unmanaged=unmanaged(situation),
+        errors=_in_order([*decision.errors, *refused]),
+        warnings=_in_order([*decision.warnings, *check_rules(situation, actions), *unmatched]),
+        unmeasured=impact.unmeasured,
+        digest=digest(actions),
+    )
+
+
+def to_measure(plan: Plan) -> tuple[Address, ...]:
+    """Return what must be measured before the risk of a plan's actions is known."""
+    return plan.unmeasured
+
+
+def _look(desired: Desired, recorded: Record, observed: Inventory, given: Given) -> tuple[Situation, list[Finding]]:
+    """Gather what there is to look at, and what of it is wrong already."""
+    findings = [*check_expired(given.guards, given.today), *check_clusters(desired, recorded, given)]
+    trusted = trusted_clusters(desired, given, tuple(findings))
+    wanted, unclear = ({}, []) if given.is_destroy else effective(desired, given)
+    situation = Situation(
+        wanted=wanted,
+        recorded=recorded,
+        observed=observed,
+        given=given,
+        clusters=declared_clusters(desired),
+        trusted=trusted,
+        is_chosen=chooser(given.selection, wanted, recorded, observed),
+        ignored=ignoring(given.guards),
+    )
+    chosen = [finding for finding in unclear if finding.address and situation.is_decidable(finding.address)]
+    return situation, [*findings, *chosen, *check(situation)]
+
+
+def _in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    return tuple(sorted(findings, key=lambda item: (rank(item.address) if item.address else (-1, ""), item.message)))

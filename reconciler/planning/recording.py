@@ -1,0 +1,118 @@
+"""What the record says after an action: a pure fold, one finished action at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol, TypeAlias, assert_never
+
+from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
+from reconciler.resources.address import Address
+from reconciler.resources.inventory import Ownership, Record, Recorded
+from reconciler.resources.topic import Topic
+
+if TYPE_CHECKING:
+    from reconciler.planning.actions import Action
+    from reconciler.resources.kinds import Resource
+
+RecordChanges: TypeAlias = Mapping[Address, Recorded | None]
+"""What the record says from now on; `None`: nothing any more."""
+
+
+class Finished(Protocol):
+    """What a platform said when an action was complete."""
+
+    @property
+    def incarnation(self) -> str | None:
+        """Which one it is, where the platform tells."""
+        ...
+
+    @property
+    def physical_name(self) -> str | None:
+        """What the platform calls it, where that is not its address."""
+        ...
+
+
+def after_action(action: Action, done: Finished | None, record: Record, run: str) -> RecordChanges:
+    """Return what changes in the record once `action` is complete.
+
+    `done` is `None` for what calls no platform (adopting, forgetting) and for jobs.
+    """
+    last = record.get(action.address)
+    match action:
+        case Create():
+            return {action.address: _recorded(action, action.after, "created", last, done, run)}
+        case Update():
+            return {action.address: _recorded(action, action.after, "adopted", last, done, run)}
+        case Adopt():
+            return _adopted(action, record, run)
+        case Transition():
+            return _moved(action, done, record, run)
+        case Delete() | Forget():
+            return {action.address: None}
+        case RunJob():
+            return {}
+        case _:
+            assert_never(action)
+
+
+def fold(record: Record, changes: RecordChanges) -> dict[Address, Recorded]:
+    """Return the record after some changes."""
+    merged = {**record, **changes}
+    return {address: item for address, item in merged.items() if item is not None}
+
+
+def _recorded(
+    action: Create | Update | Transition,
+    after: Resource,
+    ownership: Ownership,
+    last: Recorded | None,
+    done: Finished | None,
+    run: str,
+) -> Recorded:
+    is_new = last is None or isinstance(action, Create)
+    return Recorded(
+        resource=after,
+        incarnation=_known(done.incarnation if done else None, None if is_new or not last else last.incarnation),
+        physical_name=_known(done.physical_name if done else None, last.physical_name if last else None),
+        ownership=ownership if is_new or not last else last.ownership,
+        protect=_protect(after, last),
+        run=run,
+        origins=dict(action.origins),
+    )
+
+
+def _adopted(action: Adopt, record: Record, run: str) -> RecordChanges:
+    last = record.get(action.moved_from) if action.moved_from else record.get(action.address)
+    adopted = Recorded(
+        resource=action.after,
+        incarnation=_known(action.incarnation, last.incarnation if last else None),
+        physical_name=_known(action.physical_name, last.physical_name if last else None),
+        ownership=last.ownership if last else "adopted",
+        protect=_protect(action.after, last),
+        run=run,
+        origins=dict(action.origins),
+    )
+    gone: dict[Address, None] = {action.moved_from: None} if action.moved_from else {}
+    return {**gone, action.address: adopted}
+
+
+def _moved(action: Transition, done: Finished | None, record: Record, run: str) -> RecordChanges:
+    old = action.parameters.get("from")
+    if action.machine != "topic" or not isinstance(old, str):
+        last = record.get(action.address)
+        return {action.address: _recorded(action, action.after, "adopted", last, done, run)}
+    last = record.get(Address(old))
+    return {
+        Address(old): None,
+        action.address: _recorded(action, action.after, "adopted", last, done, run),
+    }
+
+
+def _protect(after: Resource, last: Recorded | None) -> bool:
+    """Protection is held until the files lift it: not naming it any more leaves it as it was."""
+    declared = after.spec.protect if isinstance(after, Topic) else None
+    return declared if declared is not None else bool(last and last.protect)
+
+
+def _known(now: str | None, before: str | None) -> str | None:
+    return now if now is not None else before

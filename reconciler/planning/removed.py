@@ -1,0 +1,64 @@
+"""What has left the files: deleted where it is ours, forgotten where it is not there or not ours to delete."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reconciler.planning.actions import Delete, Forget, Reason
+from reconciler.planning.converge import GOING, is_another
+from reconciler.planning.decision import Decision, precondition
+from reconciler.planning.plan import Waiting
+from reconciler.planning.situation import IMPLIED, STOPPED, Situation
+from reconciler.resources.address import Address, cluster_of, kind_of, rank
+
+if TYPE_CHECKING:
+    from reconciler.resources.inventory import Observed, Recorded
+
+
+def decide_removed(situation: Situation, decision: Decision) -> None:
+    """Decide about every recorded address that is no longer wanted; leaves before what they lean on."""
+    leaving = situation.recorded.keys() - situation.wanted.keys() - decision.settled
+    for address in sorted(leaving, key=rank, reverse=True):
+        cluster = cluster_of(address)
+        if not situation.is_chosen(address):
+            continue
+        if cluster not in situation.clusters:
+            decision.actions.append(Forget(address=address, reasons=(Reason.CLUSTER_REMOVED,)))
+        elif cluster in situation.trusted:
+            _leave(address, situation.recorded[address], situation, decision)
+
+
+def _leave(address: Address, last: Recorded, situation: Situation, decision: Decision) -> None:
+    before = situation.observed.get(address)
+    reason = Reason.DESTROYED if situation.given.is_destroy else Reason.NO_LONGER_DECLARED
+    if _is_only_forgotten(address, last, before, situation):
+        decision.actions.append(Forget(address=address, reasons=(reason,)))
+    elif before is None or is_another(last, before):
+        # What is there now under its name was made by somebody else: it is not ours to delete.
+        decision.actions.append(Forget(address=address, reasons=(Reason.ALREADY_GONE,)))
+    elif before.state == GOING:
+        decision.waiting.append(Waiting(address, GOING))
+    else:
+        decision.actions.append(
+            Delete(
+                address=address,
+                before=before.resource,
+                incarnation=before.incarnation,
+                reasons=(reason,),
+                precondition=precondition(address, before),
+            )
+        )
+
+
+def _is_only_forgotten(address: Address, last: Recorded, before: Observed | None, situation: Situation) -> bool:
+    kind = kind_of(address)
+    if kind in {"cluster", "mounting", "policy"}:
+        return True  # a cluster is never deleted, and forgetting a mounting neither mounts nor unmounts
+    if situation.given.is_destroy and last.ownership == "adopted" and not situation.given.include_adopted:
+        return True
+    if kind == "mirror":
+        return before is not None and before.state == STOPPED
+    if kind == "topic" and address in situation.mountings:
+        return True  # a mounted topic belongs to its Mounting
+    # A tier that was there before us, and that only our namespaces below needed, is not ours to delete.
+    return IMPLIED in last.origins and last.ownership == "adopted"

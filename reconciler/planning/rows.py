@@ -1,0 +1,138 @@
+"""Plans and actions as plain values, in the words of the plan's JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, assert_never
+
+from reconciler.planning.actions import (
+    ACTION_NAMES,
+    Action,
+    Adopt,
+    Change,
+    Create,
+    Delete,
+    Forget,
+    RunJob,
+    Transition,
+    Update,
+)
+from reconciler.planning.canonical import plain
+
+if TYPE_CHECKING:
+    from reconciler.planning.plan import Finding, Plan
+
+
+def name_of(action: Action) -> str:
+    """Return what kind of action it is, as JSON names it."""
+    match action:
+        case Create():
+            return "create"
+        case Update():
+            return "update"
+        case Delete():
+            return "delete"
+        case Adopt():
+            return "adopt"
+        case Forget():
+            return "forget"
+        case Transition():
+            return "transition"
+        case RunJob():
+            return "job"
+        case _:
+            assert_never(action)
+
+
+def changes_of(action: Action) -> tuple[Change, ...]:
+    """Return the fields an action moves."""
+    match action:
+        case Update() | Adopt():
+            return action.changes
+        case Create() | Delete() | Forget() | Transition() | RunJob():
+            return ()
+        case _:
+            assert_never(action)
+
+
+def summary_of(plan: Plan) -> dict[str, int]:
+    """Return how many of each kind there are; always all nine keys."""
+    counts = dict.fromkeys(ACTION_NAMES, 0)
+    for action in plan.actions:
+        counts[name_of(action)] += 1
+    return {**counts, "drift": len(plan.drift), "blocked": len(plan.blocked)}
+
+
+def action_row(action: Action, after: dict[str, Any] | None, parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return one action."""
+    return {
+        "id": action.id,
+        "address": action.address,
+        "cluster": action.cluster,
+        "action": name_of(action),
+        "verb": action.verb,
+        "risk": action.risk.value,
+        "reasons": [reason.value for reason in action.reasons],
+        "changes": [_change(change) for change in changes_of(action)],
+        "after": after,
+        "parameters": parameters,
+        "source": action.declared_at if isinstance(action, RunJob) else action.source,
+        "depends_on": list(action.depends_on),
+        "wave": action.wave,
+        "precondition": action.precondition,
+        "estimate": {
+            "bytes": action.estimate.bytes,
+            "records": action.estimate.records,
+            "seconds": action.estimate.seconds,
+            "groups": list(action.estimate.groups),
+        },
+        "blocked": _block(action),
+        "grant": action.granted_by,
+    }
+
+
+def plan_row(plan: Plan) -> dict[str, Any]:
+    """Return everything of a plan but its actions."""
+    base = plan.base
+    return {
+        "workspace": plan.workspace,
+        "environment": plan.environment,
+        "tool": plan.tool,
+        "git": {"commit": plan.git_commit} if plan.git_commit else None,
+        "base": {"lineage": base.lineage, "serial": base.serial, "sha256": base.sha256} if base else None,
+        "digest": plan.digest,
+        "summary": summary_of(plan),
+        "drift": [
+            {
+                "address": found.address,
+                "path": found.path,
+                "recorded": plain(found.recorded),
+                "observed": plain(found.observed),
+                "fingerprint": found.fingerprint,
+                "ignored": found.ignored,
+            }
+            for found in plan.drift
+        ],
+        "waiting": [{"address": found.address, "state": found.state} for found in plan.waiting],
+        "unmanaged": list(plan.unmanaged),
+        "errors": [_finding(found) for found in plan.errors],
+        "warnings": [_finding(found) for found in plan.warnings],
+    }
+
+
+def _change(change: Change) -> dict[str, Any]:
+    return {
+        "path": change.path,
+        "before": plain(change.before),
+        "after": plain(change.after),
+        "drift": change.drift,
+        "origin": change.origin,
+    }
+
+
+def _block(action: Action) -> dict[str, Any] | None:
+    block = action.blocked
+    return {"guard": block.guard, "allow": block.allow, "message": block.message} if block else None
+
+
+def _finding(found: Finding) -> dict[str, Any]:
+    return {"address": found.address, "source": found.source, "message": found.message, "hint": found.hint}
