@@ -14,7 +14,8 @@ import orjson
 from reconciler.errors import UserError
 from reconciler.resources.address import Address, rank
 from reconciler.resources.inventory import Ownership, Record, Recorded
-from reconciler.resources.kinds import RESOURCE
+from reconciler.resources.kinds import RESOURCE, Resource
+from reconciler.resources.mirrorlink import MirrorTopic
 from reconciler.state.lockfile import STATE_PREFIX, Lockfile, Owner, StatePointer, read_lockfile
 
 if TYPE_CHECKING:
@@ -172,11 +173,12 @@ def _decode(body: bytes, where: str, key: str, digest: str) -> Snapshot:
 
 
 def _entries(resources: list[dict[str, Any]]) -> Iterator[tuple[Address, Recorded]]:
+    specs: dict[tuple[str, bytes], object] = {}
     for entry in resources:
         yield (
             Address(entry["address"]),
             Recorded(
-                RESOURCE.validate_python(entry["resource"]),
+                _resource(entry["resource"], specs),
                 entry["incarnation"],
                 entry["physical_name"],
                 cast("Ownership", entry["ownership"]),
@@ -185,3 +187,14 @@ def _entries(resources: list[dict[str, Any]]) -> Iterator[tuple[Address, Recorde
                 cast("Mapping[str, str]", entry["origins"]),
             ),
         )
+
+
+def _resource(raw: dict[str, Any], specs: dict[tuple[str, bytes], object]) -> Resource:
+    """Read a resource. Thousands of topics share a few specs: each is read once, and the frozen model shared."""
+    known = (raw["kind"], orjson.dumps(raw.get("spec")))
+    if known in specs:
+        return RESOURCE.validate_python({**raw, "spec": specs[known]})
+    resource = RESOURCE.validate_python(raw)
+    if not isinstance(resource, MirrorTopic):
+        specs[known] = resource.spec
+    return resource
