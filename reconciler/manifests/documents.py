@@ -38,6 +38,7 @@ MAX_ALIASED: Final = 100_000
 PARSER: Final[Any] = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 
 _NO_KEY: Final[Any] = object()
+_REFUSED_KEY: Final[Any] = object()
 
 
 class Document(NamedTuple):
@@ -180,22 +181,24 @@ class _Builder:
             if not self._open_around:
                 self._line = event.start_mark.line + 1
         elif self._key is _NO_KEY:
-            self._set_key(value, event)
+            self._key = intern(value) if self._is_usable(value, event) else _REFUSED_KEY
         else:
-            into[self._key] = value
+            if self._key is not _REFUSED_KEY:
+                into[self._key] = value
             self._key = _NO_KEY
 
-    def _set_key(self, value: Any, event: Any) -> None:
-        if type(value) is not str:
-            text = str(value) if isinstance(value, int | float) else ""
+    def _is_usable(self, key: Any, event: Any) -> bool:
+        if type(key) is not str:
+            text = str(key) if isinstance(key, int | float) else ""
             hint = f'Quote it: "{text}"' if text else "Quote it, if text was meant"
-            self._complain(event, text, f"a key must be text, and this is {kind_of_value(value)}", hint)
-            value = text
-        elif value == "<<":
-            self._complain(event, value, "merge keys are not part of YAML 1.2", "Write the keys out, or use an overlay")
-        elif value in self._into:
-            self._complain(event, value, "is written twice in one mapping", "Keep one of the two")
-        self._key = intern(value)
+            self._complain(event, text, f"a key must be text, and this is {kind_of_value(key)}", hint)
+        elif key == "<<":
+            self._complain(event, key, "merge keys are not part of YAML 1.2", "Write the keys out, or use an overlay")
+        elif key in self._into:
+            self._complain(event, key, "is written twice in one mapping", "Keep one of the two")
+        else:
+            return True
+        return False
 
     def _complain(self, event: Any, key: str, message: str, hint: str) -> None:
         mark = event.start_mark

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reconciler.manifests.documents import parse
@@ -13,7 +14,7 @@ from reconciler.manifests.substitution import Substitution
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from reconciler.manifests.documents import Document
     from reconciler.manifests.findings import Findings
@@ -33,6 +34,10 @@ class Draft(NamedTuple):
     has_null: bool
     secrets: tuple[Path, ...] = ()
     """Where it holds `${env:…}` or `${file:…}`."""
+    variables: Mapping[Path, str] = MappingProxyType({})
+    """Where a variable's value stands → which, and who defined it: `var.partitions of values.yaml`."""
+    complaints: tuple[Complaint, ...] = ()
+    """What is wrong with it already."""
 
 
 def read_drafts(
@@ -50,28 +55,33 @@ def read_drafts(
         findings.is_whole &= parsed.is_whole
         has_reference = b"${" in raw
         for document in parsed.documents:
-            yield draft_of(document, label, findings, values if has_reference else None)
+            yield draft_of(document, label, values if has_reference else None)
 
 
-def draft_of(document: Document, label: str, findings: Findings, values: Values | None) -> Draft:
+def draft_of(document: Document, label: str, values: Values | None) -> Draft:
     """Return a document as a draft; `values` is `None` where it uses no variable."""
     places = (Place(label, document.number, document.line),)
     if values is None:
         return Draft(document.content, places, document.has_null)
     substitution = Substitution(values)
-    content = substitution.of(document.content)
-    findings.complain_all(places, substitution.complaints)
-    return Draft(content, places, document.has_null, tuple(substitution.secrets))
+    return Draft(
+        content=substitution.of(document.content),
+        places=places,
+        has_null=document.has_null,
+        secrets=tuple(substitution.secrets),
+        variables=substitution.used,
+        complaints=tuple(substitution.complaints),
+    )
 
 
-def merged(base: Draft, over: Draft, findings: Findings) -> Draft:
+def merged(base: Draft, over: Draft) -> Draft:
     """Return a base with what an overlay says differently."""
     complaints: list[Complaint] = []
-    content = merge(base.content, over.content, complaints)
-    findings.complain_all(over.places, complaints)
     return Draft(
-        content,
-        (*over.places, *base.places),
+        content=merge(base.content, over.content, complaints),
+        places=(*over.places, *base.places),
         has_null=base.has_null or over.has_null,
         secrets=(*base.secrets, *over.secrets),
+        variables={**base.variables, **over.variables},
+        complaints=(*base.complaints, *over.complaints, *complaints),
     )

@@ -8,7 +8,7 @@ from reconciler.manifests.drafts import merged
 from reconciler.manifests.files import OVERLAYS, WORKSPACE_FILE
 from reconciler.manifests.identities import identify
 from reconciler.manifests.overlays import is_deletion
-from reconciler.manifests.reading import header_complaints, null_complaints, read
+from reconciler.manifests.reading import header_complaints, read
 from reconciler.resources.base import Complaint
 from reconciler.resources.inventory import Declared
 from reconciler.resources.workspace import Workspace
@@ -68,7 +68,7 @@ class Gathering:
             else:
                 over, drops = self._overlays.pop(address)
                 if not drops:
-                    self._validate(merged(draft, over, self._findings), address)
+                    self._validate(merged(draft, over), address)
 
     def finish(self) -> None:
         """Add the addresses that only the environment has."""
@@ -93,14 +93,11 @@ class Gathering:
     def _validate(self, draft: Draft, address: Address | None = None) -> None:
         if address is not None:
             self.declared.add(address)
-        complaints = list(null_complaints(draft.content)) if draft.has_null else []
-        said = {complaint.at for complaint in complaints}
-        resource, more = read(draft.content, secrets=draft.secrets)
-        complaints += [complaint for complaint in more if complaint.at not in said]
+        resource, complaints = read(draft)
         if isinstance(resource, Workspace):
             message = f"a Workspace stands only in {WORKSPACE_FILE} at the top"
             complaints.append(Complaint(message, "Move it there; other workspaces have their own folders", ("kind",)))
-        elif resource is not None and not complaints:
+        elif resource is not None:
             self.desired[resource.address] = Declared(resource, str(draft.places[-1]))
             self.places[resource.address] = draft.places
         self._findings.complain_all(draft.places, complaints)

@@ -37,8 +37,8 @@ def explain_origin(loaded: Loaded, address: Address) -> Mapping[str, str]:
             for replaced in [known for known in origins if known[: len(path)] == path]:
                 del origins[replaced]
             if value is not None:
-                used = substitution.used.get(path, ())
-                origins[path] = findings.where((place,), path) + _variables(used, loaded)
+                used = substitution.used.get(path)
+                origins[path] = findings.where((place,), path) + (f" ({used})" if used else "")
     return {
         path_text(path[len(within) :]): origin
         for path, origin in sorted(origins.items(), key=lambda item: list(map(str, item[0])))
@@ -77,9 +77,3 @@ def _said(content: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
                 yield from _said(value, (*path, index))
         case _:
             yield path, content
-
-
-def _variables(names: tuple[str, ...], loaded: Loaded) -> str:
-    known = ((name, loaded.values.find(name)) for name in names)
-    shown = ", ".join(f"var.{name} of {value.origin}" for name, value in known if value is not None)
-    return f" ({shown})" if shown else ""

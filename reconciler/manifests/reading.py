@@ -14,8 +14,9 @@ from reconciler.resources.base import Complaint
 from reconciler.resources.kinds import WRITABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
+    from reconciler.manifests.drafts import Draft
     from reconciler.manifests.positions import Path
     from reconciler.resources.kinds import Resource
     from reconciler.resources.workspace import Workspace
@@ -27,27 +28,40 @@ Writable: TypeAlias = "Workspace | Resource"
 _SHAPE: Final = "Every document has apiVersion, kind, metadata and spec"
 
 
-def read(content: Any, *, secrets: Sequence[Path] = ()) -> tuple[Writable | None, list[Complaint]]:
-    """Return the resource a document declares, or `None` and what is wrong with it.
-
-    `secrets`: where it holds `${env:…}` or `${file:…}`.
-    """
-    if complaints := list(header_complaints(content)):
-        return None, complaints
-    model = WRITABLE[content["kind"]]
-    complaints = [
-        Complaint("only secrets are read from the environment or a file", "Use a variable: ${var.name} and --var", path)
-        for path in secrets
-        if not is_secret(model, path)
-    ]
+def read(draft: Draft) -> tuple[Writable | None, list[Complaint]]:
+    """Return the resource a draft declares, or `None` and everything that is wrong with it."""
+    complaints = [*draft.complaints, *(null_complaints(draft.content) if draft.has_null else ())]
+    headers = list(header_complaints(draft.content))
+    if headers:
+        return None, _joined(complaints, headers)
+    model = WRITABLE[draft.content["kind"]]
+    complaints = _joined(complaints, _misplaced_secrets(draft, model))
     try:
-        resource = model.model_validate(content, by_alias=True, by_name=False)
+        resource = model.model_validate(draft.content, by_alias=True, by_name=False)
     except ValidationError as error:
-        # What is refused for a reference already, is not refused again for the text the reference is.
-        said = {complaint.at for complaint in complaints}
-        complaints += [each for each in complaints_of(error, model, content) if each.at not in said]
-        return None, complaints
+        found = complaints_of(error, model, draft.content)
+        return None, _joined(complaints, (_traced(complaint, draft) for complaint in found))
     return (None if complaints else resource), complaints
+
+
+def _joined(complaints: list[Complaint], more: Iterable[Complaint]) -> list[Complaint]:
+    """Return both without saying a second thing about one field: it only follows from the first."""
+    said = {complaint.at for complaint in complaints}
+    return [*complaints, *(complaint for complaint in more if complaint.at not in said)]
+
+
+def _misplaced_secrets(draft: Draft, model: type[Writable]) -> Iterator[Complaint]:
+    for path in draft.secrets:
+        if not is_secret(model, path):
+            message = "only secrets are read from the environment or a file"
+            yield Complaint(message, "Use a variable: ${var.name} and --var", path)
+
+
+def _traced(complaint: Complaint, draft: Draft) -> Complaint:
+    """Name the variable where the value is not the author's own."""
+    if complaint.at in draft.variables:
+        return complaint._replace(message=f"{complaint.message} ({draft.variables[complaint.at]})")
+    return complaint
 
 
 def header_complaints(content: Any) -> Iterator[Complaint]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.manifests.fields import field_at, fields_of, model_at
 from reconciler.manifests.overlays import DELETE
-from reconciler.manifests.scalars import kind_of_value
+from reconciler.manifests.scalars import is_text, kind_of_value
 from reconciler.manifests.suggestions import did_you_mean, nearest, one_of
 from reconciler.resources.base import Complaint
 from reconciler.resources.configs import EMBEDDED_CONFIGS
@@ -31,7 +31,8 @@ def complaints_of(error: ValidationError, model: type[BaseModel], content: Any) 
                 message = _with_value(complaint.message, _value_at(content, at))
                 yield Complaint(message, complaint.hint or _advice(model, at), at)
         else:
-            message, hint = _sentence(details, model, path)
+            # Not what pydantic was given: validators have folded and parsed it by then.
+            message, hint = _sentence(details, model, path, _value_at(content, path))
             yield Complaint(message, hint, path)
 
 
@@ -59,9 +60,8 @@ def _has(content: Any, part: str | int) -> bool:
     return isinstance(content, list) and isinstance(part, int) and part < len(content)
 
 
-def _sentence(details: ErrorDetails, model: type[BaseModel], path: Path) -> tuple[str, str]:
+def _sentence(details: ErrorDetails, model: type[BaseModel], path: Path, found: Any) -> tuple[str, str]:
     kind = details["type"]
-    found = details["input"]
     limits: Mapping[str, Any] = details.get("ctx", {})
     match kind:
         case "missing":
@@ -72,6 +72,8 @@ def _sentence(details: ErrorDetails, model: type[BaseModel], path: Path) -> tupl
             return _with_value(str(limits["error"]), found), _advice(model, path)
         case "string_type":
             return f"wants text, found {kind_of_value(found)}", _quoting(found)
+        case "too_short" | "string_too_short":
+            return "must not be empty", _advice(model, path)
         case "literal_error":
             allowed = re.findall(r"'([^']*)'", limits["expected"])
             hint = did_you_mean(str(found), allowed, otherwise=f"Write one of {', '.join(allowed)}")
@@ -94,8 +96,6 @@ _WANTED: Final[dict[str, Callable[[Mapping[str, Any]], str]]] = {
     "greater_than_equal": lambda limits: f"must be at least {limits['ge']}",
     "less_than": lambda limits: f"must be less than {limits['lt']}",
     "less_than_equal": lambda limits: f"must be at most {limits['le']}",
-    "too_short": _always("wants at least one entry"),
-    "string_too_short": _always("must not be empty"),
     **dict.fromkeys(("int_type", "int_parsing", "int_parsing_size", "int_from_float"), _always("wants a whole number")),
     **dict.fromkeys(("bool_type", "bool_parsing"), _always("wants true or false")),
     **dict.fromkeys(("list_type", "tuple_type"), _always("wants a list")),
@@ -134,6 +134,8 @@ def _advice(model: type[BaseModel], path: Path, found: Any = None) -> str:
     name = next((part for part in reversed(path) if isinstance(part, str)), "")
     if isinstance(found, str) and found.lower() in _OLD_BOOLEANS:
         return f"In YAML 1.2 `{found}` is text: write {_OLD_BOOLEANS[found.lower()]}"
+    if isinstance(found, str) and found and not is_text(found):
+        return f"Leave the quotes out: {found}"
     field = field_at(model, path)
     if field is not None and field.examples:
         return f"For example `{name}: {flow(field.examples[0])}`"
@@ -151,11 +153,11 @@ def _unknown(model: type[BaseModel], path: Path) -> tuple[str, str]:
     message = "is not a field here"
     if name == DELETE:
         return message, "Only a document of an overlay can drop an address"
+    if "configs" in known and name in EMBEDDED_CONFIGS:
+        return message, "It is a config: write it below `configs`"
     meant = nearest(name, known)
     if meant is not None:
         return message, f"Did you mean {meant}?"
-    if "configs" in known and name in EMBEDDED_CONFIGS:
-        return message, f"It is a config: write it below `configs`, as {name}"
     for block in fields_of(model):
         inside = model_at(model, (block,))
         if inside is not None and inside is not parent and name in fields_of(inside):

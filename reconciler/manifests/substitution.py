@@ -25,13 +25,13 @@ class Substitution:
     """One document: its content with every variable's value in place, and what came to light on the way.
 
     `secrets`: the paths of `${env:…}` and `${file:…}`, which only secret fields may hold.
-    `used`: path → the variables used there.
+    `used`: path → the variable used there and who defined it, as people read it: `var.partitions of values.yaml`.
     """
 
     def __init__(self, values: Values) -> None:
         self.complaints: list[Complaint] = []
         self.secrets: list[Path] = []
-        self.used: dict[Path, tuple[str, ...]] = {}
+        self.used: dict[Path, str] = {}
         self._values = values
 
     def of(self, content: Any, path: Path = ()) -> Any:
@@ -84,7 +84,8 @@ class Substitution:
             hint = did_you_mean(name, self._values.names, otherwise=define)
             self._complain(path, f"the variable {name} is not defined", hint)
             return f"${{{reference}}}"
-        self.used[path] = (*self.used.get(path, ()), name)
+        earlier = f"{self.used[path]}, " if path in self.used else ""
+        self.used[path] = f"{earlier}var.{name} of {found.origin}"
         return found.value
 
     def _complain(self, path: Path, message: str, hint: str) -> None:

@@ -9,7 +9,7 @@ from reconciler.manifests.drafts import Draft, draft_of
 from reconciler.manifests.files import OVERLAYS, WORKSPACE_FILE, read_bounded
 from reconciler.manifests.findings import Findings
 from reconciler.manifests.problems import Problem
-from reconciler.manifests.reading import null_complaints, read
+from reconciler.manifests.reading import read
 from reconciler.manifests.variables import Values, Variables, read_values
 from reconciler.resources.base import Complaint
 from reconciler.resources.workspace import Workspace
@@ -42,7 +42,7 @@ def read_workspace(folder: Path, overlay: Path | None, variables: Variables, fin
         files.append(overlay / VALUES_FILE)
     values, problems = read_values(folder, files, variables)
     findings.problems += problems
-    workspace = _validated(draft_of(document, WORKSPACE_FILE, findings, values), findings) if document else None
+    workspace = _validated(draft_of(document, WORKSPACE_FILE, values), findings) if document else None
     manifests = workspace.spec.manifests if workspace is not None else _texts(spec.get("manifests")) or ("manifests",)
     apart = frozenset({folder / WORKSPACE_FILE, folder / OVERLAYS, *files})
     return WorkspaceFile(workspace, manifests, apart, values)
@@ -66,10 +66,7 @@ def _document(folder: Path, findings: Findings) -> Document | None:
 
 
 def _validated(draft: Draft, findings: Findings) -> Workspace | None:
-    complaints = list(null_complaints(draft.content)) if draft.has_null else []
-    said = {complaint.at for complaint in complaints}
-    resource, more = read(draft.content, secrets=draft.secrets)
-    complaints += [complaint for complaint in more if complaint.at not in said]
+    resource, complaints = read(draft)
     if resource is not None and not isinstance(resource, Workspace):
         hint = "Write `kind: Workspace` here, and manifests below spec.manifests"
         complaints.append(Complaint(f"is {resource.kind}, and this file declares the Workspace", hint, ("kind",)))

@@ -214,4 +214,8 @@ def _choice(text: str, values: Iterable[str]) -> str:
 def _joined(key: ConfigKey, value: object) -> str:
     items = value if isinstance(value, list | tuple) else _plain(value).split(",")
     parts = {_plain(item).strip() for item in items} - {""}
-    return ",".join(sorted({_choice(part, key.values) for part in parts} if key.values else parts))
+    for part in sorted(parts) if key.values else ():
+        if part.lower() not in key.values:
+            message = f"{part!r} is not one of {', '.join(key.values)}"
+            raise ValueError(message)
+    return ",".join(sorted({part.lower() for part in parts} if key.values else parts))
