@@ -1,0 +1,117 @@
+"""The production effects: real threads, real clocks, and a thread apart that nothing holds up."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from datetime import UTC
+from typing import TYPE_CHECKING
+
+import pytest
+
+from reconciler.applying.threads import ThreadEffects
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from reconciler.effects import Effects
+
+
+@pytest.fixture
+def effects() -> Iterator[ThreadEffects]:
+    made = ThreadEffects(2)
+    yield made
+    made.close()
+
+
+def test_blocking_calls_run_beside_each_other_off_the_loop(effects: ThreadEffects) -> None:
+    meet = threading.Barrier(2, timeout=10)
+
+    def call() -> str:
+        meet.wait()
+        return threading.current_thread().name
+
+    async def run() -> list[str]:
+        return list(await asyncio.gather(effects.call(call), effects.call(call)))
+
+    names = asyncio.run(run())
+    assert threading.current_thread().name not in names
+
+
+def test_what_a_call_raises_is_raised_where_it_is_awaited(effects: ThreadEffects) -> None:
+    def call() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(effects.call(call))
+
+
+def test_the_clock_only_goes_forward_and_wall_time_is_utc(effects: ThreadEffects) -> None:
+    first = effects.now()
+    assert effects.now() >= first
+    assert effects.utc().tzinfo is UTC
+
+
+def test_spawned_work_goes_on_beside_the_caller(effects: ThreadEffects) -> None:
+    async def answer() -> int:
+        await effects.sleep(0)
+        return 42
+
+    async def run() -> int:
+        return await effects.spawn(answer())
+
+    assert asyncio.run(run()) == 42
+
+
+def test_work_apart_goes_on_while_the_loop_and_its_pool_are_held_up(effects: ThreadEffects) -> None:
+    beats = threading.Semaphore(0)
+    threads: set[int] = set()
+
+    async def beat(own: Effects) -> None:
+        while True:
+            threads.add(threading.get_ident())
+            await own.call(beats.release)
+            await own.sleep(0.001)
+
+    async def run() -> None:
+        end = effects.apart(beat)
+        # This blocks the loop itself, as a long fold or a slow callback would.
+        assert all(beats.acquire(timeout=10) for _ in range(5))
+        end()
+        end()
+
+    asyncio.run(run())
+    assert threads
+    assert threading.get_ident() not in threads
+
+
+def test_work_apart_that_ended_by_itself_can_still_be_ended(effects: ThreadEffects) -> None:
+    ended = threading.Event()
+
+    async def once(own: Effects) -> None:
+        await own.call(ended.set)
+
+    async def run() -> None:
+        before = set(threading.enumerate())
+        end = effects.apart(once)
+        assert ended.wait(10)
+        for thread in set(threading.enumerate()) - before:
+            thread.join(10)  # until its loop is closed
+        end()
+
+    asyncio.run(run())
+
+
+def test_work_apart_that_was_ended_leaves_no_thread(effects: ThreadEffects) -> None:
+    async def forever(own: Effects) -> None:
+        await own.sleep(3600)
+
+    async def run() -> None:
+        before = {thread.ident for thread in threading.enumerate()}
+        end = effects.apart(forever)
+        (apart,) = [thread for thread in threading.enumerate() if thread.ident not in before]
+        end()
+        apart.join(10)
+        assert not apart.is_alive()
+
+    asyncio.run(run())
