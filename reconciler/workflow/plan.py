@@ -11,12 +11,12 @@ from reconciler.planning.document import PlanDocument, canonical_bytes, to_docum
 from reconciler.workflow.deciding import Decided, Wanted, decide
 from reconciler.workflow.opening import Work, open_work
 from reconciler.workflow.reading import read_state
+from reconciler.workflow.saved import to_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from reconciler.planning.actions import Action
     from reconciler.planning.plan import Finding, Plan
     from reconciler.workflow.invocation import Invocation, Select
 
@@ -45,15 +45,15 @@ class Planned:
 
     @cached_property
     def document(self) -> PlanDocument:
-        """The plan as the JSON that `--format json` and `--out` write."""
-        return to_document(self.plan, saved_options(self.options, self.wanted))
+        """The plan as the JSON that `--format json` writes."""
+        return to_document(self.plan)
 
     def verdict(self, *, detailed: bool = False) -> ReconcilerError | None:
         """Return what the exit code says: errors always, blocked and pending only where asked for."""
         if self.plan.errors:
             return errors_of(self.plan.errors)
         if detailed and self.plan.blocked:
-            return blocked_error(self.plan.blocked)
+            return BlockedPlanError(self)
         if detailed and not self.plan.is_empty:
             count = len(self.plan.actions)
             return PendingError(f"{count} changes are pending", hint="Run: reconciler apply")
@@ -67,7 +67,8 @@ def plan(invocation: Invocation, select: Select, *, out: Path | None = None) -> 
     work.warn_about_local_state()
     planned = show_decided(work, decide(work, read_state(work)), started_ms)
     if out is not None:
-        write_plan(invocation.cwd / out, planned)
+        options = to_options(select, planned.wanted, cwd=invocation.cwd, folder=work.folder)
+        write_plan(invocation.cwd / out, to_document(planned.plan, options))
     return planned
 
 
@@ -85,10 +86,10 @@ def show_decided(work: Work, decided: Decided, started_ms: int, wanted: Wanted |
     return Planned(decided.plan, header, work.select, work.folder, warnings, wanted or Wanted())
 
 
-def write_plan(path: Path, planned: Planned) -> None:
-    """Write the plan's document to a file."""
+def write_plan(path: Path, document: PlanDocument) -> None:
+    """Write a plan's document to a file."""
     try:
-        path.write_bytes(canonical_bytes(planned.document))
+        path.write_bytes(canonical_bytes(document))
     except OSError as error:
         raise UserError(
             f"cannot write the plan to {path}: {error.strerror or error}", hint="Name a file that can be written."
@@ -104,9 +105,14 @@ def errors_of(findings: Sequence[Finding]) -> UserError:
     return UserError("the plan has " + count + ":\n  " + "\n  ".join(lines), hint="No --allow lifts these.")
 
 
-def blocked_error(actions: Sequence[Action]) -> BlockedError:
-    """Return what a guard refuses, with the words that would allow it."""
-    allows = [action.blocked.allow for action in actions if action.blocked and action.blocked.allow]
-    hint = f"Allow once with {' '.join(f'--allow {allow}' for allow in allows)}" if allows else "Change the files."
-    what = "; ".join(f"{action.id}: {action.blocked.message}" for action in actions if action.blocked)
-    return BlockedError(f"nothing was done: {len(actions)} blocked ({what})", hint=hint)
+class BlockedPlanError(BlockedError):
+    """A guard refused a part of a plan, so nothing of it was done; `planned` is for showing."""
+
+    def __init__(self, planned: Planned) -> None:
+        """Name what is blocked, and the words that would allow it."""
+        actions = planned.plan.blocked
+        allows = [action.blocked.allow for action in actions if action.blocked and action.blocked.allow]
+        hint = f"Allow once with {' '.join(f'--allow {allow}' for allow in allows)}" if allows else "Change the files."
+        what = "; ".join(f"{action.id}: {action.blocked.message}" for action in actions if action.blocked)
+        super().__init__(f"nothing was done: {len(actions)} blocked ({what})", hint=hint)
+        self.planned = planned

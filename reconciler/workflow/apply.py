@@ -1,0 +1,202 @@
+"""`apply`: plan, confirm, do; or do what a saved plan says, the same or less, never more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from reconciler.errors import IncompleteError, PartialError, ReconcilerError, StalePlanError, UsageError, UserError
+from reconciler.planning.document import compare, read_document, refuse_foreign
+from reconciler.workflow.deciding import Wanted, decide
+from reconciler.workflow.invocation import Select
+from reconciler.workflow.opening import open_work, workspace_folder
+from reconciler.workflow.plan import BlockedPlanError, Planned, errors_of, show_decided
+from reconciler.workflow.reading import read_state
+from reconciler.workflow.saved import options_of, wanted_of
+from reconciler.workflow.show import read_plan_file
+from reconciler.workflow.underlease import Settled, Wish, run_under_lease
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from reconciler.applying.engine import RunResult
+    from reconciler.applying.events import Event
+    from reconciler.planning.document import PlanDocument
+    from reconciler.state.snapshots import Snapshot
+    from reconciler.workflow.invocation import Invocation
+    from reconciler.workflow.opening import Work
+    from reconciler.workflow.stopping import Stop
+
+_NAMED: Final = 5
+"""How many actions a message names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyOptions:
+    """How a plan is applied. Times are in seconds."""
+
+    file: Path | None = None
+    """A plan that was saved and approved."""
+    yes: bool = False
+    strict: bool = False
+    """With `file`: refuse also where less than it holds is left to do."""
+    parallelism: int = 8
+    lock_timeout_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What a run calls back.
+
+    `confirm` is asked exactly once, about the very plan that is going to be done: with `yes` or `file` under the
+    lease, else before it is taken. It is not asked where there is nothing to do.
+    """
+
+    confirm: Callable[[Planned], bool]
+    report: Callable[[Event], None]
+    stop: Stop
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What came of it. `result` is `None` where there was nothing to do."""
+
+    planned: Planned
+    result: RunResult | None
+    skipped: tuple[str, ...]
+    """Approved, and no longer needed."""
+    verdict: ReconcilerError | None
+
+
+def apply(
+    invocation: Invocation,
+    select: Select,
+    options: ApplyOptions,
+    *,
+    confirm: Callable[[Planned], bool],
+    report: Callable[[Event], None],
+    stop: Stop,
+) -> Applied:
+    """Bring the clusters to what the files say, or to what a saved plan says of them.
+
+    Raises:
+        BlockedError: A guard refuses something; nothing was done.
+        StalePlanError: The world no longer matches what was approved; nothing was done.
+        UserError: The plan has errors, or was not confirmed; nothing was done.
+        LeaseError: Someone else is applying.
+    """
+    hooks = Hooks(confirm, report, stop)
+    if options.file is None:
+        return apply_wanted(invocation, select, options, hooks, Wanted())
+    if select != Select():
+        raise UsageError("FILE brings its own selection", hint="Give either FILE or options that select, not both.")
+    approved = read_document(read_plan_file(invocation.cwd / options.file))
+    work = open_work(invocation, options_of(approved, workspace_folder(invocation)))
+    refuse_foreign(
+        approved,
+        workspace=work.loaded.workspace.metadata.name,
+        environment=work.select.environment,
+        tool=invocation.tool,
+    )
+    return _Applying(work, options, hooks, wanted_of(approved)).run(approved)
+
+
+def apply_wanted(
+    invocation: Invocation, select: Select, options: ApplyOptions, hooks: Hooks, wanted: Wanted
+) -> Applied:
+    """Plan what is wanted and do it: at once with `yes`, else after it was confirmed."""
+    work = open_work(invocation, select)
+    work.warn_about_local_state()
+    applying = _Applying(work, options, hooks, wanted)
+    return applying.run(None) if options.yes else applying.ask_and_run()
+
+
+class _Applying:
+    """One `apply`, with what it has found so far."""
+
+    def __init__(self, work: Work, options: ApplyOptions, hooks: Hooks, wanted: Wanted) -> None:
+        self._work = work
+        self._options = options
+        self._hooks = hooks
+        self._wanted = wanted
+
+    def ask_and_run(self) -> Applied:
+        """Plan without a lock, ask once, and do the same or less under the lease."""
+        planned = self._plan(read_state(self._work))
+        _check(planned)
+        if planned.plan.is_empty:
+            return Applied(planned, None, (), None)
+        self._confirm(planned)
+        return self.run(planned.document, is_confirmed=True)
+
+    def run(self, approved: PlanDocument | None, *, is_confirmed: bool = False) -> Applied:
+        """Take the lease, plan under it, and do what was approved (`None`: whatever is planned)."""
+        found: list[tuple[Planned, tuple[str, ...]]] = []
+
+        def settle(snapshot: Snapshot) -> Settled:
+            planned = self._plan(snapshot)
+            _check(planned)
+            skipped = self._same_or_less(approved, planned) if approved is not None else ()
+            found.append((planned, skipped))
+            if not is_confirmed and not planned.plan.is_empty:
+                self._confirm(planned)
+            return Settled(planned.plan.actions, planned.plan.digest, planned.document.model_dump(mode="json"))
+
+        wish = Wish(
+            command="destroy" if self._wanted.is_destroy else "apply",
+            lock_timeout_s=self._options.lock_timeout_s,
+            parallelism=self._options.parallelism,
+            report=self._hooks.report,
+            stop=self._hooks.stop,
+        )
+        result = run_under_lease(self._work, wish, settle)
+        planned, skipped = found[-1]
+        return Applied(planned, result, skipped, verdict_of(result))
+
+    def _plan(self, snapshot: Snapshot | None) -> Planned:
+        started_ms = self._work.invocation.now_ms()
+        return show_decided(self._work, decide(self._work, snapshot, self._wanted), started_ms, self._wanted)
+
+    def _confirm(self, planned: Planned) -> None:
+        if not self._hooks.confirm(planned):
+            raise UserError("not confirmed: nothing was done", hint="Only 'yes' confirms.")
+
+    def _same_or_less(self, approved: PlanDocument, now: Planned) -> tuple[str, ...]:
+        """Return the approved actions that are no longer needed."""
+        found = compare(approved, now.plan)
+        if not found.is_allowed:
+            named = "; ".join(f"{difference.id}: {difference.message}" for difference in found.more[:_NAMED])
+            raise StalePlanError(
+                f"the world no longer matches the plan that was approved: {named}",
+                hint="Nothing was done. Plan again: reconciler plan",
+            )
+        if found.not_needed and self._options.strict:
+            raise StalePlanError(
+                f"less is left to do than was approved: {', '.join(found.not_needed[:_NAMED])}",
+                hint="Nothing was done (--strict). Plan again: reconciler plan",
+            )
+        return found.not_needed
+
+
+def _check(planned: Planned) -> None:
+    if planned.plan.errors:
+        raise errors_of(planned.plan.errors)
+    if planned.plan.blocked:
+        raise BlockedPlanError(planned)
+
+
+def verdict_of(result: RunResult | None) -> ReconcilerError | None:
+    """Return what the exit code says of a run."""
+    if result is None:
+        return None
+    if result.not_started:
+        count = len(result.not_started)
+        return IncompleteError(f"stopped: {count} actions were not started", hint="Go on with: reconciler apply")
+    if result.failed:
+        named = ", ".join(item.id for item in result.failed[:_NAMED])
+        return PartialError(
+            f"{len(result.failed)} actions failed ({named}), {len(result.skipped)} were skipped because of them",
+            hint="Mend the cause, then run: reconciler apply",
+        )
+    return None
