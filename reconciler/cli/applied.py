@@ -14,6 +14,7 @@ from reconciler.cli.console import err, out
 from reconciler.cli.options import TextOrJson, seconds
 from reconciler.cli.planned import show_as_text, warn_about
 from reconciler.cli.presenting import raise_verdict
+from reconciler.cli.render.amounts import counted
 from reconciler.errors import BlockedError
 
 if TYPE_CHECKING:
@@ -79,12 +80,16 @@ def carry_out(do: Callable[[Hooks], Applied], doing: Doing, *, question: str, is
     stop = Stop()
     try:
         with signals.stopping(stop), reporter(doing.form) as report:
-            applied = do(Hooks(confirm, report, stop))
+            applied = do(Hooks(confirm=confirm, report=report, stop=stop))
     except BlockedError as error:
         planned = getattr(error, "planned", None)
-        if planned is not None and not shown:
-            _show(planned, doing)
-        raise
+        if planned is None:
+            raise
+        _show(planned, doing)
+        count = counted(len(planned.plan.blocked), "action is", "actions are")
+        raise BlockedError(
+            f"nothing was done: {count} blocked", hint="The lines above say what, and what allows it"
+        ) from error
     _show_applied(applied, doing, was_shown=bool(shown))
     raise_verdict(applied.verdict)
 

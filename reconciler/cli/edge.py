@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import socket
 import time
@@ -72,12 +73,16 @@ def _new_run() -> str:
 
 
 def _who(environ: Mapping[str, str]) -> str:
-    user = environ.get("GITHUB_ACTOR") or environ.get("GITLAB_USER_LOGIN") or environ.get("USER") or _user_id()
+    user = environ.get("GITHUB_ACTOR") or environ.get("GITLAB_USER_LOGIN") or _user()
     return f"{user}@{socket.gethostname()}"
 
 
-def _user_id() -> str:
-    return f"uid-{os.getuid()}" if hasattr(os, "getuid") else "unknown"
+def _user() -> str:
+    """Return who is logged in; in a container a user may have a number and no name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid-{os.getuid()}"
 
 
 def _ci_url(environ: Mapping[str, str]) -> str | None:

@@ -42,4 +42,13 @@ def show_as_text(planned: Planned, screen: Screen) -> None:
 
 
 def show_document(document: PlanDocument, form: Literal["text", "json"]) -> None:
-    """Print a saved plan."""
+    """Print a saved plan on standard output."""
+    screen = out()
+    if form == "json":
+        from reconciler.planning.document import canonical_bytes
+
+        screen.write_bytes(canonical_bytes(document) + b"\n")
+    else:
+        from reconciler.cli.render.saved import plan_of
+
+        screen.show(plan_text(plan_of(document), width=screen.width))

@@ -33,11 +33,11 @@ def command(
             place.invocation(),
             chosen.select(),
             doing.options(),
-            recursive=recursive,
-            include_adopted=include_adopted,
             confirm=hooks.confirm,
             report=hooks.report,
             stop=hooks.stop,
+            recursive=recursive,
+            include_adopted=include_adopted,
         )
 
     carry_out(

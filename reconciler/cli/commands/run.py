@@ -9,8 +9,8 @@ from typer import Option
 from reconciler.cli import signals
 from reconciler.cli.bundles import bundled
 from reconciler.cli.options import Files, Place, TextOrJson
-from reconciler.cli.presenting import present
-from reconciler.errors import PartialError, UsageError
+from reconciler.cli.presenting import present, raise_verdict
+from reconciler.errors import UsageError
 
 
 @bundled
@@ -26,8 +26,8 @@ def command(
     """Run the data pipeline: bring every mirror to its source's end as seen at the start."""
     if not once:
         raise UsageError("run works in single rounds", hint="Write: reconciler run --once")
-    from reconciler.cli.documents.logs import RunDocument
-    from reconciler.cli.render.logs_text import synced_text
+    from reconciler.cli.documents.logs import PipelineDocument
+    from reconciler.cli.render.logs_text import upkeep_text
     from reconciler.cli.reporting import reporter
     from reconciler.workflow.run import run_once
     from reconciler.workflow.stopping import Stop
@@ -35,8 +35,6 @@ def command(
     stop = Stop()
     jobs = tuple(name for text in only or () for name in text.split(","))
     with signals.stopping(stop), reporter("text") as report:
-        synced = run_once(place.invocation(), files.select(), only=jobs, report=report, stop=stop)
-    present(form, lambda: synced_text(synced), lambda: RunDocument.of(synced))
-    failed = [each for each in synced if each.error is not None]
-    if failed:
-        raise PartialError(f"{len(failed)} of {len(synced)} did not come up to date", hint="Mend that, then run again")
+        upkeep = run_once(place.invocation(), files.select(), only=jobs, report=report, stop=stop)
+    present(form, lambda: upkeep_text(upkeep), lambda: PipelineDocument.of(upkeep))
+    raise_verdict(upkeep.verdict)

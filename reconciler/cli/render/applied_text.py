@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.cli.render.amounts import counted
 from reconciler.cli.render.lines import Line, Span, Tone, line
-from reconciler.cli.render.plan_text import totals_of
+from reconciler.cli.render.plan_text import did_of
 
 if TYPE_CHECKING:
     from reconciler.workflow.apply import Applied
@@ -24,7 +24,7 @@ def applied_text(applied: Applied) -> list[Line]:
     ]
     lines += [line(Span("- ", Tone.QUIET), f"{each.id}: skipped, it needs {each.because}") for each in result.skipped]
     done = set(result.done)
-    did = totals_of(action for action in applied.planned.plan.actions if action.id in done)
+    did = did_of(action for action in applied.planned.plan.actions if action.id in done)
     ends = [counted(len(result.failed), "failed", "failed")] if result.failed else []
     ends += [counted(len(result.skipped), "skipped", "skipped")] if result.skipped else []
     ends += [counted(len(result.not_started), "not started", "not started")] if result.not_started else []

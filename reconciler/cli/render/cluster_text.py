@@ -8,11 +8,12 @@ from reconciler.cli.render.amounts import bytes_text, count_text, counted
 from reconciler.cli.render.lines import EMPTY, Line, Span, Tone, line
 from reconciler.cli.render.readers import configs_text
 from reconciler.cli.render.tables import table
-from reconciler.resources.configs import show_value
+from reconciler.resources.configs import DEFAULT, show_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from reconciler.workflow.actingconfigs import ConfigRow
     from reconciler.workflow.namespaces import NamespaceRow
     from reconciler.workflow.topics import TopicDescription, TopicRow
 
@@ -47,7 +48,9 @@ def topic_text(topic: TopicDescription) -> list[Line]:
     size = "" if topic.bytes is None else f", {bytes_text(topic.bytes)}"
     records = "" if topic.records is None else f", {counted(topic.records, 'record')}"
     partitions = [(str(row.partition), *map(count_text, (row.start, row.stable, row.end))) for row in topic.partitions]
-    configs = [(row.key, show_value(row.key, row.value), row.origin) for row in topic.configs]
+    # What somebody set comes first; what nobody did is there, but quiet.
+    rows = sorted(topic.configs, key=lambda row: (row.origin == DEFAULT, row.key))
+    configs = [_config(row) for row in rows]
     return [
         line(Span(topic.address, Tone.STRONG)),
         line(f"  {counted(len(topic.partitions), 'partition')}{records}{size}"),
@@ -56,6 +59,11 @@ def topic_text(topic: TopicDescription) -> list[Line]:
         *table(("partition", "start", "stable", "end"), partitions, numbers=(0, 1, 2, 3)),
         *([EMPTY, *table(("config", "value", "comes from"), configs)] if configs else []),
     ]
+
+
+def _config(row: ConfigRow) -> tuple[Span, ...]:
+    tone = Tone.QUIET if row.origin == DEFAULT else Tone.PLAIN
+    return tuple(Span(text, tone) for text in (row.key, show_value(row.key, row.value), row.origin))
 
 
 def _known(count: int | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.render.amounts import counted
 from reconciler.cli.render.lines import Line, Span, Tone, line
@@ -12,12 +12,25 @@ if TYPE_CHECKING:
     from reconciler.workflow.validate import Validated
 
 
+_NOUNS: Final = {
+    "Cluster": "cluster",
+    "Namespace": "namespace",
+    "Topic": "topic",
+    "TieringPolicy": "tiering policy",
+    "Mounting": "mounting",
+    "MirrorLink": "mirror link",
+    "MirrorTopic": "mirror",
+}
+_PLURALS: Final = {"TieringPolicy": "tiering policies"}
+
+
 def validated_lines(validated: Validated) -> list[Line]:
     """Return what is wrong, or what was checked."""
     lines = [finding_line(finding) for finding in validated.findings]
-    counts = ", ".join(counted(count, kind) for kind, count in validated.counts.items()) or "nothing declared"
+    kinds = [counted(count, _NOUNS.get(kind, kind), _PLURALS.get(kind)) for kind, count in validated.counts.items()]
     word = "Not valid" if validated.findings else "Valid"
-    return [*lines, line(Span(f"{word}: ", Tone.STRONG), f"workspace {validated.workspace}, {counts}")]
+    held = ", ".join(kinds) or "nothing declared"
+    return [*lines, line(Span(f"{word}: ", Tone.STRONG), f"workspace {validated.workspace}, {held}")]
 
 
 def finding_line(finding: Finding) -> Line:

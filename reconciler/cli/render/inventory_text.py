@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.cli.render.lines import EMPTY, Line, Span, Tone, line
@@ -10,6 +9,7 @@ from reconciler.cli.render.readers import headline, mark, note, title
 from reconciler.cli.render.sections import drift_text
 from reconciler.cli.render.tables import table
 from reconciler.cli.render.values import value_text
+from reconciler.resources.configs import show_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -41,7 +41,7 @@ def shown_lines(shown: Shown, origins: Mapping[str, str] | None = None) -> list[
     """Return one resource; `origins` add where each value comes from."""
     sides = [fields_of(shown.desired), fields_of(shown.recorded.resource if shown.recorded else None)]
     sides.append(fields_of(shown.observed.resource if shown.observed else None))
-    paths = sorted({path for side in sides for path in side})
+    paths = sorted({path for side in sides for path in side if side[path] != []})
     headings = (*_HEADINGS, "comes from") if origins is not None else _HEADINGS
     rows = [_field(path, sides, origins) for path in paths]
     return [
@@ -52,8 +52,11 @@ def shown_lines(shown: Shown, origins: Mapping[str, str] | None = None) -> list[
 
 
 def explain_text(explained: Explained) -> list[Line]:
-    """Return where each value comes from, and what is planned and why."""
+    """Return where each value comes from, how configs act, and what is planned and why."""
     lines = shown_lines(explained.shown, explained.origins)
+    if explained.effective:
+        acting = [(key, show_value(key, explained.effective[key])) for key in sorted(explained.effective)]
+        lines += [EMPTY, *table(("config", "acts as"), acting)]
     for action in explained.actions:
         lines += [EMPTY, *action_lines(action)]
     lines += [line("  drift  ", drift_text(finding)) for finding in explained.drift]
@@ -99,14 +102,15 @@ def _field(path: str, sides: Sequence[Mapping[str, Any]], origins: Mapping[str, 
     differs = path in sides[2] and wanted is not None and sides[2][path] != wanted
     cells: list[str | Span] = [path, *(_value(path, side) for side in sides[:2])]
     cells.append(Span(_value(path, sides[2]), Tone.CHANGE if differs else Tone.PLAIN))
-    return [*cells, origins.get(path, "")] if origins is not None else cells
+    if origins is not None:
+        cells.append(origins.get(path) or origins.get(f"spec.{path}") or "")
+    return cells
 
 
 def _value(path: str, side: Mapping[str, Any]) -> str:
     if path not in side:
         return _ABSENT
-    value = side[path]
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value_text(path, value)
+    return value_text(path, side[path])
 
 
 def _facts(shown: Shown) -> list[Line]:

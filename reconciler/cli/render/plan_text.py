@@ -12,7 +12,7 @@ from reconciler.cli.render.sections import Row, Sections, sections
 from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, RunJob, Transition, Update
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from reconciler.planning.plan import Plan
 
@@ -75,31 +75,47 @@ def totals(plan: Plan) -> str:
 
 
 def totals_of(actions: Iterable[Action]) -> str:
-    """Return counts by what is done: `1 to add, 4 to change`; nothing of nothing."""
+    """Return counts of what would be done: `1 to add, 4 to change`; nothing of nothing."""
+    return _counted(actions, {done: f"to {word}" for done, word in _WORDS.items()}, ("job", "jobs"))
+
+
+def did_of(actions: Iterable[Action]) -> str:
+    """Return counts of what was done: `1 added, 4 changed`; nothing of nothing."""
+    return _counted(actions, {done: done for done in _WORDS}, ("job done", "jobs done"))
+
+
+_WORDS: Final = {
+    "added": "add",
+    "changed": "change",
+    "deleted": "delete",
+    "adopted": "adopt",
+    "forgotten": "forget",
+    "moved": "move",
+}
+
+
+def _counted(actions: Iterable[Action], words: Mapping[str, str], jobs: tuple[str, str]) -> str:
     counts = Counter(_counted_as(action) for action in actions)
-    words = [f"{count_text(counts[word])} {word}" for word in _WORDS if counts[word]]
-    return ", ".join([*words, counted(counts["job"], "job")] if counts["job"] else words)
-
-
-_WORDS: Final = ("to add", "to change", "to delete", "to adopt", "to forget", "to move")
+    parts = [f"{count_text(counts[done])} {word}" for done, word in words.items() if counts[done]]
+    return ", ".join([*parts, counted(counts["jobs"], *jobs)] if counts["jobs"] else parts)
 
 
 def _counted_as(action: Action) -> str:
     match action:
         case Create():
-            return "to add"
+            return "added"
         case Update():
-            return "to change"
+            return "changed"
         case Delete():
-            return "to delete"
+            return "deleted"
         case Adopt():
-            return "to adopt"
+            return "adopted"
         case Forget():
-            return "to forget"
+            return "forgotten"
         case Transition():
-            return "to move"
+            return "moved"
         case RunJob():
-            return "job"
+            return "jobs"
         case _:
             assert_never(action)
 

@@ -19,8 +19,8 @@ def field_name(path: str) -> str:
     return path.removeprefix(_CONFIGS)
 
 
-def value_text(path: str, value: Value) -> str:
-    """Return one value of a field, with its unit where the field has one."""
+def value_text(path: str, value: Value | list[object]) -> str:
+    """Return one value of a field, as an action or as JSON holds it, with its unit where the field has one."""
     if path.startswith(_CONFIGS) and (value is None or isinstance(value, str)):
         return show_value(field_name(path), value)
     match value:
@@ -32,7 +32,7 @@ def value_text(path: str, value: Value) -> str:
             return str(value)
         case str():
             return value or "''"
-        case tuple() | Mapping():
+        case tuple() | list() | Mapping():
             return json.dumps(_plain(value), ensure_ascii=False, sort_keys=True)
 
 
