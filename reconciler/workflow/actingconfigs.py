@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, split_name, tiers_of
-from reconciler.resources.mirrorlink import MirrorTopic
+from reconciler.resources.cluster import Cluster
+from reconciler.resources.mirrorlink import MirrorLink, MirrorTopic
+from reconciler.resources.mounting import Mounting
 from reconciler.resources.namespace import Namespace
+from reconciler.resources.tieringpolicy import TieringPolicy
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
 
     from reconciler.resources.capabilities import Capabilities
     from reconciler.resources.inventory import Inventory
+    from reconciler.resources.kinds import Resource
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,8 @@ def acting_configs(address: Address, observed: Inventory, capabilities: Capabili
         if known.default is not None
     }
     for layer in _layers(address, capabilities):
-        for key, value in _own(layer, observed).items():
+        found = observed.get(layer)
+        for key, value in (configs_of(found.resource) if found else {}).items():
             rows[key] = ConfigRow(key, value, layer)
     return tuple(rows[key] for key in sorted(rows))
 
@@ -50,11 +55,14 @@ def _layers(address: Address, capabilities: Capabilities) -> Iterator[Address]:
         yield address
 
 
-def _own(address: Address, observed: Inventory) -> Mapping[str, str]:
-    found = observed.get(address)
-    if found is None:
-        return {}
-    resource = found.resource
-    if isinstance(resource, Topic | Namespace):
-        return resource.spec.configs
-    return resource.configs if isinstance(resource, MirrorTopic) else {}
+def configs_of(resource: Resource) -> Mapping[str, str]:
+    """Return the configs a resource has as its own."""
+    match resource:
+        case Topic() | Namespace():
+            return resource.spec.configs
+        case MirrorTopic():
+            return resource.configs
+        case Cluster() | TieringPolicy() | Mounting() | MirrorLink():
+            return {}
+        case _:
+            assert_never(resource)

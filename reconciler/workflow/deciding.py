@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from reconciler.planning.plan import Base, Given, Plan
 from reconciler.planning.planner import plan, to_measure
 from reconciler.workflow.observing import Seen, measure, observe
-from reconciler.workflow.selecting import left_out, selection
+from reconciler.workflow.selecting import selection
 
 if TYPE_CHECKING:
     from reconciler.resources.inventory import Record
@@ -46,8 +46,7 @@ def decide(work: Work, snapshot: Snapshot | None, wanted: Wanted | None = None) 
         RetryableError: A cluster cannot be read.
     """
     record = snapshot.record if snapshot else {}
-    skipped = left_out(work.clusters, work.select.excludes)
-    seen = observe(work.providers, [name for name in sorted(work.clusters) if name not in skipped], record)
+    seen = observe(work.providers, work.to_read, record)
     given = _given(work, snapshot, seen, wanted or Wanted())
     first = plan(work.loaded.desired, record, seen.inventory, given=given)
     wanted_sizes = to_measure(first)

@@ -10,7 +10,6 @@ from reconciler.resources.address import Address, address_of, cluster_of, full_n
 from reconciler.resources.namespace import Namespace
 from reconciler.workflow.observing import observe
 from reconciler.workflow.opening import open_work
-from reconciler.workflow.selecting import left_out
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,8 +29,7 @@ class NamespaceRow:
 def list_namespaces(invocation: Invocation, select: Select, cluster: str | None) -> tuple[NamespaceRow, ...]:
     """Return the namespaces of one cluster, or of all."""
     work = open_work(invocation, select)
-    skipped = left_out(work.clusters, select.excludes)
-    names = [name for name in sorted(work.clusters) if name not in skipped] if cluster is None else [cluster]
+    names = work.to_read if cluster is None else [cluster]
     observed = observe(work.providers, names, {}).inventory
     topics = Counter(
         address_of("namespace", cluster_of(address) or "", split_name(full_name_of(address))[0])

@@ -16,6 +16,10 @@ from reconciler.objectstore.settings import StoreSettings
 from reconciler.providers.base import Edge, Provider
 from reconciler.providers.registry import open_provider
 from reconciler.resources.cluster import Cluster
+from reconciler.resources.workspace import SparkSpec
+from reconciler.state.lockfile import Owner, read_lockfile
+from reconciler.state.snapshots import snapshot_of
+from reconciler.workflow.selecting import left_out
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,25 +65,15 @@ class Providers(Mapping[str, Provider]):
 
 
 @dataclass(frozen=True)
-class Work:
-    """One workspace, loaded. Nothing has been asked of any cluster or store yet."""
+class Site:
+    """Where a run happens: the clusters, the state, and whose it is. Nothing has been asked of any of them yet."""
 
     invocation: Invocation
-    select: Select
-    loaded: Loaded
     edge: Edge
-
-    @property
-    def folder(self) -> Path:
-        """The folder of `reconciler.yaml`."""
-        return self.loaded.folder
-
-    @cached_property
-    def state_settings(self) -> StoreSettings:
-        """Where the state of this workspace and environment is."""
-        settings = settings_of(self.loaded.workspace.spec.state, self.folder)
-        environment = self.select.environment
-        return settings.below(f"env/{environment}") if environment else settings
+    owner: Owner
+    state_settings: StoreSettings
+    clusters: Mapping[str, Cluster]
+    spark: SparkSpec
 
     @cached_property
     def state(self) -> ObjectStore:
@@ -87,14 +81,8 @@ class Work:
         return open_store(self.state_settings)
 
     @cached_property
-    def clusters(self) -> Mapping[str, Cluster]:
-        """The declared clusters by name."""
-        declared = (item.resource for item in self.loaded.desired.values())
-        return {item.metadata.name: item for item in declared if isinstance(item, Cluster)}
-
-    @cached_property
     def providers(self) -> Providers:
-        """The providers of the declared clusters."""
+        """The providers of the clusters."""
         return Providers(self.clusters, self.edge)
 
     def warn_about_local_state(self) -> None:
@@ -103,6 +91,25 @@ class Work:
             self.invocation.warn(
                 f"the state is a local folder ({self.state_settings.url}): the next pipeline run will not see it"
             )
+
+
+@dataclass(frozen=True)
+class Work(Site):
+    """One workspace, loaded: its site, and what its files say."""
+
+    select: Select
+    loaded: Loaded
+
+    @property
+    def folder(self) -> Path:
+        """The folder of `reconciler.yaml`."""
+        return self.loaded.folder
+
+    @cached_property
+    def to_read(self) -> tuple[str, ...]:
+        """The clusters of which something is asked, by name: all but those that `--exclude` leaves out whole."""
+        skipped = left_out(self.clusters, self.select.excludes)
+        return tuple(name for name in sorted(self.clusters) if name not in skipped)
 
 
 def open_work(invocation: Invocation, select: Select) -> Work:
@@ -115,7 +122,41 @@ def open_work(invocation: Invocation, select: Select) -> Work:
     files = tuple(invocation.cwd / path for path in select.var_files)
     variables = Variables.of(select.variables, files=files, environ=invocation.environ)
     loaded = load(folder, environment=select.environment, variables=variables)
-    return Work(invocation, select, loaded, edge_of(invocation, loaded.folder))
+    spec, environment = loaded.workspace.spec, select.environment
+    state = settings_of(spec.state, loaded.folder)
+    declared = (item.resource for item in loaded.desired.values())
+    return Work(
+        invocation=invocation,
+        edge=edge_of(invocation, loaded.folder),
+        owner=Owner(loaded.workspace.metadata.name, environment),
+        state_settings=state.below(f"env/{environment}") if environment else state,
+        clusters={item.metadata.name: item for item in declared if isinstance(item, Cluster)},
+        spark=spec.spark,
+        select=select,
+        loaded=loaded,
+    )
+
+
+def open_site(invocation: Invocation, state_url: str) -> Site:
+    """Open what a state remembers, without any files: connections come from the recorded clusters.
+
+    Raises:
+        UserError: Nothing was ever applied there.
+    """
+    settings = StoreSettings.resolve(state_url, folder=invocation.cwd)
+    found = read_lockfile(open_store(settings))
+    if found is None:
+        raise UserError(f"{settings.url} holds no state", hint="Name the place that `spec.state` names.")
+    snapshot = snapshot_of(open_store(settings), found.lockfile)
+    recorded = (item.resource for item in snapshot.record.values())
+    return Site(
+        invocation=invocation,
+        edge=edge_of(invocation, invocation.cwd),
+        owner=Owner(found.lockfile.workspace, found.lockfile.environment),
+        state_settings=settings,
+        clusters={item.metadata.name: item for item in recorded if isinstance(item, Cluster)},
+        spark=SparkSpec(),
+    )
 
 
 def workspace_folder(invocation: Invocation) -> Path:

@@ -13,7 +13,6 @@ from reconciler.workflow.jobs import SparkJobs
 from reconciler.workflow.observing import observe
 from reconciler.workflow.opening import open_work
 from reconciler.workflow.reading import read_state
-from reconciler.workflow.selecting import left_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -79,8 +78,7 @@ def _until(stop: Stop, mirrors: Sequence[MirrorTopic]) -> Iterator[MirrorTopic]:
 
 
 def _live_mirrors(work: Work) -> list[MirrorTopic]:
-    skipped = left_out(work.clusters, work.select.excludes)
-    names = [name for name in sorted(work.clusters) if name not in skipped]
+    names = work.to_read
     snapshot = read_state(work)
     observed = observe(work.providers, names, snapshot.record if snapshot else {}).inventory
     return [

@@ -11,7 +11,6 @@ from reconciler.resources.address import Address, cluster_of, rank
 from reconciler.workflow.observing import observe
 from reconciler.workflow.opening import Work, open_work
 from reconciler.workflow.reading import read_state
-from reconciler.workflow.selecting import left_out
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,10 +74,9 @@ def unknown_address(address: str) -> UserError:
 def _rows(work: Work, only: Address | None) -> tuple[Shown, ...]:
     snapshot = read_state(work)
     recorded = snapshot.record if snapshot else {}
-    skipped = left_out(work.clusters, work.select.excludes)
-    names = [name for name in sorted(work.clusters) if name not in skipped]
+    names = work.to_read
     if only is not None:
-        names = [name for name in names if name == cluster_of(only)]
+        names = tuple(name for name in names if name == cluster_of(only))
     observed = observe(work.providers, names, recorded).inventory
     desired = work.loaded.desired
     addresses = sorted({*desired, *recorded, *observed}, key=rank)

@@ -14,7 +14,7 @@ from reconciler.state.runs import read_run
 from reconciler.state.snapshots import history, read_serial
 from reconciler.state.unlock import Unlocked, Unlocking, unlock
 from reconciler.workflow.opening import open_work
-from reconciler.workflow.reading import owner_of, read_state
+from reconciler.workflow.reading import read_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,7 +76,7 @@ def state_show(invocation: Invocation, select: Select, address: str) -> Recorded
 def state_history(invocation: Invocation, select: Select) -> tuple[HistoryRow, ...]:
     """Return every snapshot kept, newest first."""
     work = open_work(invocation, select)
-    current = read_lockfile(work.state, owner=owner_of(work))
+    current = read_lockfile(work.state, owner=work.owner)
     pointer = current.lockfile.state if current else None
     return tuple(
         _row(work, serial=row.serial, key=row.key, size=row.bytes, current=pointer.key if pointer else None)
@@ -96,14 +96,14 @@ def state_unlock(
         UserError: Not confirmed.
     """
     work = open_work(invocation, select)
-    found = read_lockfile(work.state, owner=owner_of(work))
+    found = read_lockfile(work.state, owner=work.owner)
     if found is None or found.lockfile.lease.status == "free":
         return Unlocked(was_free=True, epoch=found.lockfile.lease.epoch if found else 0)
     lease = found.lockfile.lease
     if not confirm(f"The lease is held by {lease.who} since {lease.since}, run {lease.run}."):
         raise UserError("not confirmed: nothing was changed", hint="Only 'yes' confirms.")
     effects = ThreadEffects()
-    wanted = Unlocking(owner=owner_of(work), run=run, is_stopped=lambda: stop.is_requested)
+    wanted = Unlocking(owner=work.owner, run=run, is_stopped=lambda: stop.is_requested)
     try:
         with stop.ends(lambda: None):
             return asyncio.run(unlock(work.state, effects, wanted))

@@ -9,7 +9,7 @@ from reconciler.resources.address import Address, address_of, cluster_of, full_n
 
 if TYPE_CHECKING:
     from reconciler.providers.base import Provider
-    from reconciler.workflow.opening import Work
+    from reconciler.workflow.opening import Site
 
 
 def topic_address(text: str) -> Address:
@@ -24,10 +24,10 @@ def topic_address(text: str) -> Address:
     return address_of("topic", cluster_of(given) or "", full_name_of(given))
 
 
-def provider_of(work: Work, address: Address) -> Provider:
+def provider_of(site: Site, address: Address) -> Provider:
     """Return who answers for an address.
 
     Raises:
         UserError: Its cluster is not in this workspace.
     """
-    return work.providers[cluster_of(address) or ""]
+    return site.providers[cluster_of(address) or ""]

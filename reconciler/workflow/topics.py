@@ -23,7 +23,6 @@ from reconciler.resources.topic import Topic
 from reconciler.workflow.actingconfigs import ConfigRow, acting_configs
 from reconciler.workflow.observing import measure, observe
 from reconciler.workflow.opening import open_work
-from reconciler.workflow.selecting import left_out
 from reconciler.workflow.topicaddress import provider_of, topic_address
 
 if TYPE_CHECKING:
@@ -125,10 +124,9 @@ def find_topic(provider: Provider, topic: Address) -> tuple[Address, Inventory]:
 
 
 def _observed(work: Work, pattern: str | None) -> Inventory:
-    skipped = left_out(work.clusters, work.select.excludes)
-    names = [name for name in sorted(work.clusters) if name not in skipped]
+    names = work.to_read
     if pattern is not None and "*" not in pattern:
-        names = [name for name in names if name == cluster_of(Address(pattern))]
+        names = tuple(name for name in names if name == cluster_of(Address(pattern)))
     return observe(work.providers, names, {}).inventory
 
 

@@ -14,7 +14,6 @@ from reconciler.errors import InterruptedRunError
 from reconciler.state.acquiring import Claim, Patience, acquire
 from reconciler.state.runs import ResultFile, RunFile, write_result
 from reconciler.workflow.jobs import SparkJobs
-from reconciler.workflow.reading import owner_of
 from reconciler.workflow.turn import LeaseTurn
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Record
     from reconciler.state.lease import Lease
     from reconciler.state.snapshots import Snapshot
-    from reconciler.workflow.opening import Work
+    from reconciler.workflow.opening import Site
     from reconciler.workflow.stopping import Stop
 
 
@@ -37,7 +36,8 @@ class Settled:
 
     actions: Sequence[Action]
     digest: str
-    document: Mapping[str, Any]
+    document: Mapping[str, Any] | None = None
+    """The plan, where it is one that a reader of the events knows nothing of yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class Wish:
     stop: Stop
 
 
-def run_under_lease(work: Work, wish: Wish, settle: Callable[[Snapshot], Settled]) -> RunResult | None:
+def run_under_lease(site: Site, wish: Wish, settle: Callable[[Snapshot], Settled]) -> RunResult | None:
     """Do what `settle` makes of the state under the lease; `None` where that is nothing.
 
     `settle` may raise: then nothing was done and the lease is free again.
@@ -63,7 +63,7 @@ def run_under_lease(work: Work, wish: Wish, settle: Callable[[Snapshot], Settled
     effects = ThreadEffects(wish.parallelism)
     try:
         with wish.stop.ends(_nothing):
-            return asyncio.run(_Run(work, wish, effects).run(settle))
+            return asyncio.run(_Run(site, wish, effects).run(settle))
     finally:
         effects.close()
 
@@ -75,11 +75,11 @@ def _nothing() -> None:
 class _Run:
     """One run, from the lease to its result."""
 
-    def __init__(self, work: Work, wish: Wish, effects: Effects) -> None:
-        self._work = work
+    def __init__(self, site: Site, wish: Wish, effects: Effects) -> None:
+        self._site = site
         self._wish = wish
         self._effects = effects
-        self._id = work.invocation.new_run()
+        self._id = site.invocation.new_run()
         self._began = effects.now()
 
     async def run(self, settle: Callable[[Snapshot], Settled]) -> RunResult | None:
@@ -88,7 +88,8 @@ class _Run:
             snapshot = await lease.snapshot()
             settled = await self._effects.call(lambda: settle(snapshot))
             self._check_stop()
-            self._wish.report(PlanMade(settled.document))
+            if settled.document is not None:
+                self._wish.report(PlanMade(settled.document))
             if not settled.actions:
                 return None
             started = self._stamp()
@@ -99,26 +100,26 @@ class _Run:
         return result
 
     async def _acquire(self) -> Lease:
-        work, wish = self._work, self._wish
+        site, wish = self._site, self._wish
         claim = Claim(
-            owner=owner_of(work),
+            owner=site.owner,
             run=self._id,
-            who=work.invocation.who,
-            lineage=work.invocation.new_id(),
-            ci_url=work.invocation.ci_url,
+            who=site.invocation.who,
+            lineage=site.invocation.new_id(),
+            ci_url=site.invocation.ci_url,
         )
         patience = Patience(
             lock_timeout_s=wish.lock_timeout_s,
-            tell=lambda waiting: work.invocation.warn(str(waiting)),
+            tell=lambda waiting: site.invocation.warn(str(waiting)),
             is_stopped=lambda: wish.stop.is_requested,
         )
-        return await acquire(work.state, self._effects, claim, patience)
+        return await acquire(site.state, self._effects, claim, patience)
 
     async def _do(self, lease: Lease, settled: Settled, record: Record) -> RunResult:
-        work, wish = self._work, self._wish
-        jobs = SparkJobs(work.providers, work.loaded.workspace.spec.spark, work.invocation.environ)
+        site, wish = self._site, self._wish
+        jobs = SparkJobs(site.providers, site.spark, site.invocation.environ)
         means = Means(
-            providers=work.providers,
+            providers=site.providers,
             jobs=jobs,
             turn=LeaseTurn(lease, self._effects),
             effects=self._effects,
@@ -141,7 +142,7 @@ class _Run:
             not_started=result.not_started,
             ended=self._stamp(),
         )
-        await self._effects.call(lambda: write_result(self._work.state, file))
+        await self._effects.call(lambda: write_result(self._site.state, file))
         self._wish.report(
             Summary(
                 self._id,
@@ -156,7 +157,7 @@ class _Run:
         )
 
     def _run_file(self, settled: Settled, snapshot: Snapshot, lease: Lease, started: str) -> RunFile:
-        invocation, owner = self._work.invocation, owner_of(self._work)
+        invocation, owner = self._site.invocation, self._site.owner
         return RunFile(
             run=self._id,
             command=self._wish.command,
@@ -167,7 +168,7 @@ class _Run:
             base_serial=snapshot.serial,
             base_sha256=snapshot.sha256,
             epoch=lease.lockfile.lease.epoch,
-            git_commit=invocation.git_commit(self._work.folder),
+            git_commit=invocation.git_commit(self._site.edge.folder),
             tool=invocation.tool,
             who=invocation.who,
             ci_url=invocation.ci_url,
