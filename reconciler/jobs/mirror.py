@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import IncompleteError, RetryableError
 from reconciler.jobs.progress import JobProgress, unseen
-from reconciler.jobs.ranges import Budget, missing, pieces_of, rounds, tasks_of
+from reconciler.jobs.ranges import Budget, joined, missing, pieces_of, rounds, tasks_of
 from reconciler.jobs.stage import cores_of, described, run_stage
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class _Mirror:
             raise error
 
     def _count(self, staged: Sequence[Staged], gained: Mapping[int, OffsetRange]) -> None:
-        done = [one for one in staged if one.at is not None and _holds(gained.get(one.partition), one.at)]
+        done = [one for one in staged if one.at is not None and _is_within(one.at, gained.get(one.partition))]
         self._done = Copy(
             self._done.records + sum(one.records for one in done),
             self._done.bytes + sum(one.stored_bytes for one in done),
@@ -150,12 +150,12 @@ def stage_pieces(source: TopicLog, sink: StagedSink, pieces: Sequence[Piece]) ->
     """Do one task: stage pieces under fresh names, wherever it runs."""
     source.check_shared()
     sink.check_shared()
-    for piece in pieces:
+    for piece in joined(pieces):
         yield sink.stage_copy(piece.partition, source, piece.offsets)
 
 
-def _holds(gained: OffsetRange | None, offsets: OffsetRange) -> bool:
-    return gained is not None and gained.start <= offsets.start and offsets.stop <= gained.stop
+def _is_within(offsets: OffsetRange, gained: OffsetRange | None) -> bool:
+    return gained is not None and gained.holds(offsets)
 
 
 def _stopped() -> IncompleteError:

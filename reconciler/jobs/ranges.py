@@ -89,7 +89,7 @@ def rounds(pieces: Sequence[Piece], budget: Budget) -> Iterator[list[Piece]]:
 
 
 def tasks_of(pieces: Sequence[Piece], cores: int) -> list[tuple[Piece, ...]]:
-    """Deal a round's pieces out: a few tasks a core, tiny pieces bundled, neighbours of one partition joined."""
+    """Deal a round's pieces out in order: a few tasks a core, tiny pieces bundled."""
     share = max(sum(piece.cost for piece in pieces) / (cores * _TASKS_A_CORE), _TASK_COST)
     tasks: list[list[Piece]] = []
     left = 0.0
@@ -97,18 +97,25 @@ def tasks_of(pieces: Sequence[Piece], cores: int) -> list[tuple[Piece, ...]]:
         if left <= 0:
             tasks.append([])
             left += share
+        tasks[-1].append(piece)
         left -= piece.cost
-        last = tasks[-1][-1] if tasks[-1] else None
-        if last is not None and last.partition == piece.partition and last.offsets.stop == piece.offsets.start:
-            tasks[-1][-1] = _joined(last, piece)
-        else:
-            tasks[-1].append(piece)
     return [tuple(task) for task in tasks]
 
 
-def _joined(one: Piece, other: Piece) -> Piece:
-    offsets = OffsetRange(one.offsets.start, other.offsets.stop)
-    return Piece(one.partition, offsets, one.records + other.records, one.stored_bytes + other.stored_bytes)
+def joined(pieces: Iterable[Piece]) -> Iterator[Piece]:
+    """Yield the same ranges, neighbours of one partition as one."""
+    held: Piece | None = None
+    for piece in pieces:
+        if held is None:
+            held = piece
+        elif held.partition == piece.partition and held.offsets.stop == piece.offsets.start:
+            offsets = OffsetRange(held.offsets.start, piece.offsets.stop)
+            held = Piece(held.partition, offsets, held.records + piece.records, held.stored_bytes + piece.stored_bytes)
+        else:
+            yield held
+            held = piece
+    if held is not None:
+        yield held
 
 
 @dataclass(slots=True)
@@ -122,7 +129,7 @@ class Budget:
 
     def __post_init__(self) -> None:
         """Begin carefully: nothing is known of the stores yet."""
-        self.cost = 256 * MIB * self.cores
+        self.cost = 768 * MIB * self.cores
 
     def learn(self, pieces: Sequence[Piece], seconds: float) -> None:
         """Fit the next round to how long this one took; never more than 1 GiB a core."""

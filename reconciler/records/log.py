@@ -28,6 +28,10 @@ class OffsetRange:
         """How many offsets it spans; records may be fewer (aborted transactions, compaction)."""
         return max(0, self.stop - self.start)
 
+    def holds(self, other: OffsetRange) -> bool:
+        """Tell whether another range lies within it."""
+        return self.start <= other.start and other.stop <= self.stop
+
 
 @dataclass(frozen=True, slots=True)
 class Bounds:

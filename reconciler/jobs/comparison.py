@@ -1,0 +1,135 @@
+"""What came of comparing two logs. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from reconciler.records.digest import Digest
+from reconciler.records.log import OffsetRange
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from reconciler.records.log import Bounds
+
+Difference = Literal["partition", "start", "end", "records", "digest"]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A partition as one log has it, up to its last stable offset."""
+
+    start: int
+    end: int
+    records: int
+    digest: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionComparison:
+    """One partition of both logs; `None`: that log does not have it.
+
+    `records` and `digest` are compared over the offsets both have, so that a log which is merely behind shows only in
+    `end`.
+    """
+
+    partition: int
+    left: Side | None
+    right: Side | None
+    differences: tuple[Difference, ...] = ()
+    first_difference: int | None = None
+    """The first offset, among those both have, whose record only one has or is not the same; looked for in some."""
+
+    @property
+    def is_equal(self) -> bool:
+        """Tell whether nothing differs."""
+        return not self.differences
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two logs, partition by partition, lowest first. `is_deep`: every record was read."""
+
+    partitions: tuple[PartitionComparison, ...]
+    is_deep: bool
+
+    @property
+    def is_equal(self) -> bool:
+        """Tell whether no partition differs."""
+        return all(partition.is_equal for partition in self.partitions)
+
+    @property
+    def differing(self) -> tuple[PartitionComparison, ...]:
+        """Return the partitions that differ."""
+        return tuple(partition for partition in self.partitions if not partition.is_equal)
+
+
+@dataclass(slots=True)
+class Tally:
+    """The digests of one partition of one log, gathered: of everything, and of the offsets both logs have."""
+
+    whole: Digest = field(default_factory=Digest)
+    common: Digest = field(default_factory=Digest)
+
+    def add(self, digest: Digest, *, is_common: bool) -> None:
+        """Count a range."""
+        self.whole += digest
+        if is_common:
+            self.common += digest
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One partition of two logs, and what was read of it."""
+
+    partition: int
+    left: Bounds | None
+    right: Bounds | None
+
+    @property
+    def common(self) -> OffsetRange:
+        """The offsets both have; empty where one lacks the partition."""
+        if self.left is None or self.right is None:
+            return OffsetRange(0, 0)
+        start = max(self.left.start, self.right.start)
+        return OffsetRange(start, max(start, min(self.left.stable, self.right.stable)))
+
+    @property
+    def stretches(self) -> tuple[OffsetRange, ...]:
+        """What either has: before the common offsets, these, and after them; without the empty ones."""
+        found = [bounds for bounds in (self.left, self.right) if bounds is not None]
+        first = min(bounds.start for bounds in found)
+        last = max(first, *(bounds.stable for bounds in found))
+        common = self.common
+        if not common.length:
+            return (OffsetRange(first, last),) if last > first else ()
+        cuts = (OffsetRange(first, common.start), common, OffsetRange(common.stop, last))
+        return tuple(cut for cut in cuts if cut.length)
+
+    def compared(self, left: Tally, right: Tally) -> PartitionComparison:
+        """Return what differs."""
+        found: list[Difference] = []
+        if self.left is None or self.right is None:
+            found.append("partition")
+        else:
+            if self.left.start != self.right.start:
+                found.append("start")
+            if self.left.stable != self.right.stable:
+                found.append("end")
+        if left.common.records != right.common.records:
+            found.append("records")
+        if left.common != right.common:
+            found.append("digest")
+        return PartitionComparison(self.partition, _side(self.left, left), _side(self.right, right), tuple(found))
+
+
+def _side(bounds: Bounds | None, tally: Tally) -> Side | None:
+    if bounds is None:
+        return None
+    return Side(bounds.start, bounds.stable, tally.whole.records, tally.whole)
+
+
+def pairs(left: Mapping[int, Bounds], right: Mapping[int, Bounds]) -> tuple[Pair, ...]:
+    """Return the partitions of either log, lowest first."""
+    return tuple(Pair(number, left.get(number), right.get(number)) for number in sorted({*left, *right}))
