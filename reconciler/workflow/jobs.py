@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from reconciler.applying.events import Progress
 from reconciler.applying.ports import Moved
-from reconciler.errors import BrokenInvariantError, IncompleteError
+from reconciler.errors import BrokenInvariantError, IncompleteError, UserError
 from reconciler.resources.address import cluster_of
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from reconciler.jobs.session import RunningSpark
     from reconciler.planning.actions import RunJob
     from reconciler.providers.base import Provider
-    from reconciler.records.log import StagedSink
+    from reconciler.records.log import StagedSink, TopicLog
     from reconciler.resources.address import Address
     from reconciler.resources.workspace import SparkSpec
 
@@ -72,20 +72,11 @@ class SparkJobs:
         source, sink = above.log(source_address), _staged(below, sink_address)
 
         def tell(found: JobProgress) -> None:
-            progress(
-                Progress(
-                    name,
-                    found.records,
-                    found.records_total,
-                    found.bytes,
-                    found.bytes_total,
-                    found.seconds,
-                    found.seconds_left,
-                )
-            )
+            progress(progress_event(name, found))
 
-        spark = self._session()
+        spark = self.session()
         copied = mirror(spark.session, source, sink, progress=tell, is_stopped=self._is_stopped.is_set)
+        _check_equal(name, source, below.log(sink_address))
         return Moved(copied.records, copied.bytes)
 
     def stop(self) -> None:
@@ -96,7 +87,13 @@ class SparkJobs:
             # Asking the JVM is a call over a socket: not one to wait for in a signal handler.
             threading.Thread(target=spark.cancel, name="cancel", daemon=True).start()
 
-    def _session(self) -> RunningSpark:
+    def session(self) -> RunningSpark:
+        """Return Spark, started by the first who asks.
+
+        Raises:
+            UserError: Java or Spark are not there.
+            IncompleteError: It was stopped.
+        """
         from reconciler.jobs.session import start_session
 
         with self._starting:
@@ -108,6 +105,32 @@ class SparkJobs:
 
     def _provider(self, address: Address) -> Provider:
         return self._providers[cluster_of(address) or ""]
+
+
+def progress_event(name: str, found: JobProgress) -> Progress:
+    """Return how far a job is as an event."""
+    return Progress(
+        name,
+        found.records,
+        found.records_total,
+        found.bytes,
+        found.bytes_total,
+        found.seconds,
+        found.seconds_left,
+    )
+
+
+def _check_equal(name: str, source: TopicLog, copy: TopicLog) -> None:
+    """Refuse a copy that differs from its source where it has offsets; that the source went on is no difference."""
+    from reconciler.jobs.verify import verify
+
+    wrong = [part for part in verify(None, source, copy).partitions if {"records", "digest"} & set(part.differences)]
+    if wrong:
+        named = ", ".join(str(part.partition) for part in wrong)
+        raise UserError(
+            f"{name}: the copy differs from its source in partitions {named}",
+            hint="Look at where they begin to differ with: reconciler verify. Nothing was deleted.",
+        )
 
 
 def _staged(provider: Provider, address: Address) -> StagedSink:
