@@ -1,0 +1,159 @@
+"""Planning cases as data: reads `tests/cases/*.yaml` and compares a plan with what the case expects.
+
+A case names what is desired, recorded and observed, what planning is given, and the plan. Clusters named under
+`clusters` (default: west) are declared, recorded and there. What a case does not say is not compared, except that
+there are no errors, no warnings, nothing waiting and nothing unmanaged but what it names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from reconciler.planning.plan import Base, Given, Plan, Selection
+from reconciler.planning.rows import changes_of
+from reconciler.resources.capabilities import Capabilities, ClusterIdentity
+from reconciler.resources.configs import EMBEDDED_CONFIGS
+from reconciler.resources.guards import Guards
+from reconciler.resources.measures import Measure
+from tests.planning.short import declared, observed, recorded
+from tests.planning.world import World
+
+FOLDER = Path(__file__).parent.parent / "cases"
+TODAY = date(2026, 6, 1)
+NOW_MS = 1_780_272_000_000
+
+EMBEDDED: dict[str, Any] = {
+    "platform": "embedded",
+    "links": True,
+    "mirror_states": frozenset({"mirroring"}),
+    "topic_move": True,
+    "inherits_configs": True,
+    "creates_cluster": True,
+    "configs": EMBEDDED_CONFIGS,
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One document of a case file."""
+
+    name: str
+    row: dict[str, Any]
+
+    @property
+    def world(self) -> World:
+        row = self.row
+        names = row.get("clusters", ["west"])
+        standing = [{"cluster": name} for name in names]
+        desired = [*standing, *row.get("desired", [])] if row.get("declares_clusters", True) else row.get("desired", [])
+        return World(
+            desired=dict(declared(item) for item in desired),
+            recorded=dict(recorded(item) for item in [*standing, *row.get("recorded", [])]),
+            observed=dict(observed(item) for item in [*standing, *row.get("observed", [])]),
+            given=_given(row.get("given", {}), [item["cluster"] for item in desired if "cluster" in item], names),
+        )
+
+
+def cases() -> list[Case]:
+    """Return every case of every file, in order."""
+    found: list[Case] = []
+    for path in sorted(FOLDER.glob("*.yaml")):
+        rows = [row for row in yaml.safe_load_all(path.read_text(encoding="utf-8")) if row]
+        found += [Case(f"{path.stem}-{place}", row) for place, row in enumerate(rows, 1)]
+    return found
+
+
+def differences(case: Case, plan: Plan) -> list[str]:
+    """Return where a plan is not what its case expects, as lines."""
+    row = case.row
+    wrong: list[str] = []
+    expected = [{"id": item} if isinstance(item, str) else item for item in row["plan"]]
+    ids, wanted = [action.id for action in plan.actions], [item["id"] for item in expected]
+    if ids != wanted:
+        return [f"actions are {ids}, not {wanted}; errors: {[error.message for error in plan.errors]}"]
+    for action, item in zip(plan.actions, expected, strict=True):
+        said = {
+            "changes": {change.path: [change.before, change.after] for change in changes_of(action)},
+            "drift": [change.path for change in changes_of(action) if change.drift],
+            "risk": action.risk.value,
+            "reasons": [reason.value for reason in action.reasons],
+            "blocked": action.blocked.guard if action.blocked else None,
+            "allow": action.blocked.allow if action.blocked else None,
+            "grant": action.granted_by,
+            "after": list(action.depends_on),
+            "wave": action.wave,
+            "bytes": action.estimate.bytes,
+            "origins": dict(action.origins),
+        }
+        defaults = {"blocked": None} if "blocked" not in item else {}
+        wrong += [
+            f"{action.id}: {key} is {said[key]!r}, not {value!r}"
+            for key, value in {**defaults, **item}.items()
+            if key != "id" and said[key] != value
+        ]
+    found = [f"{item.address} {item.path} {item.recorded} {item.observed}" for item in plan.drift]
+    if "drift" in row and found != row["drift"]:
+        wrong.append(f"drift is {found}, not {row['drift']}")
+    wrong += _texts("errors", [f"{item.address}: {item.message}. {item.hint}" for item in plan.errors], row)
+    wrong += _texts("warnings", [f"{item.address}: {item.message}. {item.hint}" for item in plan.warnings], row)
+    if list(plan.unmanaged) != row.get("unmanaged", []):
+        wrong.append(f"unmanaged is {list(plan.unmanaged)}")
+    waiting = [f"{item.address} {item.state}" for item in plan.waiting]
+    if waiting != row.get("waiting", []):
+        wrong.append(f"waiting is {waiting}")
+    if "unmeasured" in row and list(plan.unmeasured) != row["unmeasured"]:
+        wrong.append(f"unmeasured is {list(plan.unmeasured)}")
+    return wrong
+
+
+def _texts(what: str, found: list[str], row: dict[str, Any]) -> list[str]:
+    expected = row.get(what, [])
+    matched = len(found) == len(expected) and all(part in text for part, text in zip(expected, found, strict=True))
+    return [] if matched else [f"{what} are {found}, not {expected}"]
+
+
+def _given(row: dict[str, Any], declared_names: list[str], standing: list[str]) -> Given:
+    unread = row.get("unread", [])
+    names = [name for name in dict.fromkeys([*standing, *declared_names]) if name not in unread]
+    identities: dict[str, ClusterIdentity | None] = {
+        name: ClusterIdentity("embedded", f"{name}-id") if name in standing else None for name in names
+    }
+    for name, said in row.get("identities", {}).items():
+        identities[name] = ClusterIdentity(*said) if said else None
+    limits = row.get("capabilities", {})
+    sets = {key: frozenset(value) for key, value in limits.items() if isinstance(value, list)}
+    capabilities = Capabilities(**{**EMBEDDED, **limits, **sets})
+    changed = row.get("changed_files")
+    return Given(
+        workspace="shop",
+        capabilities=dict.fromkeys(names, capabilities),
+        identities=identities,
+        today=TODAY,
+        now_ms=NOW_MS,
+        guards=Guards.model_validate(row.get("guards", {})),
+        selection=Selection(
+            targets=tuple(row.get("targets", ())),
+            excludes=tuple(row.get("excludes", ())),
+            labels=tuple(row.get("labels", {}).items()),
+            changed_files=tuple(changed) if changed is not None else None,
+            allow=tuple(row.get("allow", ())),
+        ),
+        measures={
+            address: Measure(
+                said["bytes"],
+                said["records"],
+                tuple(said.get("groups", ())),
+                tuple((NOW_MS - int(age), size) for age, size in said.get("ages", ())),
+            )
+            for address, said in row.get("measures", {}).items()
+        },
+        base=Base("lineage", 7, "0" * 64),
+        tool="0.1.0",
+        is_destroy=row.get("destroy", False),
+        include_adopted=row.get("include_adopted", False),
+    )

@@ -1,0 +1,85 @@
+"""Resources in the short form of the cases: `{topic: "shop:orders", partitions: 3}`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reconciler.resources.address import Address, split_name
+from reconciler.resources.inventory import Declared, Observed, Recorded
+from reconciler.resources.kinds import RESOURCE, Resource
+
+CLUSTER_ID = "-id"
+
+
+def cluster(name: str, **spec: Any) -> Resource:
+    return RESOURCE.validate_python(
+        {
+            "kind": "Cluster",
+            "metadata": {"name": name},
+            "spec": {"provider": "embedded", "embedded": {"root": f"memory://{name}"}, **spec},
+        }
+    )
+
+
+def resource(item: dict[str, Any]) -> Resource:
+    """Read one short form: its first key is the kind, `on` the cluster, `labels` the labels, the rest its spec."""
+    kind, name = next(iter(item.items()))
+    spec = {key: value for key, value in item.items() if key not in {kind, "on", "labels", "is", "at"}}
+    on, labels = item.get("on", "west"), item.get("labels", {})
+    match kind:
+        case "cluster":
+            return cluster(name, **spec)
+        case "policy":
+            return RESOURCE.validate_python({"kind": "TieringPolicy", "metadata": {"name": name}, "spec": spec})
+        case "namespace":
+            metadata = {"name": name, "cluster": on, "labels": labels}
+            return RESOURCE.validate_python({"kind": "Namespace", "metadata": metadata, "spec": spec})
+        case "topic":
+            namespace, own = split_name(name)
+            metadata = {"name": own, "namespace": namespace, "cluster": on, "labels": labels}
+            if "recoverFrom" not in spec:
+                spec.setdefault("partitions", 1)
+            return RESOURCE.validate_python({"kind": "Topic", "metadata": metadata, "spec": spec})
+        case "mounting":
+            namespace, own = split_name(name)
+            metadata = {"name": own, "namespace": namespace, "cluster": on}
+            return RESOURCE.validate_python({"kind": "Mounting", "metadata": metadata, "spec": spec})
+        case "link":
+            spec["mirrorTopics"] = [
+                {"source": mirror} if isinstance(mirror, str) else mirror for mirror in spec.pop("mirrors", [])
+            ]
+            metadata = {"name": name, "cluster": on, "labels": labels}
+            return RESOURCE.validate_python({"kind": "MirrorLink", "metadata": metadata, "spec": spec})
+        case "mirror":
+            return RESOURCE.validate_python(
+                {"kind": "MirrorTopic", "cluster": on, "name": name, "source": name, "sourceCluster": "west", **spec}
+            )
+        case _:
+            message = f"no such kind: {kind}"
+            raise ValueError(message)
+
+
+def declared(item: dict[str, Any]) -> tuple[Address, Declared]:
+    found = resource(item)
+    return found.address, Declared(found, item.get("at", "manifests/all.yaml:1"))
+
+
+def recorded(item: dict[str, Any]) -> tuple[Address, Recorded]:
+    found = resource(item)
+    said = {"incarnation": _incarnation(item), "run": "run-0", **item.get("is", {})}
+    return found.address, Recorded(found, **said)
+
+
+def observed(item: dict[str, Any]) -> tuple[Address, Observed]:
+    found = resource(item)
+    said = {"incarnation": _incarnation(item), **item.get("is", {})}
+    if "mirror" in item:
+        said.setdefault("state", "ACTIVE")
+    return found.address, Observed(found, **said)
+
+
+def _incarnation(item: dict[str, Any]) -> str | None:
+    kind, name = next(iter(item.items()))
+    if kind == "cluster":
+        return f"{name}{CLUSTER_ID}"
+    return None if kind == "namespace" else f"{kind} {name}"

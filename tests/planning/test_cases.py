@@ -1,0 +1,67 @@
+"""Every planning case of `tests/cases`, and what must hold for all of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from reconciler.planning.actions import Delete
+from reconciler.planning.document import canonical_bytes, read_document, to_document
+from tests.planning.casefile import Case, cases, differences
+
+CASES = cases()
+
+each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+
+@each_case
+def test_a_case_is_planned_as_it_says(case: Case) -> None:
+    wrong = differences(case, case.world.plan())
+    assert not wrong, f"{case.row['why']}\n" + "\n".join(wrong)
+
+
+@each_case
+def test_after_applying_nothing_is_to_be_done(case: Case) -> None:
+    first = case.world.plan()
+    if first.errors or first.blocked:
+        assert not case.row.get("converges"), case.row["why"]
+        return
+    world = case.world.applied(first)
+    # A destroy is asked for once; what was allowed has been used.
+    selection = replace(world.given.selection, allow=())
+    second = replace(world, given=replace(world.given, selection=selection)).plan()
+    assert [action.id for action in second.actions] == [], case.row["why"]
+    assert not second.errors
+
+
+@each_case
+def test_the_same_inventories_in_any_order_give_the_same_bytes(case: Case) -> None:
+    world = case.world
+    backwards = replace(
+        world,
+        desired=dict(reversed(world.desired.items())),
+        recorded=dict(reversed(world.recorded.items())),
+        observed=dict(reversed(world.observed.items())),
+    )
+    assert canonical_bytes(to_document(world.plan())) == canonical_bytes(to_document(backwards.plan()))
+
+
+@each_case
+def test_only_what_is_recorded_is_ever_deleted(case: Case) -> None:
+    world = case.world
+    deleted = {action.address for action in world.plan().actions if isinstance(action, Delete)}
+    assert deleted <= world.recorded.keys()
+
+
+@each_case
+def test_a_saved_plan_reads_back_as_it_was(case: Case) -> None:
+    document = to_document(case.world.plan(), {"targets": []})
+    assert read_document(canonical_bytes(document)) == document
+
+
+def test_every_case_says_why() -> None:
+    whys = [case.row["why"] for case in CASES]
+    assert all(whys)
+    assert len(set(whys)) == len(whys)
+    assert len(whys) >= 50

@@ -1,0 +1,140 @@
+"""A world of clusters as plain mappings, and what it becomes when a plan is applied: pure, and as simple as can be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, assert_never
+
+from reconciler.planning.actions import (
+    Action,
+    Adopt,
+    Change,
+    Create,
+    Delete,
+    Forget,
+    RunJob,
+    Transition,
+    Update,
+)
+from reconciler.planning.plan import Given, Plan
+from reconciler.planning.planner import plan
+from reconciler.planning.recording import after_action, fold
+from reconciler.resources.address import Address, cluster_of, kind_of
+from reconciler.resources.capabilities import ClusterIdentity
+from reconciler.resources.cluster import Cluster
+from reconciler.resources.inventory import Desired, Inventory, Observed, Record
+from reconciler.resources.kinds import RESOURCE, Resource
+from reconciler.resources.topic import Topic
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What a platform answers."""
+
+    incarnation: str | None = None
+    physical_name: str | None = None
+
+
+@dataclass(frozen=True)
+class World:
+    """All that a plan is made from."""
+
+    desired: Desired
+    recorded: Record
+    observed: Inventory
+    given: Given
+
+    def plan(self) -> Plan:
+        return plan(self.desired, self.recorded, self.observed, given=self.given)
+
+    def applied(self, plan: Plan) -> World:
+        """Do every action of a plan, in its order, blocked ones left out."""
+        world = self
+        for action in plan.actions:
+            if not action.blocked:
+                world = world._after(action)  # noqa: SLF001 - its own
+        return world
+
+    def _after(self, action: Action) -> World:
+        observed = dict(self.observed)
+        given = self.given
+        incarnation = f"made by {action.id}"
+        match action:
+            case Create():
+                if isinstance(action.after, Cluster):
+                    name = action.after.metadata.name
+                    incarnation = action.after.spec.cluster_id or f"{name}-id"
+                    given = replace(
+                        given, identities={**given.identities, name: ClusterIdentity("embedded", incarnation)}
+                    )
+                if kind_of(action.address) == "namespace":
+                    incarnation = ""
+                is_mirror = kind_of(action.address) == "mirror"
+                observed[action.address] = Observed(
+                    action.after,
+                    incarnation or None,
+                    state="ACTIVE" if is_mirror else None,
+                    first_copy_done=not is_mirror,
+                )
+            case Update():
+                seen = observed[action.address]
+                observed[action.address] = replace(seen, resource=_changed(seen.resource, action.changes))
+                incarnation = seen.incarnation or ""
+            case Delete():
+                del observed[action.address]
+            case Transition():
+                incarnation = _transit(action, observed)
+            case RunJob():
+                observed[action.address] = replace(observed[action.address], first_copy_done=True)
+            case Adopt() | Forget():
+                pass
+            case _:
+                assert_never(action)
+        done = Answered(incarnation or None) if not isinstance(action, Adopt | Forget | RunJob) else None
+        record = fold(self.recorded, after_action(action, done, self.recorded, "run-1"))
+        return replace(self, observed=observed, recorded=record, given=given)
+
+
+_REACHED = {"PENDING_STOPPED": "STOPPED", "PENDING_SETUP_FOR_RESTORE": "ACTIVE"}
+
+
+def _transit(action: Transition, observed: dict[Address, Observed]) -> str:
+    if action.machine == "topic":
+        old = Address(str(action.parameters["from"]))
+        seen = observed.pop(old)
+        assert isinstance(seen.resource, Topic)
+        assert isinstance(action.after, Topic)
+        moved = action.after.model_copy(update={"spec": seen.resource.spec})
+        observed[action.address] = replace(seen, resource=moved)
+        return seen.incarnation or ""
+    if action.machine == "mirror":
+        state = _REACHED.get(action.to_state, action.to_state)
+        observed[action.address] = replace(observed[action.address], state=state)
+        return observed[action.address].incarnation or ""
+    topic = Address(f"topic/{cluster_of(action.address)}/{action.after.topic_name}")  # type: ignore[union-attr]
+    if action.verb == "mount":
+        namespace, _, name = action.after.topic_name.rpartition(":")  # type: ignore[union-attr]
+        metadata = {"name": name, "namespace": namespace, "cluster": cluster_of(action.address)}
+        mounted = RESOURCE.validate_python({"kind": "Topic", "metadata": metadata, "spec": {"partitions": 1}})
+        observed[topic] = Observed(mounted, "mounted")
+    else:
+        del observed[topic]
+    return ""
+
+
+def _changed(resource: Resource, changes: tuple[Change, ...]) -> Resource:
+    """Set dotted paths of a resource's JSON, or remove them."""
+    row = resource.to_json()
+    spec: dict[str, Any] = row.get("spec", row)
+    for change in changes:
+        head, _, key = change.path.partition(".")
+        place, last = (spec.setdefault(head, {}), key) if head in {"configs", "properties"} else (spec, change.path)
+        while "." in last and head not in {"configs", "properties"}:
+            head, _, last = last.partition(".")
+            place = place.setdefault(head, {})
+        if change.after is None:
+            place.pop(last, None)
+        else:
+            place[last] = change.after if not isinstance(change.after, Mapping) else dict(change.after)
+    return RESOURCE.validate_python(row)
