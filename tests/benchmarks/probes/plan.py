@@ -4,9 +4,8 @@ import sys
 import time
 from datetime import date
 
-from reconciler.planning.planner import plan
-
 from reconciler.planning.plan import Given
+from reconciler.planning.planner import plan
 from reconciler.resources.capabilities import Capabilities, ClusterIdentity
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Declared, Observed, Recorded
@@ -47,7 +46,8 @@ given = Given(
     today=date(2026, 1, 1),
     now_ms=1_767_225_600_000,
 )
-plan({west.address: desired[west.address]}, {}, {}, given=given)  # what only the first plan of a process costs
+few = list(desired)[:100]  # what only the first plan of a process costs is paid by a small one
+plan(*({a: every[a] for a in few if a in every} for every in (desired, recorded, observed)), given=given)
 began = time.perf_counter()
 planned = plan(desired, recorded, observed, given=given)
 took = time.perf_counter() - began
