@@ -12,8 +12,11 @@ from reconciler.workflow.observing import Seen, measure, observe
 from reconciler.workflow.selecting import selection
 
 if TYPE_CHECKING:
+    from datetime import date
+
     from reconciler.resources.inventory import Record
     from reconciler.state.snapshots import Snapshot
+    from reconciler.workflow.invocation import Invocation
     from reconciler.workflow.opening import Work
 
 
@@ -58,13 +61,12 @@ def decide(work: Work, snapshot: Snapshot | None, wanted: Wanted | None = None) 
 
 def _given(work: Work, snapshot: Snapshot | None, seen: Seen, wanted: Wanted) -> Given:
     workspace, invocation = work.loaded.workspace, work.invocation
-    now_ms = invocation.now_ms()
     return Given(
         workspace=workspace.metadata.name,
         capabilities=seen.capabilities,
         identities=seen.identities,
-        today=datetime.fromtimestamp(now_ms / 1000, tz=UTC).date(),
-        now_ms=now_ms,
+        today=today(invocation),
+        now_ms=invocation.now_ms(),
         guards=workspace.spec.guards,
         selection=selection(invocation, work.select, work.folder),
         base=Base(snapshot.lineage, snapshot.serial, snapshot.sha256) if snapshot else None,
@@ -74,3 +76,8 @@ def _given(work: Work, snapshot: Snapshot | None, seen: Seen, wanted: Wanted) ->
         is_destroy=wanted.is_destroy,
         include_adopted=wanted.include_adopted,
     )
+
+
+def today(invocation: Invocation) -> date:
+    """Return the day in UTC: when reviewed allowances end."""
+    return datetime.fromtimestamp(invocation.now_ms() / 1000, tz=UTC).date()

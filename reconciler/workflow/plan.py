@@ -105,6 +105,11 @@ def errors_of(findings: Sequence[Finding]) -> UserError:
     return UserError("the plan has " + count + ":\n  " + "\n  ".join(lines), hint="No --allow lifts these.")
 
 
+def finding_line(finding: Finding) -> str:
+    """Return a finding as one line that begins with where it is."""
+    return f"{finding.source or finding.address or 'plan'}: {finding.message}. {finding.hint}"
+
+
 class BlockedPlanError(BlockedError):
     """A guard refused a part of a plan, so nothing of it was done; `planned` is for showing."""
 

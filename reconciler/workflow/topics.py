@@ -100,7 +100,20 @@ def describe_topic(invocation: Invocation, select: Select, address: str) -> Topi
         ),
         records=size.records if size else None,
         bytes=size.bytes if size else None,
-        configs=acting_configs(found, observed, provider.capabilities),
+        configs=_configs(provider, found, observed),
+    )
+
+
+def _configs(provider: Provider, address: Address, observed: Inventory) -> tuple[ConfigRow, ...]:
+    """Return what acts on a topic; of a mirror also what its link took over from its source."""
+    rows = acting_configs(address, observed, provider.capabilities)
+    resource = observed[address].resource
+    if not isinstance(resource, MirrorTopic):
+        return rows
+    link = address_of("link", resource.cluster, resource.link)
+    held = provider.source_topic(address).configs
+    return tuple(
+        ConfigRow(row.key, held[row.key], link) if held.get(row.key, row.value) != row.value else row for row in rows
     )
 
 

@@ -6,9 +6,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reconciler.planning.offline import check_offline
+from reconciler.planning.offline import check_offline, warn_offline
+from reconciler.workflow.deciding import today
 from reconciler.workflow.opening import open_work
-from reconciler.workflow.plan import errors_of
+from reconciler.workflow.plan import errors_of, finding_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,12 +38,15 @@ def validate(invocation: Invocation, select: Select) -> Validated:
         ManifestError: Some do not read; lists every problem of every file.
     """
     loaded = open_work(invocation, select).loaded
-    findings = check_offline(loaded.desired, loaded.workspace.spec.guards)
+    findings = check_offline(loaded.desired, loaded.workspace.spec.guards, today=today(invocation))
     counts = Counter(declared.resource.kind for declared in loaded.desired.values())
     return Validated(
         workspace=loaded.workspace.metadata.name,
         counts=dict(sorted(counts.items())),
-        warnings=tuple(str(problem) for problem in loaded.warnings),
+        warnings=(
+            *(str(problem) for problem in loaded.warnings),
+            *(finding_line(finding) for finding in warn_offline(loaded.desired)),
+        ),
         findings=findings,
         verdict=errors_of(findings) if findings else None,
     )
