@@ -20,7 +20,7 @@ from reconciler.errors import BlockedError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reconciler.applying.events import Event
+    from reconciler.applying.events import Event, Summary
     from reconciler.workflow.apply import Applied, ApplyOptions
     from reconciler.workflow.plan import Planned
     from reconciler.workflow.stopping import Stop
@@ -67,44 +67,56 @@ def carry_out(do: Callable[[Hooks], Applied], doing: Doing, *, question: str, is
     if not is_approved:
         require_someone_to_ask("Give --yes, or a plan that `reconciler plan --out FILE` saved")
     seconds("--lock-timeout", doing.lock_timeout)
-    from reconciler.cli.reporting import reporter
+    from reconciler.cli.reporting import Ending, reporter
     from reconciler.workflow.stopping import Stop
 
-    shown: list[Planned] = []
-
-    def confirm(planned: Planned) -> bool:
-        _show(planned, doing)
-        shown.append(planned)
-        return is_approved or ask(question)
-
-    stop = Stop()
+    talk = _Talk(doing, question, is_approved=is_approved)
+    stop, ending = Stop(), Ending()
     try:
-        with signals.stopping(stop), reporter(doing.form) as report:
-            applied = do(Hooks(confirm=confirm, report=report, stop=stop))
+        with signals.stopping(stop), reporter(doing.form, ending) as report:
+            applied = do(Hooks(talk.confirm, report, stop))
     except BlockedError as error:
-        planned = getattr(error, "planned", None)
-        if planned is None:
-            raise
-        _show(planned, doing)
-        count = counted(len(planned.plan.blocked), "action is", "actions are")
-        raise BlockedError(
-            f"nothing was done: {count} blocked", hint="The lines above say what, and what allows it"
-        ) from error
-    _show_applied(applied, doing, was_shown=bool(shown))
+        raise talk.about_blocked(error) from error
+    if doing.form == "text":
+        talk.show_outcome(applied, ending.summary)
     raise_verdict(applied.verdict)
 
 
-def _show(planned: Planned, doing: Doing) -> None:
-    warn_about(planned)
-    # With JSON standard output belongs to the events.
-    show_as_text(planned, out() if doing.form == "text" else err())
+class _Talk:
+    """What is said about one plan: it is shown once, however it goes on."""
 
+    def __init__(self, doing: Doing, question: str, *, is_approved: bool) -> None:
+        self._doing = doing
+        self._question = question
+        self._is_approved = is_approved
+        self._is_shown = False
 
-def _show_applied(applied: Applied, doing: Doing, *, was_shown: bool) -> None:
-    from reconciler.cli.render.applied_text import applied_text
+    def confirm(self, planned: Planned) -> bool:
+        """Show a plan, and ask unless it is approved already."""
+        self._show(planned)
+        return self._is_approved or ask(self._question)
 
-    if doing.form == "json":
-        return  # the last event has said it
-    if applied.result is None and not was_shown:
-        _show(applied.planned, doing)
-    out().show(applied_text(applied))
+    def about_blocked(self, error: BlockedError) -> BlockedError:
+        """Show the plan that is blocked; what stands in it is not said twice."""
+        planned = getattr(error, "planned", None)
+        if planned is None:
+            return error
+        self._show(planned)
+        count = counted(len(planned.plan.blocked), "action is", "actions are")
+        return BlockedError(
+            f"nothing was done: {count} blocked", hint="The plan above says by what, and what allows it"
+        )
+
+    def show_outcome(self, applied: Applied, summary: Summary | None) -> None:
+        """Say what came of it."""
+        from reconciler.cli.render.applied_text import applied_text
+
+        if not self._is_shown:
+            self._show(applied.planned)
+        out().show(applied_text(applied, summary))
+
+    def _show(self, planned: Planned) -> None:
+        self._is_shown = True
+        warn_about(planned)
+        # With JSON standard output belongs to the events.
+        show_as_text(planned, out() if self._doing.form == "text" else err())

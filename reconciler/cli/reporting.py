@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, assert_never
 
 from reconciler.applying.events import (
@@ -27,25 +28,35 @@ if TYPE_CHECKING:
 _BETWEEN_LINES_S: Final = 5.0
 
 
+@dataclass(slots=True)
+class Ending:
+    """How a run ended, once it has."""
+
+    summary: Summary | None = None
+
+
 @contextmanager
-def reporter(form: Literal["text", "json"]) -> Iterator[Callable[[Event], None]]:
-    """Give a function that takes a run's events, from any thread."""
+def reporter(form: Literal["text", "json"], ending: Ending | None = None) -> Iterator[Callable[[Event], None]]:
+    """Give a function that takes a run's events, from any thread; `ending` is told how it ended."""
     lock = threading.Lock()
+    ending = ending or Ending()
     if form == "json":
-        yield _serial(_as_json, lock)
+        yield _serial(_as_json, lock, ending)
     elif err().is_terminal:
         from reconciler.cli.bars import Bars
 
         with Bars() as bars:
-            yield _serial(bars.take, lock)
+            yield _serial(bars.take, lock, ending)
     else:
-        yield _serial(Lines().take, lock)
+        yield _serial(Lines().take, lock, ending)
 
 
-def _serial(take: Callable[[Event], None], lock: threading.Lock) -> Callable[[Event], None]:
+def _serial(take: Callable[[Event], None], lock: threading.Lock, ending: Ending) -> Callable[[Event], None]:
     def report(event: Event) -> None:
         with lock:
             take(event)
+            if isinstance(event, Summary):
+                ending.summary = event
 
     return report
 

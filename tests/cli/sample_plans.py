@@ -123,7 +123,7 @@ def dangerous() -> tuple[Action, ...]:
             risk=Risk.DATA_LOSS,
             reasons=(Reason.CHANGED, Reason.RETENTION_LOWERED),
             estimate=Estimate(bytes=18 * GIB),
-            blocked=Block("data-loss", "records would expire now", "update:topic/west/shop:eu:logs"),
+            blocked=Block("data_loss", "records would expire now", "update:topic/west/shop:eu:logs"),
         ),
         update(
             "shop:eu:found",

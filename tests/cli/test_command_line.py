@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -99,14 +100,23 @@ def test_version_is_one_line(run: Run) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_is_called_wrongly_exits_64_and_says_how(run: Run, arguments: list[str], said: str) -> None:
-    done = run(*arguments)
-    assert done.returncode == 64
-    assert not done.stdout
-    assert said in done.stderr
-    assert done.stderr.startswith("Error: ")
-    assert "\n  hint: " in done.stderr
-    assert "Traceback" not in done.stderr
+def test_what_is_called_wrongly_exits_64_and_says_how(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    assert main(arguments) == 64
+    shown = capsys.readouterr()
+    assert not shown.out
+    assert said in shown.err
+    assert shown.err.startswith("Error: ")
+    assert "\n  hint: " in shown.err
+    assert "Traceback" not in shown.err
+
+
+def test_the_process_leaves_with_the_code(run: Run) -> None:
+    done = run("plna")
+    assert (done.returncode, done.stdout) == (64, "")
+    assert done.stderr.startswith("Error: There is no command 'plna'")
 
 
 def test_without_a_command_it_explains_itself_and_exits_64(run: Run) -> None:

@@ -60,7 +60,7 @@ def command(
     if not altered.changes:
         screen.show([line(f"{altered.address} is like that already")])
     elif no_state:
-        err().show([line("The state does not know: the next drift shows it, the next apply sets it back")])
+        err().show([line("The state does not know of this. What the files say otherwise, the next apply sets back")])
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -12,7 +12,9 @@ from pydantic import BaseModel, ConfigDict
 class Part(BaseModel):
     """A piece of a document."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", defer_build=True, json_schema_serialization_defaults_required=True
+    )
 
 
 class Document(Part):

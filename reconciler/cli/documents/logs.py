@@ -1,13 +1,17 @@
-"""JSON of `run`: what was done to topic logs."""
+"""JSON of `run` and `verify`: what was done to topic logs, and how two of them compare."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from pydantic import Field
+
 from reconciler.cli.documents.base import Document, Part
 
 if TYPE_CHECKING:
+    from reconciler.jobs.comparison import PartitionComparison, Side
     from reconciler.workflow.run import Synced, Upkeep
+    from reconciler.workflow.verify import Verified
 
 
 class SyncedPart(Part):
@@ -43,3 +47,63 @@ class PipelineDocument(Document):
     def of(cls, upkeep: Upkeep) -> PipelineDocument:
         """Say every mirror."""
         return cls(mirrors=tuple(SyncedPart.of(each) for each in upkeep.synced))
+
+
+class SidePart(Part):
+    """A partition as one log has it, up to its last stable offset."""
+
+    start: int
+    end: int
+    records: int
+    digest: str = Field(description="Two sums mod 2^128 over all records, hexadecimal.")
+
+    @classmethod
+    def of(cls, side: Side) -> SidePart:
+        """Say one side."""
+        digest = f"{side.digest.total:032x}{side.digest.weighted:032x}"
+        return cls(start=side.start, end=side.end, records=side.records, digest=digest)
+
+
+class PartitionPart(Part):
+    """One partition of both logs; null where a log does not have it."""
+
+    partition: int
+    equal: bool
+    differences: tuple[Literal["partition", "start", "end", "records", "digest"], ...]
+    first_difference: int | None = Field(description="The first offset that differs, where it was looked for.")
+    left: SidePart | None
+    right: SidePart | None
+
+    @classmethod
+    def of(cls, found: PartitionComparison) -> PartitionPart:
+        """Say one partition."""
+        return cls(
+            partition=found.partition,
+            equal=found.is_equal,
+            differences=found.differences,
+            first_difference=found.first_difference,
+            left=SidePart.of(found.left) if found.left else None,
+            right=SidePart.of(found.right) if found.right else None,
+        )
+
+
+class VerifyDocument(Document):
+    """Two topic logs, compared partition by partition."""
+
+    format: Literal["reconciler.verify/1"] = "reconciler.verify/1"
+    left: str
+    right: str
+    equal: bool
+    deep: bool = Field(description="Whether every record was read anew.")
+    partitions: tuple[PartitionPart, ...]
+
+    @classmethod
+    def of(cls, verified: Verified) -> VerifyDocument:
+        """Say every partition."""
+        return cls(
+            left=verified.left,
+            right=verified.right,
+            equal=verified.comparison.is_equal,
+            deep=verified.comparison.is_deep,
+            partitions=tuple(PartitionPart.of(each) for each in verified.comparison.partitions),
+        )

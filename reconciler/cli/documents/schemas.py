@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import orjson
+
 from reconciler.cli.documents.checks import DriftDocument, ValidateDocument
 from reconciler.cli.documents.clusters import NamespacesDocument, TopicDocument, TopicsDocument
 from reconciler.cli.documents.events import EventDocument
@@ -15,13 +17,13 @@ from reconciler.cli.documents.inventory import (
     StateShowDocument,
 )
 from reconciler.cli.documents.logs import PipelineDocument, VerifyDocument
+from reconciler.manifests.jsonschema import DIALECT, schemas
+from reconciler.planning.documents import PlanDocument
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pydantic import BaseModel
-
-DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 OUTPUTS: Final[Mapping[str, type[BaseModel]]] = {
     "drift": DriftDocument,
@@ -29,6 +31,7 @@ OUTPUTS: Final[Mapping[str, type[BaseModel]]] = {
     "explain": ExplainDocument,
     "namespaces": NamespacesDocument,
     "pipeline": PipelineDocument,
+    "plan": PlanDocument,
     "show": ShowDocument,
     "state-history": StateHistoryDocument,
     "state-list": StateListDocument,
@@ -40,6 +43,15 @@ OUTPUTS: Final[Mapping[str, type[BaseModel]]] = {
 }
 
 
-def schema_of(model: type[BaseModel]) -> dict[str, Any]:
-    """Return the schema of what a model prints: absent values are printed as null, so every field is required."""
+def schema_bytes() -> dict[str, bytes]:
+    """Return every schema by its name, as it stands in `schemas/`."""
+    outputs = {name: _of(model) for name, model in OUTPUTS.items()}
+    return {
+        name: orjson.dumps(schema, option=orjson.OPT_INDENT_2) + b"\n"
+        for name, schema in sorted({**schemas(), **outputs}.items())
+    }
+
+
+def _of(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the schema of what a model prints: what is absent is printed as null, so every field is required."""
     return {"$schema": DIALECT, **model.model_json_schema(mode="serialization")}

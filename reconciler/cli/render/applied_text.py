@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reconciler.cli.render.amounts import counted
+from reconciler.cli.render.amounts import counted, took
 from reconciler.cli.render.lines import Line, Span, Tone, line
 from reconciler.cli.render.plan_text import did_of
 
 if TYPE_CHECKING:
+    from reconciler.applying.events import Summary
     from reconciler.workflow.apply import Applied
 
 
-def applied_text(applied: Applied) -> list[Line]:
-    """Return what was done, what failed and why, and what was left."""
+def applied_text(applied: Applied, summary: Summary | None) -> list[Line]:
+    """Return what was done, what failed and why, and what was left. `summary` adds the state and the time."""
     lines = [line(Span("- ", Tone.QUIET), f"{each}: no longer needed") for each in applied.skipped]
     result = applied.result
     if result is None:
@@ -28,4 +29,7 @@ def applied_text(applied: Applied) -> list[Line]:
     ends = [counted(len(result.failed), "failed", "failed")] if result.failed else []
     ends += [counted(len(result.skipped), "skipped", "skipped")] if result.skipped else []
     ends += [counted(len(result.not_started), "not started", "not started")] if result.not_started else []
+    if summary is not None:
+        ends += [f"state #{summary.serial}"] if summary.serial is not None else []
+        ends.append(f"in {took(summary.seconds)}")
     return [*lines, line(Span("Done: ", Tone.STRONG), " · ".join([did or "nothing", *ends]))]

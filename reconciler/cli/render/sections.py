@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 _AFTER_AT_MOST: Final = 2
 
+_SAYS_MORE: Final = frozenset({"rule", "max_deletes", "empty"})
+"""Guards whose name alone does not say what they found."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -91,8 +94,12 @@ def _row(action: Action) -> Row:
 def _blocked(action: Action) -> str:
     if action.blocked is None:
         return f"allowed by {action.granted_by}" if action.granted_by else ""
+    guard = action.blocked.guard.replace("_", " ").replace("-", " ")
     # The risk has said it already where the guard has its name.
-    return "blocked" if action.blocked.guard == action.risk.value else f"blocked: {action.blocked.guard}"
+    word = "blocked" if guard == action.risk.value.replace("-", " ") else f"blocked: {guard}"
+    # What `--allow` lifts is said by the last line; of anything else the row has to say what to do.
+    is_enough = action.blocked.allow is not None and action.blocked.guard not in _SAYS_MORE
+    return word if is_enough else f"{word}, {action.blocked.message}"
 
 
 def _after(action: Action) -> str:
