@@ -115,6 +115,14 @@ def history(store: ObjectStore) -> tuple[SnapshotRow, ...]:
     return tuple(reversed(rows))
 
 
+def run_of(store: ObjectStore, row: SnapshotRow) -> str | None:
+    """Return the run that wrote a snapshot, without reading what it holds; `None` where it cannot be read."""
+    try:
+        return str(orjson.loads(gzip.decompress(_fetch(store, row.key)))["run"])
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError):
+        return None
+
+
 def encode(lockfile: Lockfile, run: str, record: Record) -> tuple[StatePointer, bytes]:
     """Return the body of the snapshot that follows what `lockfile` names, and its pointer. Same record, same bytes."""
     serial = lockfile.serial + 1

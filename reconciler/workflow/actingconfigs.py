@@ -16,6 +16,7 @@ from reconciler.resources.topic import Topic
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from reconciler.providers.base import Provider
     from reconciler.resources.capabilities import Capabilities
     from reconciler.resources.inventory import Inventory
     from reconciler.resources.kinds import Resource
@@ -42,6 +43,19 @@ def acting_configs(address: Address, observed: Inventory, capabilities: Capabili
         for key, value in (configs_of(found.resource) if found else {}).items():
             rows[key] = ConfigRow(key, value, layer)
     return tuple(rows[key] for key in sorted(rows))
+
+
+def configs_on(provider: Provider, address: Address, observed: Inventory) -> tuple[ConfigRow, ...]:
+    """Return what acts on an address, and of a mirror also what its link took over from its source."""
+    rows = acting_configs(address, observed, provider.capabilities)
+    found = observed.get(address)
+    if found is None or not isinstance(found.resource, MirrorTopic):
+        return rows
+    link = address_of("link", found.resource.cluster, found.resource.link)
+    held = provider.source_topic(address).configs
+    return tuple(
+        ConfigRow(row.key, held[row.key], link) if held.get(row.key, row.value) != row.value else row for row in rows
+    )
 
 
 def _layers(address: Address, capabilities: Capabilities) -> Iterator[Address]:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from reconciler.manifests.origins import explain_origin
 from reconciler.resources.address import Address, cluster_of, kind_of
-from reconciler.workflow.actingconfigs import acting_configs
+from reconciler.workflow.actingconfigs import configs_on
 from reconciler.workflow.deciding import decide
 from reconciler.workflow.opening import open_work
 from reconciler.workflow.reading import read_state
-from reconciler.workflow.show import Shown, unknown_address
+from reconciler.workflow.show import Shown, declared, sides_of, unknown_address
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,14 +47,14 @@ def explain(invocation: Invocation, select: Select, address: str) -> Explained:
     work = open_work(invocation, select)
     decided = decide(work, read_state(work))
     asked = Address(address)
-    shown = _shown(work, decided, asked)
-    if shown.desired is None and shown.recorded is None and shown.observed is None:
+    shown = sides_of(asked, declared(work.loaded.desired), decided.recorded, decided.seen.inventory)
+    if not shown.is_known:
         raise unknown_address(address)
     plan = decided.plan
     return Explained(
         shown=shown,
         origins=_origins(work, shown),
-        effective=_effective(decided, asked),
+        effective=_effective(work, decided, asked),
         actions=tuple(action for action in plan.actions if action.address == asked),
         drift=tuple(finding for finding in plan.drift if finding.address == asked),
         waiting=tuple(row for row in plan.waiting if row.address == asked),
@@ -62,25 +62,14 @@ def explain(invocation: Invocation, select: Select, address: str) -> Explained:
     )
 
 
-def _shown(work: Work, decided: Decided, address: Address) -> Shown:
-    declared = work.loaded.desired.get(address)
-    return Shown(
-        address,
-        declared.resource if declared else None,
-        decided.recorded.get(address),
-        decided.seen.inventory.get(address),
-        declared.source if declared else None,
-    )
-
-
 def _origins(work: Work, shown: Shown) -> Mapping[str, str]:
     recorded = dict(shown.recorded.origins) if shown.recorded else {}
-    declared = explain_origin(work.loaded, shown.address) if shown.desired is not None else {}
-    return dict(sorted({**recorded, **declared}.items()))
+    written = explain_origin(work.loaded, shown.address) if shown.desired is not None else {}
+    return dict(sorted({**recorded, **written}.items()))
 
 
-def _effective(decided: Decided, address: Address) -> Mapping[str, str]:
-    capabilities = decided.seen.capabilities.get(cluster_of(address) or "")
-    if capabilities is None or kind_of(address) not in {"topic", "mirror", "namespace"}:
+def _effective(work: Work, decided: Decided, address: Address) -> Mapping[str, str]:
+    if address not in decided.seen.inventory or kind_of(address) not in {"topic", "mirror", "namespace"}:
         return {}
-    return {row.key: row.value for row in acting_configs(address, decided.seen.inventory, capabilities)}
+    provider = work.providers[cluster_of(address) or ""]
+    return {row.key: row.value for row in configs_on(provider, address, decided.seen.inventory)}

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from reconciler.errors import UserError
 from reconciler.planning.document import PlanDocument, read_document
 from reconciler.resources.address import Address, cluster_of, rank
+from reconciler.resources.inventory import Declared
+from reconciler.resources.mirrorlink import MirrorLink
 from reconciler.workflow.observing import observe
 from reconciler.workflow.opening import Work, open_work
 from reconciler.workflow.reading import read_state
@@ -15,7 +17,7 @@ from reconciler.workflow.reading import read_state
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from reconciler.resources.inventory import Observed, Recorded
+    from reconciler.resources.inventory import Desired, Inventory, Observed, Record, Recorded
     from reconciler.resources.kinds import Resource
     from reconciler.workflow.invocation import Invocation, Select
 
@@ -30,6 +32,11 @@ class Shown:
     observed: Observed | None
     source: str | None
 
+    @property
+    def is_known(self) -> bool:
+        """Tell whether anybody knows it."""
+        return (self.desired, self.recorded, self.observed) != (None, None, None)
+
 
 def show(invocation: Invocation, select: Select, address: str | None) -> tuple[Shown, ...]:
     """Return every address that anybody knows, or the one asked for.
@@ -39,12 +46,9 @@ def show(invocation: Invocation, select: Select, address: str | None) -> tuple[S
     """
     work = open_work(invocation, select)
     rows = _rows(work, Address(address) if address else None)
-    if address is None:
-        return rows
-    found = tuple(row for row in rows if row.address == address)
-    if not found:
+    if address is not None and not rows[0].is_known:
         raise unknown_address(address)
-    return found
+    return rows
 
 
 def show_plan(path: Path) -> PlanDocument:
@@ -71,23 +75,32 @@ def unknown_address(address: str) -> UserError:
     )
 
 
+def declared(desired: Desired) -> Desired:
+    """Return everything that is declared, the mirrors that links stand for included."""
+    derived: dict[Address, Declared] = {}
+    for item in desired.values():
+        if isinstance(item.resource, MirrorLink):
+            derived.update({mirror.address: Declared(mirror, item.source) for mirror in item.resource.mirrors()})
+    return {**desired, **derived}
+
+
+def sides_of(address: Address, desired: Desired, recorded: Record, observed: Inventory) -> Shown:
+    """Return one address in all three inventories."""
+    item = desired.get(address)
+    return Shown(
+        address,
+        item.resource if item else None,
+        recorded.get(address),
+        observed.get(address),
+        item.source if item else None,
+    )
+
+
 def _rows(work: Work, only: Address | None) -> tuple[Shown, ...]:
     snapshot = read_state(work)
     recorded = snapshot.record if snapshot else {}
-    names = work.to_read
-    if only is not None:
-        names = tuple(name for name in names if name == cluster_of(only))
+    names = work.to_read if only is None else tuple(name for name in work.to_read if name == cluster_of(only))
     observed = observe(work.providers, names, recorded).inventory
-    desired = work.loaded.desired
-    addresses = sorted({*desired, *recorded, *observed}, key=rank)
-    return tuple(
-        Shown(
-            address,
-            desired[address].resource if address in desired else None,
-            recorded.get(address),
-            observed.get(address),
-            desired[address].source if address in desired else None,
-        )
-        for address in addresses
-        if only is None or address == only
-    )
+    desired = declared(work.loaded.desired)
+    addresses = sorted({*desired, *recorded, *observed}, key=rank) if only is None else [only]
+    return tuple(sides_of(address, desired, recorded, observed) for address in addresses)

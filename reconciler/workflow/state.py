@@ -11,7 +11,7 @@ from reconciler.errors import UserError
 from reconciler.resources.address import Address, rank
 from reconciler.state.lockfile import read_lockfile
 from reconciler.state.runs import read_run
-from reconciler.state.snapshots import history, read_serial
+from reconciler.state.snapshots import SnapshotRow, history, run_of
 from reconciler.state.unlock import Unlocked, Unlocking, unlock
 from reconciler.workflow.opening import open_work
 from reconciler.workflow.reading import read_state
@@ -79,8 +79,7 @@ def state_history(invocation: Invocation, select: Select) -> tuple[HistoryRow, .
     current = read_lockfile(work.state, owner=work.owner)
     pointer = current.lockfile.state if current else None
     return tuple(
-        _row(work, serial=row.serial, key=row.key, size=row.bytes, current=pointer.key if pointer else None)
-        for row in history(work.state)
+        _row(work, row, is_current=pointer is not None and row.key == pointer.key) for row in history(work.state)
     )
 
 
@@ -111,15 +110,15 @@ def state_unlock(
         effects.close()
 
 
-def _row(work: Work, *, serial: int, key: str, size: int, current: str | None) -> HistoryRow:
-    run = read_serial(work.state, serial).run
-    known = read_run(work.state, run)
+def _row(work: Work, row: SnapshotRow, *, is_current: bool) -> HistoryRow:
+    run = run_of(work.state, row)
+    known = read_run(work.state, run) if run else None
     return HistoryRow(
-        serial,
-        key,
-        size,
-        is_current=key == current,
-        run=run or None,
+        row.serial,
+        row.key,
+        row.bytes,
+        is_current=is_current,
+        run=run,
         command=known.command if known else None,
         who=known.who if known else None,
         started=known.started if known else None,

@@ -20,7 +20,7 @@ from reconciler.resources.address import (
 )
 from reconciler.resources.mirrorlink import MirrorTopic
 from reconciler.resources.topic import Topic
-from reconciler.workflow.actingconfigs import ConfigRow, acting_configs
+from reconciler.workflow.actingconfigs import ConfigRow, configs_on
 from reconciler.workflow.observing import measure, observe
 from reconciler.workflow.opening import open_work
 from reconciler.workflow.topicaddress import provider_of, topic_address
@@ -100,20 +100,7 @@ def describe_topic(invocation: Invocation, select: Select, address: str) -> Topi
         ),
         records=size.records if size else None,
         bytes=size.bytes if size else None,
-        configs=_configs(provider, found, observed),
-    )
-
-
-def _configs(provider: Provider, address: Address, observed: Inventory) -> tuple[ConfigRow, ...]:
-    """Return what acts on a topic; of a mirror also what its link took over from its source."""
-    rows = acting_configs(address, observed, provider.capabilities)
-    resource = observed[address].resource
-    if not isinstance(resource, MirrorTopic):
-        return rows
-    link = address_of("link", resource.cluster, resource.link)
-    held = provider.source_topic(address).configs
-    return tuple(
-        ConfigRow(row.key, held[row.key], link) if held.get(row.key, row.value) != row.value else row for row in rows
+        configs=configs_on(provider, found, observed),
     )
 
 
