@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog import Draft
     from reconciler.embedded.consumer import Record
     from reconciler.embedded.entries import LinkEntry, TopicEntry
+    from reconciler.embedded.links import MirrorShape
     from reconciler.embedded.log import EmbeddedLog
     from reconciler.embedded.producer import Producer
     from reconciler.embedded.sink import EmbeddedSink
@@ -135,10 +136,10 @@ class EmbeddedCluster:
         """Remove a link without live mirrors; say whether it was there."""
         return self._deleting(lambda draft: delete_link(draft, name))
 
-    def create_mirror(self, full_name: str, *, link: str, source: str, of: SourceTopic) -> None:
-        """Make the destination of a mirror of `source`, whose partitions and synced configs `of` says."""
+    def create_mirror(self, full_name: str, shape: MirrorShape, of: SourceTopic) -> None:
+        """Make the destination of a mirror; `of` is what its source has."""
         topic_id = self._new_id()
-        self.catalog.commit(lambda draft: create_mirror(draft, full_name, (link, source), of, topic_id=topic_id))
+        self.catalog.commit(lambda draft: create_mirror(draft, full_name, shape, of, topic_id=topic_id))
 
     def follow_source(self, full_name: str, source: SourceTopic) -> None:
         """Bring a mirror's partitions and synced configs to what its source has; commits only where they differ."""

@@ -52,7 +52,7 @@ class CatalogRegister:
             # What the head named may have been folded into a newer snapshot and swept since: look again, once.
             return self._folded(self._register.read())
 
-    def commit(self, decide: Callable[[Draft], None]) -> Catalog:
+    def commit(self, decide: Callable[[Draft], object]) -> Catalog:
         """Let `decide` change a draft, commit it by one swap, and return the catalog that holds then.
 
         `decide` checks what it needs and raises to refuse; it runs again on the newer catalog when another commit was

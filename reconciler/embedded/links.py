@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.configs import CONFIGS, changed_configs, checked_configs, set_configs
 from reconciler.embedded.entries import Json, LinkEntry, MirrorEntry, TopicEntry
 from reconciler.embedded.lookups import check_free, link_named, topic_named
-from reconciler.embedded.syncing import check_synced, synced_with
+from reconciler.embedded.syncing import check_not_synced, check_synced, synced_configs, synced_with
 from reconciler.embedded.topics import check_growth
 from reconciler.errors import BlockedError, UserError
 from reconciler.resources.sourcetopic import SourceTopic
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from reconciler.embedded.catalog import Catalog, Draft
 
 STOPPED: Final = "STOPPED"
@@ -70,21 +72,33 @@ def mirrors_of(catalog: Catalog | Draft, link: LinkEntry) -> dict[str, MirrorEnt
     }
 
 
-def create_mirror(draft: Draft, full_name: str, mirror: tuple[str, str], source: SourceTopic, *, topic_id: str) -> None:
-    """Make the destination of a mirror: `mirror` is its link's name and the source's full name.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorShape:
+    """What is asked of a new mirror: its link, the source's full name, and configs of its own."""
+
+    link: str
+    source: str
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+def create_mirror(draft: Draft, full_name: str, shape: MirrorShape, of: SourceTopic, *, topic_id: str) -> None:
+    """Make the destination of a mirror, with the partitions and synced configs its source has.
 
     Raises:
         InvalidNamespaceError: Its namespace does not exist.
-        UserError: There is no such link, or the name is taken.
+        UserError: There is no such link, the name is taken, or a config of its own is synced.
     """
-    link = link_named(draft, mirror[0])
+    link = link_named(draft, shape.link)
     check_free(draft, full_name)
+    mirror, synced = MirrorEntry(link.id, shape.source, of.incarnation), synced_configs(link)
+    check_not_synced(full_name, mirror, shape.configs, draft)
+    taken = {key: value for key, value in of.configs.items() if key in synced}
     entry = TopicEntry(
         topic_id,
-        source.partitions,
+        of.partitions,
         draft.next_revision(),
-        configs=checked_configs(f"mirror {full_name}", source.configs),
-        mirror=MirrorEntry(link.id, mirror[1], source.incarnation),
+        configs=checked_configs(f"mirror {full_name}", {**shape.configs, **taken}),
+        mirror=mirror,
     )
     draft.put_topic(full_name, entry)
 

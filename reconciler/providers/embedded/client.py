@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
-from reconciler.embedded.links import alter_link, create_link, create_mirror, delete_link
+from reconciler.embedded.links import MirrorShape, alter_link, create_link, create_mirror, delete_link
 from reconciler.embedded.lookups import link_named
 from reconciler.embedded.namespaces import alter_namespace, create_namespace, delete_namespace, topics_under
 from reconciler.embedded.topics import alter_topic, create_topic, delete_topic, move_topic
@@ -89,10 +89,11 @@ class Batch:
         return draft.topics[topic.full_name].id
 
     def _create_mirror(self, draft: Draft, mirror: MirrorTopic, action: Create) -> str:
-        source = source_taken(mirror.address, action.parameters, mirror.configs)
+        source = source_taken(mirror.address, action.parameters)
         existing = draft.topics.get(mirror.name)
         if existing is None:
-            create_mirror(draft, mirror.name, (mirror.link, mirror.source), source, topic_id=self._new_id())
+            shape = MirrorShape(link=mirror.link, source=mirror.source, configs=mirror.configs)
+            create_mirror(draft, mirror.name, shape, source, topic_id=self._new_id())
         elif not _is_mirror_of(existing, mirror, link_named(draft, mirror.link).id):
             raise _differs(mirror.name)
         return draft.topics[mirror.name].id

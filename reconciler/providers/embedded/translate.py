@@ -9,7 +9,7 @@ from reconciler.embedded.entries import LinkEntry
 from reconciler.embedded.syncing import synced_configs
 from reconciler.embedded.topics import TopicShape
 from reconciler.errors import UserError
-from reconciler.resources.address import Address, address_of, join_name, split_name
+from reconciler.resources.address import Address, address_of, split_name
 from reconciler.resources.inventory import Observed
 from reconciler.resources.metadata import InNamespace, OfNamespace, OnCluster
 from reconciler.resources.mirrorlink import MirrorLink, MirrorLinkSpec, MirrorTopic
@@ -107,8 +107,8 @@ def link_entry(link: MirrorLink, link_id: str) -> LinkEntry:
     return LinkEntry(link_id, link.spec.source, declared)
 
 
-def source_taken(address: Address, parameters: Mapping[str, Any], configs: Mapping[str, str]) -> SourceTopic:
-    """Return what a new mirror takes from its source, as the plan says it, and its own configs.
+def source_taken(address: Address, parameters: Mapping[str, Any]) -> SourceTopic:
+    """Return what a new mirror takes from its source, as the plan says it.
 
     Raises:
         UserError: The plan does not say how many partitions the source has.
@@ -117,7 +117,7 @@ def source_taken(address: Address, parameters: Mapping[str, Any], configs: Mappi
     if not isinstance(partitions, int):
         raise UserError(f"{address}: how many partitions its source has is not known", hint="Plan again.")
     taken: dict[str, str] = dict(parameters.get("configs") or {})
-    return SourceTopic(partitions=partitions, incarnation=parameters.get("incarnation"), configs={**taken, **configs})
+    return SourceTopic(partitions=partitions, incarnation=parameters.get("incarnation"), configs=taken)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +164,3 @@ def declared_after(declared: Mapping[str, Any], changes: Sequence[Change]) -> di
         else:
             place[last] = list(change.after) if isinstance(change.after, tuple) else change.after
     return after
-
-
-def full_name(topic: Topic) -> str:
-    """Return a topic's name as the catalog has it."""
-    return join_name(topic.metadata.namespace, topic.metadata.name)

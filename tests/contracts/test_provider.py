@@ -1,0 +1,371 @@
+"""What every provider must do, over every implementation. Names it uses are legal on all platforms."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from reconciler.errors import ReconcilerError, StalePlanError, UserError
+from reconciler.planning.actions import Change, Create, Delete, Update
+from reconciler.providers.base import Done, Edge, Failed, Scope
+from reconciler.providers.registry import open_provider
+from reconciler.records.log import OffsetRange
+from reconciler.resources.address import Address
+from reconciler.resources.cluster import Cluster
+from reconciler.resources.kinds import RESOURCE
+from tests.embedded.samples import NOW, ids, numbered, rows_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from reconciler.planning.actions import ControlAction
+    from reconciler.providers.base import Outcome, Provider
+    from reconciler.resources.kinds import Resource
+
+NAMES = itertools.count()
+
+
+@pytest.fixture(params=["memory", "directory"])
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return f"memory://provider-{next(NAMES)}" if request.param == "memory" else f"file://{tmp_path}/west"
+
+
+@pytest.fixture
+def edge(tmp_path: Path) -> Edge:
+    return Edge(folder=tmp_path, environ={}, new_id=ids(), now_ms=lambda: NOW)
+
+
+@pytest.fixture
+def declared(root: str) -> Cluster:
+    return Cluster.model_validate({"metadata": {"name": "west"}, "spec": {"embedded": {"root": root}}})
+
+
+@pytest.fixture
+def provider(declared: Cluster, edge: Edge) -> Provider:
+    provider = open_provider(declared, edge)
+    done(provider, create(declared))
+    return provider
+
+
+def topic(name: str, namespace: str = "", **spec: Any) -> Resource:
+    metadata = {"name": name, "namespace": namespace, "cluster": "west"}
+    return RESOURCE.validate_python({"kind": "Topic", "metadata": metadata, "spec": {"partitions": 3, **spec}})
+
+
+def namespace(name: str, **configs: str) -> Resource:
+    keys = {key.replace("_", "."): value for key, value in configs.items()}
+    metadata = {"name": name, "cluster": "west"}
+    return RESOURCE.validate_python({"kind": "Namespace", "metadata": metadata, "spec": {"configs": keys}})
+
+
+def link(**spec: Any) -> Resource:
+    metadata = {"name": "from-north", "cluster": "west"}
+    return RESOURCE.validate_python({"kind": "MirrorLink", "metadata": metadata, "spec": {"source": "north", **spec}})
+
+
+def mirror(source: str, **fields: Any) -> Resource:
+    return RESOURCE.validate_python(
+        {
+            "kind": "MirrorTopic",
+            "cluster": "west",
+            "link": "from-north",
+            "source_cluster": "north",
+            "source": source,
+            "name": source,
+            **fields,
+        }
+    )
+
+
+def create(resource: Resource, **parameters: Any) -> Create:
+    return Create(address=resource.address, after=resource, parameters=parameters)
+
+
+def delete(resource: Resource, incarnation: str | None = None) -> Delete:
+    return Delete(address=resource.address, before=resource, incarnation=incarnation)
+
+
+def update(resource: Resource, *changes: Change) -> Update:
+    return Update(address=resource.address, before=resource, after=resource, changes=changes)
+
+
+def apply(provider: Provider, *actions: ControlAction) -> dict[str, Outcome]:
+    outcomes = list(provider.apply(actions))
+    assert [outcome.id for outcome in outcomes] == [action.id for action in actions]
+    return {outcome.id: outcome for outcome in outcomes}
+
+
+def done(provider: Provider, *actions: ControlAction) -> Sequence[Outcome]:
+    outcomes = list(apply(provider, *actions).values())
+    assert [outcome for outcome in outcomes if not isinstance(outcome, Done)] == []
+    return outcomes
+
+
+def refused(provider: Provider, action: ControlAction) -> ReconcilerError:
+    outcome = apply(provider, action)[action.id]
+    assert isinstance(outcome, Failed)
+    return outcome.error
+
+
+# -- the cluster itself
+
+
+def test_a_cluster_that_is_not_there_has_no_identity_and_nothing_in_it(declared: Cluster, edge: Edge) -> None:
+    provider = open_provider(declared, edge)
+    assert provider.identify() is None
+    assert provider.observe(Scope()) == {}
+    assert provider.identify() is None
+
+
+def test_a_created_cluster_answers_with_its_id(provider: Provider, declared: Cluster, edge: Edge) -> None:
+    identity = provider.identify()
+    assert identity is not None
+    assert identity.provider == declared.spec.provider
+    assert open_provider(declared, edge).identify() == identity
+    seen = provider.observe(Scope())[declared.address]
+    assert seen.incarnation == identity.cluster_id
+    assert isinstance(seen.resource, Cluster)
+    assert seen.resource.spec.cluster_id == identity.cluster_id
+
+
+def test_creating_a_cluster_twice_keeps_the_first(provider: Provider, declared: Cluster, edge: Edge) -> None:
+    before = provider.identify()
+    (outcome,) = done(open_provider(declared, edge), create(declared))
+    assert before is not None
+    assert outcome == Done(f"create:{declared.address}", before.cluster_id)
+    assert provider.identify() == before
+
+
+def test_another_cluster_than_the_declared_one_is_refused(provider: Provider, declared: Cluster, edge: Edge) -> None:
+    wanted = declared.spec.model_copy(update={"cluster_id": "67f5505a-32f3-4677-bcad-3c75a1a702a6"})
+    other = declared.model_copy(update={"spec": wanted})
+    assert "not 67f5505a" in str(refused(open_provider(other, edge), create(other)))
+    assert provider.identify() is not None
+
+
+# -- observing
+
+
+def test_observing_gives_back_what_was_created(provider: Provider) -> None:
+    made = [
+        namespace("shop", retention_ms="7d"),
+        namespace("shop:eu", cleanup_policy="compact"),
+        topic("orders", "shop:eu", replicationFactor=1, configs={"retention.ms": "1d", "segment.bytes": "1MiB"}),
+        topic("plain", replicationFactor=1),
+    ]
+    for resource in made:
+        done(provider, create(resource))
+    seen = provider.observe(Scope())
+    for resource in made:
+        assert seen[resource.address].resource == resource
+    assert len(seen) == len(made) + 1
+
+
+def test_observing_changes_nothing_and_is_repeatable(provider: Provider) -> None:
+    done(provider, create(topic("orders")))
+    assert provider.observe(Scope()) == provider.observe(Scope())
+
+
+def test_a_scope_limits_what_is_observed(provider: Provider) -> None:
+    done(provider, create(topic("orders")), create(topic("clicks")))
+    seen = provider.observe(Scope(("topic/*/ord*",)))
+    assert list(seen) == ["topic/west/orders"]
+
+
+# -- creating, updating, deleting
+
+
+def test_doing_an_action_twice_does_it_once(provider: Provider) -> None:
+    wanted = create(topic("orders"))
+    assert done(provider, wanted) == done(provider, wanted)
+    assert len(provider.observe(Scope())) == 2
+
+
+def test_what_exists_and_differs_is_not_created_over(provider: Provider) -> None:
+    done(provider, create(topic("orders")), create(namespace("shop", retention_ms="7d")))
+    for other in (topic("orders", partitions=4), topic("orders", configs={"retention.ms": "1d"})):
+        assert "exists and differs" in str(refused(provider, create(other)))
+    assert "exists with other configs" in str(refused(provider, create(namespace("shop", retention_ms="8d"))))
+    assert provider.observe(Scope())["topic/west/orders"].resource == topic("orders", replicationFactor=1)
+
+
+def test_a_batch_has_one_outcome_for_each_action_and_failures_stand_for_themselves(provider: Provider) -> None:
+    outcomes = apply(provider, create(topic("a")), create(topic("b", "nowhere")), create(topic("c")))
+    assert [type(outcome) for outcome in outcomes.values()] == [Done, Failed, Done]
+    assert {"topic/west/a", "topic/west/c"} < set(provider.observe(Scope()))
+
+
+def test_updates_change_only_what_they_name(provider: Provider) -> None:
+    before = topic("orders", configs={"retention.ms": "1d", "segment.bytes": "1MiB"}, replicationFactor=1)
+    done(provider, create(before))
+    done(
+        provider,
+        update(
+            before,
+            Change("configs.retention.ms", "86400000", "172800000"),
+            Change("configs.segment.bytes", "1048576", None),
+            Change("configs.cleanup.policy", None, "compact"),
+            Change("partitions", 3, 5),
+            Change("replicationFactor", 1, 2),
+        ),
+    )
+    wanted = topic(
+        "orders", partitions=5, replicationFactor=2, configs={"retention.ms": "2d", "cleanup.policy": "compact"}
+    )
+    assert provider.observe(Scope())["topic/west/orders"].resource == wanted
+
+
+def test_partitions_never_shrink(provider: Provider) -> None:
+    before = topic("orders")
+    done(provider, create(before))
+    assert "fewer" in str(refused(provider, update(before, Change("partitions", 3, 2))))
+
+
+def test_a_value_that_cannot_be_is_refused_and_nothing_of_its_action_is_done(provider: Provider) -> None:
+    before = topic("orders")
+    done(provider, create(before))
+    changes = (Change("partitions", 3, 5), Change("configs.retention.ms", None, "soon"))
+    assert "retention.ms" in str(refused(provider, update(before, *changes)))
+    assert provider.observe(Scope())["topic/west/orders"].resource == topic("orders", replicationFactor=1)
+
+
+def test_a_namespace_changes_for_all_below_it(provider: Provider) -> None:
+    shop = namespace("shop", retention_ms="7d")
+    done(provider, create(shop))
+    done(provider, create(topic("orders", "shop")))
+    done(provider, update(shop, Change("configs.retention.ms", "604800000", "86400000")))
+    assert provider.observe(Scope())["namespace/west/shop"].resource == namespace("shop", retention_ms="1d")
+    assert provider.source_topic(Address("topic/west/shop:orders")).configs == {"retention.ms": "86400000"}
+
+
+def test_deleting_is_repeatable(provider: Provider) -> None:
+    shop, orders = namespace("shop"), topic("orders", "shop")
+    done(provider, create(shop))
+    done(provider, create(orders))
+    for _ in range(2):
+        done(provider, delete(orders))
+        done(provider, delete(shop))
+    assert len(provider.observe(Scope())) == 1
+
+
+def test_a_delete_is_bound_to_what_was_looked_at(provider: Provider) -> None:
+    orders = topic("orders")
+    (first,) = done(provider, create(orders))
+    assert isinstance(first, Done)
+    done(provider, delete(orders, first.incarnation))
+    (second,) = done(provider, create(orders))
+    assert isinstance(second, Done)
+    assert second.incarnation not in {None, first.incarnation}
+    assert isinstance(refused(provider, delete(orders, first.incarnation)), StalePlanError)
+    assert provider.observe(Scope())[orders.address].incarnation == second.incarnation
+
+
+def test_a_namespace_that_holds_anything_is_not_deleted(provider: Provider) -> None:
+    done(provider, create(namespace("shop")), create(namespace("shop:eu")))
+    done(provider, create(topic("orders", "shop:eu")))
+    assert "holds topics: shop:eu:orders" in str(refused(provider, delete(namespace("shop:eu"))))
+    done(provider, delete(topic("orders", "shop:eu")))
+    assert "holds namespaces: shop:eu" in str(refused(provider, delete(namespace("shop"))))
+    done(provider, delete(namespace("shop:eu")), delete(namespace("shop")))
+
+
+# -- records
+
+
+def test_a_topic_can_be_written_read_and_measured(provider: Provider) -> None:
+    orders = topic("orders")
+    done(provider, create(orders))
+    address = Address(orders.address)
+    sink, log = provider.sink(address), provider.log(address)
+    sink.publish([sink.stage(1, [numbered(0, 4, partition=1)], at=OffsetRange(0, 4))])
+    assert rows_of(log.read(1, OffsetRange(0, 10))) == numbered(0, 4, partition=1).to_pylist()
+    measure = provider.measure([address])[address]
+    assert (measure.records, measure.groups) == (4, ())
+    assert measure.bytes > 0
+    assert measure.ages == ((NOW + 3, measure.bytes),)
+
+
+def test_what_is_not_there_is_not_measured_and_has_no_log(provider: Provider) -> None:
+    nowhere = Address("topic/west/nowhere")
+    assert provider.measure([nowhere]) == {}
+    for ask in (provider.log, provider.sink, provider.source_topic):
+        with pytest.raises(UserError, match="nowhere does not exist"):
+            ask(nowhere)
+
+
+def test_measuring_is_bounded(provider: Provider) -> None:
+    wide = [topic(f"wide-{number}", partitions=400) for number in range(4)]
+    done(provider, *map(create, wide))
+    assert len(provider.measure([one.address for one in wide])) == 2
+
+
+# -- links and mirrors
+
+
+@pytest.fixture
+def linked(provider: Provider) -> Provider:
+    assert "mirroring" in provider.capabilities.mirror_states
+    done(provider, create(link()))
+    return provider
+
+
+def test_a_mirror_takes_from_its_source_what_the_plan_says(linked: Provider) -> None:
+    wanted = create(mirror("orders"), partitions=4, configs={"retention.ms": "-1"}, incarnation="north-1")
+    (outcome,) = done(linked, wanted)
+    assert done(linked, wanted) == [outcome]
+    seen = linked.observe(Scope())
+    assert seen["link/west/from-north"].resource == link()
+    found = seen["mirror/west/orders"]
+    assert found.resource == mirror("orders", partitions=4)
+    assert (found.state, found.first_copy_done) == ("ACTIVE", False)
+    assert isinstance(outcome, Done)
+    assert found.incarnation == outcome.incarnation
+    assert "topic/west/orders" not in seen
+
+
+def test_a_completed_first_copy_is_remembered(linked: Provider) -> None:
+    done(linked, create(mirror("orders"), partitions=1))
+    sink = linked.sink(Address("topic/west/orders"))
+    for _ in range(2):
+        sink.complete()
+    assert linked.observe(Scope())["mirror/west/orders"].first_copy_done
+
+
+def test_a_mirror_needs_to_know_the_partitions_of_its_source(linked: Provider) -> None:
+    assert "how many partitions" in str(refused(linked, create(mirror("orders"))))
+
+
+def test_a_mirror_follows_its_source(linked: Provider, tmp_path: Path, edge: Edge) -> None:
+    north = Cluster.model_validate(
+        {"metadata": {"name": "north"}, "spec": {"embedded": {"root": f"file://{tmp_path}/north"}}}
+    )
+    source = open_provider(north, edge)
+    done(source, create(north))
+    orders = RESOURCE.validate_python(
+        {"kind": "Topic", "metadata": {"name": "orders", "cluster": "north"}, "spec": {"partitions": 2}}
+    )
+    done(source, create(orders))
+    done(linked, create(mirror("orders"), partitions=2))
+    done(source, update(orders, Change("partitions", 2, 6), Change("configs.retention.ms", None, "1d")))
+
+    there = Address("topic/north/orders")
+    for _ in range(2):
+        linked.follow_source(Address("mirror/west/orders"), source.source_topic(there))
+    assert linked.observe(Scope())["mirror/west/orders"].resource == mirror("orders", partitions=6)
+    assert linked.source_topic(Address("topic/west/orders")).configs == {"retention.ms": "86400000"}
+
+    done(source, delete(orders))
+    done(source, create(orders))
+    with pytest.raises(UserError, match="deleted and made anew"):
+        linked.follow_source(Address("mirror/west/orders"), source.source_topic(there))
+
+
+def test_a_link_with_mirrors_is_not_deleted(linked: Provider) -> None:
+    done(linked, create(mirror("orders"), partitions=1))
+    assert "mirrors that are not stopped: orders" in str(refused(linked, delete(link())))
+    done(linked, delete(mirror("orders")))
+    done(linked, delete(link()))
+    assert len(linked.observe(Scope())) == 1

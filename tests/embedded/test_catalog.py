@@ -1,0 +1,282 @@
+"""The catalog: one register, a snapshot and a tail; one swap a commit, however large."""
+
+from __future__ import annotations
+
+import gzip
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pytest
+
+from reconciler.embedded.commits import INLINE_BYTES, TAIL, CatalogRegister
+from reconciler.embedded.topics import TopicShape, create_topic
+from reconciler.errors import LostRaceError, MissingObjectError, UserError
+from reconciler.objectstore.directory import DirectoryStore
+from reconciler.objectstore.memory import MemoryStore
+from tests.contracts.lossy import LossyStore
+from tests.embedded.samples import cluster_in, ids
+from tests.embedded.watched import WatchedStore
+
+if TYPE_CHECKING:
+    from reconciler.embedded.catalog import Draft
+    from reconciler.objectstore.base import ObjectStore
+
+HEAD = "catalog/head.json"
+
+
+def head_of(store: ObjectStore) -> dict[str, Any]:
+    stored = store.get(HEAD)
+    assert stored is not None
+    value: dict[str, Any] = orjson.loads(stored.body)
+    return value
+
+
+def overwrite(store: ObjectStore, key: str, body: bytes) -> None:
+    store.delete([key])
+    store.swap(key, body, expected=None)
+
+
+def many(count: int, new_id: Any) -> Any:
+    def decide(draft: Draft) -> None:
+        for number in range(count):
+            create_topic(draft, f"t{number}", TopicShape(partitions=12), topic_id=new_id())
+
+    return decide
+
+
+def test_ten_thousand_topics_are_one_object_and_one_swap() -> None:
+    store = WatchedStore(MemoryStore())
+    CatalogRegister(store).commit(many(10_000, ids()))
+    assert store.count("swap") == 1
+    assert store.count("put") == 1
+    assert len(list(store.list(""))) == 2
+    assert len(CatalogRegister(store).read().topics) == 10_000
+
+
+def test_a_small_commit_stands_in_the_head_itself() -> None:
+    store = WatchedStore(MemoryStore())
+    cluster_in(store).create_topic("orders")
+    assert store.count("put") == 0
+    (commit,) = head_of(store)["tail"]
+    assert commit["tables"]["topics"]["orders"]["partitions"] == 1
+
+
+def test_a_commit_of_more_than_16_kib_is_an_object_of_its_own() -> None:
+    store = MemoryStore()
+    CatalogRegister(store).commit(many(500, ids()))
+    (commit,) = head_of(store)["tail"]
+    assert sorted(commit) == ["id", "key", "revision", "serial", "sha256"]
+    stored = store.get(commit["key"])
+    assert stored is not None
+    assert len(gzip.decompress(stored.body)) > INLINE_BYTES
+
+
+def test_the_tail_becomes_a_snapshot_after_64_commits(store: ObjectStore) -> None:
+    cluster = cluster_in(store)
+    for number in range(TAIL):
+        cluster.create_topic(f"t{number}")
+    assert head_of(store)["snapshot"] is None
+    assert len(head_of(store)["tail"]) == TAIL
+    cluster.create_topic("last")
+    assert head_of(store)["tail"] == []
+    assert head_of(store)["snapshot"]["key"].startswith("catalog/000000000065-")
+    cluster.create_topic("after")
+    assert len(CatalogRegister(store).read().topics) == TAIL + 2
+    assert CatalogRegister(store).read().serial == TAIL + 2
+
+
+def test_what_was_read_is_not_read_again() -> None:
+    store = WatchedStore(MemoryStore())
+    cluster = cluster_in(store)
+    cluster.catalog.commit(many(1_000, ids()))
+    reader = CatalogRegister(store)
+    reader.read()
+    store.calls.clear()
+    assert len(reader.read().topics) == 1_000
+    cluster.create_topic("one-more")
+    store.calls.clear()
+    assert len(reader.read().topics) == 1_001
+    assert store.calls == [("get", HEAD)]
+
+
+def test_a_reader_that_fell_behind_a_snapshot_catches_up() -> None:
+    store = MemoryStore()
+    cluster, reader = cluster_in(store), CatalogRegister(store)
+    cluster.create_topic("first")
+    reader.read()
+    for number in range(2 * TAIL):
+        cluster.create_topic(f"t{number}")
+    assert reader.read() == CatalogRegister(store).read()
+
+
+def test_a_commit_that_lost_a_race_decides_again_on_what_it_finds() -> None:
+    inner = MemoryStore()
+    other = cluster_in(inner)
+    seen: list[int] = []
+
+    def intrude(what: str, key: str) -> None:
+        if (what, key) == ("swap", HEAD) and len(seen) < 3:
+            other.create_topic(f"other-{len(seen)}")
+
+    def decide(draft: Draft) -> None:
+        seen.append(len(draft.topics))
+        create_topic(draft, "mine", TopicShape(partitions=1), topic_id="mine")
+
+    after = CatalogRegister(WatchedStore(inner, before=intrude)).commit(decide)
+    assert seen == [0, 1, 2]
+    assert sorted(after.topics) == ["mine", "other-1", "other-2"]
+
+
+def test_what_lost_tries_wrote_is_removed() -> None:
+    inner = MemoryStore()
+    other, new_id, tries = cluster_in(inner), ids(), 0
+
+    def intrude(what: str, key: str) -> None:
+        nonlocal tries
+        if (what, key) == ("swap", HEAD):
+            tries += 1
+            if tries <= 2:
+                other.create_topic(f"other-{tries}")
+
+    CatalogRegister(WatchedStore(inner, before=intrude)).commit(many(500, new_id))
+    assert tries == 3
+    assert len(list(inner.list("catalog/"))) == 2
+
+
+def test_a_commit_gives_up_after_twenty_lost_races() -> None:
+    inner = MemoryStore()
+    other, tries = cluster_in(inner), 0
+
+    def intrude(what: str, key: str) -> None:
+        nonlocal tries
+        if (what, key) == ("swap", HEAD):
+            tries += 1
+            other.create_topic(f"other-{tries}")
+
+    with pytest.raises(LostRaceError):
+        cluster_in(WatchedStore(inner, before=intrude)).create_topic("mine")
+    assert tries == 20
+
+
+def test_a_commit_whose_answer_was_lost_and_that_was_built_upon_is_not_made_twice() -> None:
+    inner = MemoryStore()
+    other = cluster_in(inner)
+    register = CatalogRegister(LossyStore(inner, meanwhile=lambda: other.create_topic("theirs")))
+    after = register.commit(many(2, ids()))
+    assert sorted(after.topics) == ["t0", "t1", "theirs"]
+    assert after.serial == 2
+    assert after.revision == 3
+
+
+def test_a_refused_commit_changes_nothing(store: ObjectStore) -> None:
+    cluster = cluster_in(store)
+    cluster.create_topic("orders")
+    before = store.get(HEAD)
+    with pytest.raises(UserError, match="orders exists"):
+        cluster.create_topic("orders")
+    cluster.alter_topic("orders", {"retention.ms": None})
+    assert store.get(HEAD) == before
+
+
+def test_initial_revisions_are_never_given_twice(store: ObjectStore) -> None:
+    cluster = cluster_in(store)
+    for number in range(3):
+        cluster.create_topic("orders")
+        assert cluster.topic("orders").revision == number + 1
+        cluster.delete_topic("orders")
+
+
+def test_threads_that_commit_at_once_lose_nothing(store: ObjectStore) -> None:
+    cluster = cluster_in(store)
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda number: cluster.create_topic(f"t{number}"), range(24)))
+    assert len(cluster.topics()) == 24
+    assert sorted(topic.revision for topic in cluster.topics().values()) == list(range(1, 25))
+
+
+def commit_some(root: Path, runner: int) -> None:
+    cluster = cluster_in(DirectoryStore(root))
+    for number in range(10):
+        cluster.create_topic(f"runner-{runner}-{number}")
+
+
+def test_processes_that_commit_at_once_lose_nothing(tmp_path: Path) -> None:
+    with ProcessPoolExecutor(3, mp_context=get_context("spawn")) as processes:
+        list(processes.map(commit_some, [tmp_path] * 3, range(3)))
+    catalog = CatalogRegister(DirectoryStore(tmp_path)).read()
+    assert (len(catalog.topics), catalog.serial, catalog.revision) == (30, 30, 30)
+
+
+# -- damage
+
+
+@pytest.fixture
+def large(store: ObjectStore) -> str:
+    """A catalog whose only commit is an object; its key."""
+    cluster_in(store).catalog.commit(many(500, ids()))
+    key: str = head_of(store)["tail"][0]["key"]
+    return key
+
+
+@pytest.mark.parametrize("cut", [0, 1, 100])
+def test_a_truncated_head_is_said_by_name(store: ObjectStore, large: str, cut: int) -> None:
+    stored = store.get(HEAD)
+    assert stored is not None
+    assert large
+    overwrite(store, HEAD, stored.body[:cut])
+    with pytest.raises(UserError, match=r"catalog/head\.json cannot be read") as error:
+        CatalogRegister(store).read()
+    assert "Restore it" in error.value.hint
+
+
+def test_a_truncated_commit_is_said_by_name(store: ObjectStore, large: str) -> None:
+    stored = store.get(large)
+    assert stored is not None
+    overwrite(store, large, stored.body[:-20])
+    with pytest.raises(UserError, match=rf"{large} cannot be read: its sha256 is"):
+        CatalogRegister(store).read()
+
+
+def test_a_commit_that_is_gone_is_said_by_name(store: ObjectStore, large: str) -> None:
+    store.delete([large])
+    with pytest.raises(MissingObjectError, match=rf"the catalog cannot be read: .* has no object {large}"):
+        CatalogRegister(store).read()
+
+
+def test_a_reader_overtaken_by_a_snapshot_and_a_sweep_looks_again() -> None:
+    inner = MemoryStore()
+    cluster = cluster_in(inner)
+    cluster.catalog.commit(many(500, ids()))
+    key = head_of(inner)["tail"][0]["key"]
+
+    class Overtaken(WatchedStore):
+        def get(self, key: str) -> Any:
+            found = super().get(key)
+            if len(self.calls) == 1:
+                for number in range(TAIL):
+                    cluster.create_topic(f"later-{number}")
+                inner.delete([swept])
+            return found
+
+    swept = key
+    assert len(CatalogRegister(Overtaken(inner)).read().topics) == 500 + TAIL
+
+
+def test_a_head_without_its_fields_is_damaged_not_a_traceback(store: ObjectStore, large: str) -> None:
+    value = head_of(store)
+    assert large
+    for field in ("tail", "snapshot"):
+        overwrite(store, HEAD, orjson.dumps({key: kept for key, kept in value.items() if key != field}))
+        with pytest.raises(UserError, match="cannot be read"):
+            CatalogRegister(store).read()
+
+
+def test_a_newer_format_is_refused_with_the_way_out(store: ObjectStore, large: str) -> None:
+    assert large
+    overwrite(store, HEAD, orjson.dumps(head_of(store) | {"format": "reconciler.catalog/2"}))
+    with pytest.raises(UserError, match="newer version of reconciler") as error:
+        cluster_in(store).create_topic("orders")
+    assert "pip install --upgrade" in error.value.hint

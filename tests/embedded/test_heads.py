@@ -1,0 +1,374 @@
+"""Heads: pages, the gate, deletion, and what is said when objects were removed or damaged behind our back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pytest
+
+from reconciler.embedded import pages
+from reconciler.embedded.deletion import finish_deletions, remove_partition
+from reconciler.embedded.head import NOBODY, PRODUCERS, Head, head_register, read_head
+from reconciler.embedded.topics import delete_topic
+from reconciler.errors import BlockedError, MissingObjectError, UserError
+from reconciler.records.digest import Digest
+from reconciler.records.hashing import digest_of
+from reconciler.records.log import OffsetRange
+from tests.embedded.samples import NOW, cluster_in, contents, numbered, read
+from tests.embedded.watched import WatchedStore
+
+if TYPE_CHECKING:
+    from reconciler.embedded.cluster import EmbeddedCluster
+    from reconciler.objectstore.base import ObjectStore
+
+
+@pytest.fixture
+def orders(cluster: EmbeddedCluster) -> str:
+    cluster.create_topic("orders", partitions=2)
+    return cluster.topic("orders").id
+
+
+def produce(cluster: EmbeddedCluster, *values: str) -> None:
+    with cluster.producer() as producer:
+        for value in values:
+            producer.send("orders", value, partition=0)
+
+
+def keys(store: ObjectStore, prefix: str) -> list[str]:
+    return [listed.key for listed in store.list(prefix)]
+
+
+def head(store: ObjectStore, topic_id: str) -> Head:
+    found = read_head(store, topic_id, 0)
+    assert found is not None
+    return found
+
+
+def overwrite(store: ObjectStore, key: str, body: bytes) -> None:
+    store.delete([key])
+    store.swap(key, body, expected=None)
+
+
+# -- the format
+
+
+def test_a_head_reads_back_as_it_was(store: ObjectStore, cluster: EmbeddedCluster, orders: str) -> None:
+    produce(cluster, "a", "b")
+    found = head(store, orders)
+    assert Head.from_json(orjson.loads(orjson.dumps(found.to_json()))) == found
+    assert (found.writer, found.end, found.epochs, found.records) == (PRODUCERS, 2, ((0, 0),), 2)
+
+
+def test_a_head_has_a_place_for_what_follows(store: ObjectStore, cluster: EmbeddedCluster, orders: str) -> None:
+    produce(cluster, "a")
+    held = head_register(store, orders, 0).read()
+    assert held is not None
+    assert {"producers", "transactions", "source", "epochs", "local_start", "pages"} < set(held.value)
+    assert {"producer", "txn", "epoch", "digest"} < set(held.value["entries"][0])
+
+
+def test_the_last_stable_offset_is_the_first_of_what_is_open() -> None:
+    opened = Head(PRODUCERS, end=9, transactions={"a": {"base": 7}, "b": {"base": 4}})
+    assert (opened.bounds.stable, opened.bounds.end) == (4, 9)
+
+
+def test_what_is_not_stable_is_not_read(store: ObjectStore, cluster: EmbeddedCluster, orders: str) -> None:
+    produce(cluster, "a", "b", "c")
+    register = head_register(store, orders, 0)
+    held = register.read()
+    assert held is not None
+    register.swap(held, held.value | {"transactions": {"t": {"base": 2}}})
+    assert contents(cluster.log("orders")) == [(0, b"a"), (1, b"b")]
+    assert cluster.log("orders").bounds()[0].stable == 2
+
+
+# -- pages
+
+
+@pytest.fixture
+def paged(cluster: EmbeddedCluster, orders: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A topic with 60 appends of two records each, most of them in pages."""
+    monkeypatch.setattr(pages, "ENTRIES_BYTES", 3_000)
+    sink = cluster.sink("orders")
+    for start in range(0, 120, 2):
+        at = OffsetRange(start, start + 2)
+        sink.publish([sink.stage(0, [numbered(start, 2)], at=at)])
+    return orders
+
+
+def test_older_entries_go_to_pages_and_are_read_from_there(
+    store: ObjectStore, cluster: EmbeddedCluster, paged: str
+) -> None:
+    found = head(store, paged)
+    assert len(found.pages) > 5
+    assert found.pages[0].base == 0
+    assert [page.base for page in found.pages[1:]] == [page.last + 1 for page in found.pages[:-1]]
+    assert (found.records, found.end) == (120, 120)
+    assert sorted(keys(store, "pages/")) == sorted(page.key for page in found.pages)
+    log = cluster.log("orders")
+    assert read(log) == numbered(0, 120).to_pylist()
+    for start, stop in ((0, 1), (5, 30), (50, 120), (119, 120)):
+        assert read(log, 0, start, stop) == numbered(start, stop - start).to_pylist()
+        digest = sum(log.digests(0, OffsetRange(start, stop)), Digest())
+        assert digest == digest_of(numbered(start, stop - start), base=0)
+    assert log.offset_for_time(0, NOW + 33) == 33
+
+
+def test_only_the_pages_of_a_range_are_read(store: ObjectStore, paged: str) -> None:
+    watched = WatchedStore(store)
+    read(cluster_in(watched).log("orders"), 0, 0, 1)
+    assert watched.count("get", "pages/") == 1
+    watched.calls.clear()
+    end = head(store, paged).end
+    read(cluster_in(watched).log("orders"), 0, end - 1, end)
+    assert watched.count("get", "pages/") == 0
+
+
+def test_a_lost_race_writes_neither_parts_nor_page_again(
+    store: ObjectStore, cluster: EmbeddedCluster, paged: str
+) -> None:
+    intruders = [cluster.sink("orders") for _ in range(3)]
+
+    def intrude(what: str, key: str) -> None:
+        if what == "swap" and key.startswith("heads/") and intruders:
+            sink = intruders.pop()
+            sink.publish([sink.stage(0, [numbered(0, 1)], at=None)])
+
+    watched = WatchedStore(store, before=intrude)
+    parts = len(keys(store, "topics/"))
+    produce(cluster_in(watched), *["mine"] * 5)
+    assert watched.count("put", "topics/") == 1
+    assert watched.count("put", "pages/") <= 1
+    assert len(keys(store, "topics/")) == parts + 4
+    assert head(store, paged).end == 120 + 3 + 5
+    assert [value for _, value in contents(cluster.log("orders"))][-5:] == [b"mine"] * 5
+
+
+def test_deleting_finds_the_keys_in_pages(store: ObjectStore, cluster: EmbeddedCluster, paged: str) -> None:
+    assert len(keys(store, "topics/")) == 60
+    assert paged
+    cluster.delete_topic("orders")
+    assert keys(store, "topics/") == keys(store, "pages/") == keys(store, "heads/") == []
+
+
+def test_a_page_that_is_gone_says_which_offsets_lay_in_it(
+    store: ObjectStore, cluster: EmbeddedCluster, paged: str
+) -> None:
+    page = head(store, paged).pages[1]
+    store.delete([page.key])
+    log = cluster.log("orders")
+    assert read(log, 0, 0, page.base) == numbered(0, page.base).to_pylist()
+    with pytest.raises(MissingObjectError, match=rf"orders, partition 0: .* offsets {page.base} to {page.last} cannot"):
+        read(log)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b'{"format": "reconciler.page/2"}', b'{"format": "reconciler.page/1"}']
+)
+def test_a_damaged_page_is_said_by_name(store: ObjectStore, cluster: EmbeddedCluster, paged: str, body: bytes) -> None:
+    page = head(store, paged).pages[0]
+    overwrite(store, page.key, body)
+    with pytest.raises(UserError, match=page.key):
+        read(cluster.log("orders"))
+
+
+# -- objects removed or damaged behind our back
+
+
+def test_a_part_that_is_gone_says_which_offsets_lay_in_it(
+    store: ObjectStore, cluster: EmbeddedCluster, orders: str
+) -> None:
+    for value in "abc":
+        produce(cluster, value, value)
+    store.delete([head(store, orders).entries[1].key])
+    reading = cluster.log("orders").read(0, OffsetRange(0, 6))
+    assert next(reading).num_rows == 2
+    with pytest.raises(MissingObjectError, match=r"orders, partition 0: what lies at offsets 2 to 3 cannot be read"):
+        next(reading)
+    assert [row["offset"] for row in read(cluster.log("orders"), 0, 4)] == [4, 5]
+
+
+def test_a_part_that_was_replaced_meanwhile_is_read_from_its_new_place(
+    store: ObjectStore, cluster: EmbeddedCluster, orders: str
+) -> None:
+    for value in "abc":
+        produce(cluster, value, value)
+    reading = cluster.log("orders").read(0, OffsetRange(0, 6))
+    first = next(reading)
+    register = head_register(store, orders, 0)
+    held = register.read()
+    assert held is not None
+    old = held.value["entries"][1]["key"]
+    store.copy_in("topics/orders_0/rolled.parquet", store, old)
+    held.value["entries"][1]["key"] = "topics/orders_0/rolled.parquet"
+    register.swap(held, held.value)
+    store.delete([old])
+    assert [batch.num_rows for batch in [first, *reading]] == [2, 2, 2]
+
+
+@pytest.mark.parametrize("cut", [0, 10, -20])
+def test_a_damaged_part_is_said_by_name(store: ObjectStore, cluster: EmbeddedCluster, orders: str, cut: int) -> None:
+    produce(cluster, "a")
+    key = head(store, orders).entries[0].key
+    stored = store.get(key)
+    assert stored is not None
+    overwrite(store, key, stored.body[:cut])
+    with pytest.raises(UserError, match=key):
+        read(cluster.log("orders"))
+
+
+def test_a_part_of_other_records_is_not_taken_for_ours(
+    store: ObjectStore, cluster: EmbeddedCluster, orders: str
+) -> None:
+    produce(cluster, "a")
+    produce(cluster, "b", "c")
+    first, second = head(store, orders).entries
+    store.delete([first.key])
+    store.copy_in(first.key, store, second.key)
+    with pytest.raises(UserError, match=f"{first.key}"):
+        read(cluster.log("orders"))
+
+
+def test_a_damaged_head_is_said_by_name(store: ObjectStore, cluster: EmbeddedCluster, orders: str) -> None:
+    produce(cluster, "a")
+    key = f"heads/{orders}/00000.json"
+    stored = store.get(key)
+    assert stored is not None
+    whole: dict[str, Any] = orjson.loads(stored.body)
+    without = [
+        orjson.dumps({name: kept for name, kept in whole.items() if name != gone}) for gone in ("end", "entries")
+    ]
+    for body in (b"", stored.body[:50], *without):
+        overwrite(store, key, body)
+        with pytest.raises(UserError, match=key):
+            read(cluster.log("orders"))
+        with pytest.raises(UserError, match=key):
+            produce(cluster, "b")
+
+
+def test_a_head_of_a_newer_format_is_refused(store: ObjectStore, cluster: EmbeddedCluster, orders: str) -> None:
+    produce(cluster, "a")
+    key = f"heads/{orders}/00000.json"
+    stored = store.get(key)
+    assert stored is not None
+    overwrite(store, key, stored.body.replace(b"reconciler.head/1", b"reconciler.head/2"))
+    with pytest.raises(UserError, match="newer version of reconciler"):
+        produce(cluster, "b")
+
+
+# -- the gate
+
+
+def seal(store: ObjectStore, topic_id: str, writer: str = NOBODY) -> None:
+    register = head_register(store, topic_id, 0)
+    held = register.read()
+    assert held is not None
+    register.swap(held, held.value | {"writer": writer}, epoch=held.epoch + 1)
+
+
+def test_an_append_cannot_slip_past_a_sealed_head(store: ObjectStore, cluster: EmbeddedCluster, orders: str) -> None:
+    produce(cluster, "a")
+    sealed = False
+
+    def seal_once(what: str, key: str) -> None:
+        nonlocal sealed
+        if what == "swap" and key.startswith("heads/") and not sealed:
+            sealed = True
+            seal(store, orders)
+
+    with pytest.raises(BlockedError, match="takes no records now"):
+        produce(cluster_in(WatchedStore(store, before=seal_once)), "b")
+    assert contents(cluster.log("orders")) == [(0, b"a")]
+
+
+def test_entries_carry_the_epoch_they_were_written_under(
+    store: ObjectStore, cluster: EmbeddedCluster, orders: str
+) -> None:
+    produce(cluster, "a")
+    seal(store, orders, PRODUCERS)
+    produce(cluster, "b")
+    assert [entry.epoch for entry in head(store, orders).entries] == [0, 1]
+
+
+def test_the_first_append_reads_the_catalog_after_the_head_is_there(store: ObjectStore) -> None:
+    watched = WatchedStore(store)
+    cluster = cluster_in(watched)
+    cluster.create_topic("orders")
+    watched.calls.clear()
+    for settles in (True, True, False):
+        produce(cluster, "x")
+        after_read = watched.calls[watched.calls.index(("get", f"heads/{cluster.topic('orders').id}/00000.json")) :]
+        assert (("get", "catalog/head.json") in after_read[:-1]) is settles
+        watched.calls.clear()
+
+
+def test_a_first_append_to_a_topic_deleted_meanwhile_is_not_acknowledged_and_leaves_nothing(
+    store: ObjectStore, cluster: EmbeddedCluster, orders: str
+) -> None:
+    def delete_before_the_swap(what: str, key: str) -> None:
+        if what == "swap" and key.startswith("heads/") and "orders" in cluster.topics():
+            cluster.delete_topic("orders")
+
+    with pytest.raises(UserError, match="orders was deleted"):
+        produce(cluster_in(WatchedStore(store, before=delete_before_the_swap)), "a")
+    assert orders
+    assert keys(store, "heads/") == keys(store, "topics/") == []
+
+
+def test_an_append_to_a_topic_deleted_meanwhile_is_refused(
+    store: ObjectStore, cluster: EmbeddedCluster, orders: str
+) -> None:
+    produce(cluster, "a")
+    produce(cluster, "b")
+
+    def delete_before_the_swap(what: str, key: str) -> None:
+        if what == "swap" and key.startswith("heads/") and "orders" in cluster.topics():
+            cluster.delete_topic("orders")
+
+    with pytest.raises(UserError, match="orders was deleted"):
+        produce(cluster_in(WatchedStore(store, before=delete_before_the_swap)), "c")
+    assert orders
+    assert keys(store, "heads/") == []
+
+
+# -- deletion
+
+
+def test_deletion_is_marked_first_and_finished_by_whoever_comes_next(
+    store: ObjectStore, cluster: EmbeddedCluster, orders: str
+) -> None:
+    produce(cluster, "a")
+    cluster.catalog.commit(lambda draft: delete_topic(draft, "orders"))
+    assert list(cluster.catalog.read().deletions) == [orders]
+    assert keys(store, "topics/") != []
+    assert finish_deletions(store, cluster.catalog) == 1
+    assert finish_deletions(store, cluster.catalog) == 0
+    assert keys(store, "topics/") == keys(store, "heads/") == []
+    assert dict(cluster.catalog.read().deletions) == {}
+
+
+def test_deleting_many_topics_lists_all_heads_once(store: ObjectStore) -> None:
+    watched = WatchedStore(store)
+    cluster = cluster_in(watched)
+    cluster.create_namespace("shop")
+    for number in range(101):
+        cluster.create_topic(f"shop:t{number}")
+    cluster.create_topic("orders")
+    produce(cluster, "stays")
+    with cluster.producer() as producer:
+        producer.send("shop:t7", "goes")
+    watched.calls.clear()
+    cluster.delete_namespace("shop")
+    assert watched.count("list") == 1
+    assert contents(cluster.log("orders")) == [(0, b"stays")]
+    assert len(keys(store, "topics/")) == 1
+
+
+def test_removing_a_partition_twice_or_one_never_written_is_harmless(
+    store: ObjectStore, cluster: EmbeddedCluster, orders: str
+) -> None:
+    produce(cluster, "a")
+    for partition in (0, 0, 1):
+        remove_partition(store, orders, partition)
+    assert keys(store, "topics/") == keys(store, "heads/") == []

@@ -1,0 +1,241 @@
+"""Appending: partitions, times, sizes, and what a topic's configs refuse."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from reconciler.embedded import partfiles, parts
+from reconciler.embedded import producer as producing
+from reconciler.embedded.entries import LinkEntry
+from reconciler.embedded.head import read_head
+from reconciler.embedded.links import MirrorShape
+from reconciler.errors import BlockedError, UserError
+from reconciler.records.log import OffsetRange
+from reconciler.records.partitioner import Spread, partitions_of
+from reconciler.resources.sourcetopic import SourceTopic
+from tests.embedded.samples import NOW, contents, numbered, read, values
+
+if TYPE_CHECKING:
+    from reconciler.embedded.cluster import EmbeddedCluster
+    from reconciler.objectstore.base import ObjectStore
+
+DAY = 86_400_000
+
+
+def append(cluster: EmbeddedCluster, batch: pa.RecordBatch, topic: str = "orders") -> dict[int, OffsetRange]:
+    producer = cluster.producer()
+    producer.append(topic, batch)
+    return producer.flush()[topic]
+
+
+def test_offsets_are_dense_from_append_to_append(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("orders")
+    assert append(cluster, values("a", "b")) == {0: OffsetRange(0, 2)}
+    assert append(cluster, values("c")) == {0: OffsetRange(2, 3)}
+    assert contents(cluster.log("orders")) == [(0, b"a"), (1, b"b"), (2, b"c")]
+
+
+def test_keys_decide_the_partition_and_keep_their_order(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("orders", partitions=5)
+    keys = [b"k%d" % (number % 37) for number in range(500)]
+    batch = values(*[f"v{number}" for number in range(500)], key=keys)
+    append(cluster, batch)
+    expected = partitions_of(batch.column("key"), 5, state=Spread()).to_pylist()
+    log = cluster.log("orders")
+    for partition in range(5):
+        mine = [(key, b"v%d" % number) for number, key in enumerate(keys) if expected[number] == partition]
+        assert [(row["key"], row["value"]) for row in read(log, partition)] == mine
+
+
+def test_records_without_a_key_take_turns_across_flushes(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("orders", partitions=3)
+    producer = cluster.producer()
+    for _ in range(3):
+        producer.append("orders", values(*["x"] * 1_000))
+        producer.flush()
+    assert [bounds.end for bounds in cluster.log("orders").bounds().values()] == [1_000, 1_000, 1_000]
+
+
+def test_a_record_may_name_its_partition(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("orders", partitions=3)
+    append(cluster, values("a", "b", "c", partition=pa.array([2, None, 0], pa.int32()), key=[b"k", b"k", b"k"]))
+    with pytest.raises(UserError, match="partition 3"):
+        append(cluster, values("d", partition=pa.array([3], pa.int32())))
+    log = cluster.log("orders")
+    chosen = partitions_of(pa.array([b"k"]), 3, state=Spread()).to_pylist()[0]
+    assert b"a" in [row["value"] for row in read(log, 2)]
+    assert b"b" in [row["value"] for row in read(log, chosen)]
+    assert sum(bounds.end for bounds in log.bounds().values()) == 3
+
+
+def test_text_is_taken_as_utf8_and_other_columns_are_left_out(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("orders")
+    batch = pa.RecordBatch.from_pydict({"value": ["é"], "key": ["k"], "offset": [77], "more": [1]})
+    append(cluster, batch)
+    (row,) = read(cluster.log("orders"))
+    assert (row["offset"], row["key"], row["value"], row["headers"]) == (0, b"k", "é".encode(), [])
+
+
+def test_single_records_and_batches_keep_the_order_they_were_given(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("orders")
+    with cluster.producer() as producer:
+        producer.send("orders", "a")
+        producer.append("orders", values("b"))
+        producer.send("orders", "c")
+    assert contents(cluster.log("orders")) == [(0, b"a"), (1, b"b"), (2, b"c")]
+
+
+def test_a_block_that_raised_writes_nothing(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("orders")
+
+    def send_and_fail() -> None:
+        with cluster.producer() as producer:
+            producer.send("orders", "a")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        send_and_fail()
+    assert read(cluster.log("orders")) == []
+
+
+def test_an_empty_batch_appends_nothing(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("orders")
+    producer = cluster.producer()
+    producer.append("orders", values())
+    assert producer.flush() == {}
+    assert cluster.log("orders").bounds()[0].end == 0
+
+
+def test_many_records_are_written_before_the_end(cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster.create_topic("orders")
+    monkeypatch.setattr(producing, "FLUSH_BYTES", 2_000)
+    producer = cluster.producer()
+    producer.append("orders", values(*["x" * 100] * 200))
+    written = cluster.log("orders").bounds()[0].end
+    assert 150 < written <= 200
+    assert producer.flush()["orders"] == {0: OffsetRange(0, 200)}
+
+
+# -- time
+
+
+def test_a_record_without_a_time_gets_the_present_one(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("orders")
+    append(cluster, values("a", "b", timestamp_ms=pa.array([None, NOW - 5], pa.int64())))
+    assert [(row["timestamp_ms"], row["timestamp_type"]) for row in read(cluster.log("orders"))] == [
+        (NOW, 0),
+        (NOW - 5, 0),
+    ]
+
+
+def test_append_time_takes_the_clock_of_the_cluster(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("orders", configs={"message.timestamp.type": "LogAppendTime"})
+    append(cluster, values("a", timestamp_ms=[NOW + 9 * DAY]))
+    assert [(row["timestamp_ms"], row["timestamp_type"]) for row in read(cluster.log("orders"))] == [(NOW, 1)]
+
+
+@pytest.mark.parametrize(
+    ("configs", "time", "word"),
+    [
+        ({}, NOW + DAY, r"86,400,000 ms after now"),
+        ({"message.timestamp.before.max.ms": "1h"}, NOW - DAY, r"before now"),
+        ({"message.timestamp.difference.max.ms": "1h"}, NOW - DAY, r"before now"),
+        ({}, -5, r"time is -5 ms"),
+    ],
+)
+def test_times_too_far_off_are_refused(cluster: EmbeddedCluster, configs: dict[str, str], time: int, word: str) -> None:
+    cluster.create_topic("orders", configs=configs)
+    with pytest.raises(UserError, match=word):
+        append(cluster, values("a", "b", timestamp_ms=[NOW, time]))
+    assert read(cluster.log("orders")) == []
+
+
+def test_the_first_offset_at_or_after_a_time_is_found(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("orders")
+    for first in (0, 10, 20):
+        append(cluster, values("a", "b", "c", timestamp_ms=[first + 3, first + 1, first + 5]))
+    log = cluster.log("orders")
+    found = [log.offset_for_time(0, time) for time in (0, 2, 4, 5, 6, 12, 25, 26)]
+    assert found == [0, 0, 2, 2, 3, 3, 8, None]
+    assert [record.offset for record in cluster.consume("orders", start_ms=14)] == [5, 6, 7, 8]
+    assert list(cluster.consume("orders", start_ms=26)) == []
+
+
+# -- size
+
+
+def headers(content: bytes | None) -> list[dict[str, Any]]:
+    return [{"key": "h", "value": content}]
+
+
+@pytest.mark.parametrize("columns", [{}, {"key": [b"k", b"k" * 41]}, {"headers": [headers(None), headers(b"x" * 40)]}])
+def test_a_record_larger_than_the_topic_takes_is_refused(cluster: EmbeddedCluster, columns: dict[str, Any]) -> None:
+    cluster.create_topic("orders", configs={"max.message.bytes": "100"})
+    value = "x" * (101 if not columns else 60)
+    with pytest.raises(UserError, match=r"orders: record 1 of the batch has 101 bytes") as error:
+        append(cluster, values("small", value, **columns))
+    assert "max.message.bytes of the topic is 100" in error.value.hint
+    assert read(cluster.log("orders")) == []
+
+
+def test_a_record_of_just_the_limit_is_taken(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("orders", configs={"max.message.bytes": "100"})
+    append(cluster, values(*["x" * 100] * 3, None))
+    assert len(read(cluster.log("orders"))) == 4
+
+
+# -- parts
+
+
+@pytest.mark.parametrize("codec", ["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"])
+def test_every_compression_reads_back(cluster: EmbeddedCluster, codec: str) -> None:
+    cluster.create_topic("orders", configs={"compression.type": codec})
+    append(cluster, numbered(0, 50))
+    assert read(cluster.log("orders"), 0, 10, 20) == [row | {"partition": 0} for row in numbered(10, 10).to_pylist()]
+
+
+def test_a_large_append_is_cut_into_parts_published_by_one_swap(
+    cluster: EmbeddedCluster, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "GROUP_ROWS", 1_000)
+    cluster.create_topic("orders", configs={"segment.bytes": "50000"})
+    random = np.random.default_rng(1)
+    values_given = [random.bytes(100) for _ in range(3_000)]
+    append(cluster, values(*values_given))
+    head = read_head(store, cluster.topic("orders").id, 0)
+    assert head is not None
+    assert [(entry.base, entry.last) for entry in head.entries] == [(0, 999), (1_000, 1_999), (2_000, 2_999)]
+    assert [row["value"] for row in read(cluster.log("orders"))] == values_given
+    assert [row["value"] for row in read(cluster.log("orders"), 0, 950, 2_050)] == values_given[950:2_050]
+
+
+def test_a_stretch_of_a_large_part_is_read_without_the_rest(
+    cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "GROUP_ROWS", 500)
+    monkeypatch.setattr(partfiles, "_WHOLE_BYTES", 1_000)
+    cluster.create_topic("orders")
+    append(cluster, numbered(0, 5_000))
+    log = cluster.log("orders")
+    for start, stop in ((0, 1), (499, 501), (1_200, 2_600), (4_999, 6_000)):
+        assert read(log, 0, start, stop) == numbered(start, min(stop, 5_000) - start).to_pylist()
+    assert log.offset_for_time(0, NOW + 3_210) == 3_210
+
+
+# -- gates
+
+
+def test_a_mirror_takes_no_records_from_producers(cluster: EmbeddedCluster) -> None:
+    cluster.create_link("from-west", LinkEntry("link-1", "west"))
+    cluster.create_mirror("orders", MirrorShape(link="from-west", source="orders"), SourceTopic(partitions=1))
+    with pytest.raises(BlockedError, match="orders is a mirror of orders: only its link writes to it"):
+        append(cluster, values("a"))
+
+
+def test_producing_to_what_is_not_there_is_refused(cluster: EmbeddedCluster) -> None:
+    with pytest.raises(UserError, match="orders does not exist"):
+        append(cluster, values("a"))

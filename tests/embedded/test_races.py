@@ -1,0 +1,99 @@
+"""Many writers at once on one partition: every acknowledged record is there once, at the offset that was said."""
+
+from __future__ import annotations
+
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from reconciler.errors import LostRaceError, RetryableError
+from reconciler.objectstore.directory import DirectoryStore
+from reconciler.objectstore.memory import MemoryStore
+from tests.contracts.lossy import LossyStore
+from tests.embedded.samples import cluster_in, contents, values
+
+if TYPE_CHECKING:
+    from reconciler.embedded.cluster import EmbeddedCluster
+    from reconciler.objectstore.base import ObjectStore
+
+Said = dict[int, bytes]
+
+
+def append_some(cluster: EmbeddedCluster, writer: int, appends: int) -> Said:
+    """Append batches of three, again where others were faster too often; return what was acknowledged, by offset."""
+    said: Said = {}
+    producer = cluster.producer()
+    for number in range(appends):
+        mine = [f"{writer}-{number}-{row}" for row in range(3)]
+        offsets = None
+        while offsets is None:
+            try:
+                producer.append("orders", values(*mine))
+                offsets = producer.flush()["orders"][0]
+            except LostRaceError:
+                continue
+        said.update(zip(range(offsets.start, offsets.stop), [value.encode() for value in mine], strict=True))
+    return said
+
+
+def check(cluster: EmbeddedCluster, said: list[Said], appends: int) -> None:
+    merged: Said = {}
+    for one in said:
+        assert not merged.keys() & one.keys()
+        merged |= one
+    assert contents(cluster.log("orders")) == sorted(merged.items())
+    assert sorted(merged) == list(range(3 * appends * len(said)))
+
+
+def test_threads_on_one_partition(store: ObjectStore) -> None:
+    cluster = cluster_in(store)
+    cluster.create_topic("orders")
+    with ThreadPoolExecutor(4) as threads:
+        said = list(threads.map(lambda writer: append_some(cluster, writer, 8), range(4)))
+    check(cluster, said, 8)
+
+
+def run_writer(root: Path, writer: int) -> Said:
+    return append_some(cluster_in(DirectoryStore(root)), writer, 12)
+
+
+def test_processes_on_one_partition(tmp_path: Path) -> None:
+    cluster = cluster_in(DirectoryStore(tmp_path))
+    cluster.create_topic("orders")
+    with ProcessPoolExecutor(3, mp_context=get_context("spawn")) as processes:
+        said = list(processes.map(run_writer, [tmp_path] * 3, range(3)))
+    check(cluster, said, 12)
+
+
+def test_a_lost_answer_built_upon_by_another_writes_nothing_twice() -> None:
+    inner = MemoryStore()
+    other = cluster_in(inner)
+    other.create_topic("orders")
+    theirs = []
+
+    def intrude() -> None:
+        theirs.append(append_some(other, 2, 1))
+
+    lossy = LossyStore(inner)
+    mine = cluster_in(lossy)
+    for number in range(3):
+        lossy.meanwhile = intrude
+        producer = mine.producer()
+        producer.append("orders", values(f"mine-{number}"))
+        offsets = producer.flush()["orders"][0]
+        assert contents(other.log("orders"))[offsets.start] == (offsets.start, f"mine-{number}".encode())
+    found = [value for _, value in contents(other.log("orders"))]
+    assert len(found) == len(set(found)) + 2 * 3 == 12
+
+
+def test_an_answer_that_never_comes_is_said_and_the_records_may_be_there() -> None:
+    inner = MemoryStore()
+    cluster_in(inner).create_topic("orders")
+    producer = cluster_in(LossyStore(inner, retries=False)).producer()
+    producer.append("orders", values("a"))
+    with pytest.raises(RetryableError, match="no answer"):
+        producer.flush()
+    assert contents(cluster_in(inner).log("orders")) == [(0, b"a")]
