@@ -1,4 +1,7 @@
-"""Run the benchmarks and write their table: `run.py [--quick] [--only NAME]… [--out FILE]`."""
+"""Run the benchmarks and print what they say: `run.py [--quick] [--only NAME]…`.
+
+A whole run writes docs/benchmarks.md and the table of the README.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,11 @@ import time
 from pathlib import Path
 
 from measuring import Row, Scale
-from table import markdown, text
+from table import markdown, quoted, text
 
 NAMES = ("startup", "loading", "steady", "planning", "creating", "producing", "mirroring", "reading")
-TABLE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
+ROOT = Path(__file__).resolve().parents[2]
+TABLE, README = ROOT / "docs" / "benchmarks.md", ROOT / "README.md"
 
 
 def main() -> int:
@@ -26,10 +30,10 @@ def main() -> int:
         measured = _measure(options.only or NAMES, Scale(quick=options.quick), scratch)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    out = options.out or (None if options.quick or options.only else TABLE)
-    if out:
-        out.write_text(markdown(measured, _machine()), encoding="utf-8")
-        _say(f"written: {out}")
+    if not (options.quick or options.only):
+        TABLE.write_text(markdown(measured, _machine()), encoding="utf-8")
+        README.write_text(quoted(README.read_text(encoding="utf-8"), measured), encoding="utf-8")
+        _say(f"written: {TABLE}, and the table of {README.name}")
     missed = [row for row in measured if not row.is_met]
     _say(f"{len(measured) - len(missed)} of {len(measured)} aims met")
     return 0
@@ -55,7 +59,6 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small sizes, once each: only shows that all of it works")
     parser.add_argument("--only", action="append", choices=NAMES, help="only this one; may be repeated")
-    parser.add_argument("--out", type=Path, help="where the table goes; a whole run writes docs/benchmarks.md")
     return parser.parse_args()
 
 

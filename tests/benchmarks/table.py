@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from measuring import Row
 
+BEGIN, END = "<!-- benchmarks: written by `make bench` -->", "<!-- end -->"
+
 _PAGE = """\
 # Benchmarks
 
@@ -23,11 +25,21 @@ how little they do.
 
 
 def markdown(measured: Sequence[Row], machine: str) -> str:
-    rows = "\n".join(
+    lines = "\n".join(
         f"| {row.what} | {row.against} | {row.ours} | {row.floor} | {verdict(row)} | ≤ {_number(row.aim, row.unit)} |"
         for row in measured
     )
-    return _PAGE.format(machine=machine, rows=rows)
+    return _PAGE.format(machine=machine, rows=lines)
+
+
+def quoted(readme: str, measured: Sequence[Row]) -> str:
+    """Return the README with these rows between its markers."""
+    head, begin, rest = readme.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    lines = "".join(
+        f"| {row.what} | {row.against} | {verdict(row)} | ≤ {_number(row.aim, row.unit)} |\n" for row in measured
+    )
+    return f"{head}{begin}\n| what | against | measured | aim |\n| --- | --- | ---: | ---: |\n{lines}{end}{tail}"
 
 
 def text(row: Row) -> str:
