@@ -115,15 +115,15 @@ class Engine:
             self._under_way.pop(lane).result()
 
     async def _do(self, lane: Lane, batch: list[Action]) -> None:
-        effects = self._means.effects
+        effects, turn = self._means.effects, self._means.turn
         self._ledger.start(batch, effects.now())
         if lane == JOBS:
             job = cast("RunJob", batch[0])
-            outcome, moved = await effects.call(partial(do_job, self._means.jobs, job, self._ledger.say))
+            outcome, moved = await effects.call(partial(do_job, job, self._means.jobs, turn, self._ledger.say))
             self._settle(job, outcome, moved)
             return
         provider = self._means.providers[cast("str", batch[0].cluster)]
-        outcomes = await effects.call(partial(do_batch, provider, cast("list[ControlAction]", batch)))
+        outcomes = await effects.call(partial(do_batch, provider, cast("list[ControlAction]", batch), turn))
         for action, result in zip(batch, outcomes, strict=True):
             self._settle(action, result, Moved())
 
@@ -132,6 +132,8 @@ class Engine:
             case Done():
                 self._graph.finish(action.id)
                 self._ledger.finish(action, outcome, moved, self._means.effects.now())
+            case Failed(error=LeaseError()):
+                return  # not called: the run ends by the same error
             case Failed(error=IncompleteError()) if self._is_stopping:
                 return  # stopped, not failed: it stays among what is left
             case Failed():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, assert_never
+from typing import Any, TypeAlias
 
 from reconciler.resources.address import Address
 
@@ -82,24 +82,3 @@ class Summary:
 
 
 Event: TypeAlias = PlanMade | ActionStarted | Progress | ActionDone | ActionFailed | LeaseLost | Summary
-
-
-def name_of(event: Event) -> str:
-    """Return what `event` is called in JSON."""
-    match event:
-        case PlanMade():
-            return "plan"
-        case ActionStarted():
-            return "action_started"
-        case Progress():
-            return "progress"
-        case ActionDone():
-            return "action_done"
-        case ActionFailed():
-            return "action_failed"
-        case LeaseLost():
-            return "lease_lost"
-        case Summary():
-            return "summary"
-        case _:
-            assert_never(event)

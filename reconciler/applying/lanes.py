@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from reconciler.applying.events import Event
-    from reconciler.applying.ports import Jobs
+    from reconciler.applying.ports import Jobs, Turn
     from reconciler.planning.actions import Action, ControlAction
     from reconciler.providers.base import Outcome, Provider
 
@@ -59,13 +59,17 @@ class Queue:
         return [self._waiting.popleft() for _ in range(min(self._size, len(self._waiting)))]
 
 
-def do_batch(provider: Provider, actions: Sequence[ControlAction]) -> list[Outcome]:
-    """Ask a platform for a batch and return one outcome for each action, whatever happens on the way."""
+def do_batch(provider: Provider, actions: Sequence[ControlAction], turn: Turn) -> list[Outcome]:
+    """Ask a platform for a batch and return one outcome for each action, whatever happens on the way.
+
+    The lease is looked at once more, here: a call may have waited long for its thread.
+    """
     found: dict[str, Outcome] = {}
     unanswered: ReconcilerError = BrokenInvariantError(
         "the platform gave no answer for it", hint="Please report this, with the run's files."
     )
     try:
+        turn.check()
         for outcome in provider.apply(actions):
             found[outcome.id] = outcome
     except ReconcilerError as error:
@@ -75,9 +79,10 @@ def do_batch(provider: Provider, actions: Sequence[ControlAction]) -> list[Outco
     return [found.get(action.id) or Failed(action.id, unanswered) for action in actions]
 
 
-def do_job(jobs: Jobs, job: RunJob, say: Callable[[Event], None]) -> tuple[Outcome, Moved]:
+def do_job(job: RunJob, jobs: Jobs, turn: Turn, say: Callable[[Event], None]) -> tuple[Outcome, Moved]:
     """Run a job and return its outcome and what it moved."""
     try:
+        turn.check()
         return Done(job.id), jobs.run(job, say)
     except ReconcilerError as error:
         return Failed(job.id, error), Moved()

@@ -7,19 +7,18 @@ from typing import Final
 from reconciler.errors import UserError
 
 RESERVED: Final = ".store"
-"""First segment of what a directory store keeps for itself: lock stripes and unfinished files."""
+"""Where a directory store keeps lock stripes and unfinished files; no segment, for stores may lie inside stores."""
 
-_FORBIDDEN: Final = frozenset({"", ".", ".."})
+_FORBIDDEN: Final = frozenset({"", ".", "..", RESERVED})
 
 
 def check_key(key: str) -> str:
     """Return `key` if it names an object inside a store.
 
     Raises:
-        UserError: It is absolute, climbs out, has an empty segment, or lies where the store keeps its own files.
+        UserError: It is absolute, climbs out, has an empty segment, or lies where a store keeps its own files.
     """
-    segments = key.split("/")
-    if _FORBIDDEN.isdisjoint(segments) and "\0" not in key and segments[0] != RESERVED and _is_text(key):
+    if _FORBIDDEN.isdisjoint(key.split("/")) and "\0" not in key and _is_text(key):
         return key
     message = f"{key!r} is not the key of an object"
     raise UserError(

@@ -48,7 +48,7 @@ def _entries(root: str, base: str, start: str) -> list[tuple[str, os.DirEntry[st
             found = [
                 (f"{entry.name}/" if entry.is_dir() else entry.name, entry)
                 for entry in entries
-                if entry.name.startswith(start) and not (base == "" and entry.name == RESERVED)
+                if entry.name.startswith(start) and entry.name != RESERVED
             ]
     except (FileNotFoundError, NotADirectoryError):
         return []

@@ -17,6 +17,7 @@ from tests.state.simulation import Simulation, simulate
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from reconciler.applying.events import Event
     from reconciler.planning.actions import Action
     from reconciler.resources.inventory import Record
 
@@ -212,6 +213,21 @@ def test_a_lost_lease_ends_the_run_after_what_is_under_way_and_commits_nothing()
     assert "lease lost: taken over" in on.said()
     assert on.turn.commits == []
     assert on.jobs.stops == 1
+
+
+def test_a_call_that_waited_for_its_thread_while_the_lease_was_lost_is_not_made() -> None:
+    on = stage()
+
+    def lose(event: Event) -> None:
+        if isinstance(event, ActionStarted):
+            on.turn.lost = gone()
+
+    on.on_event = lose
+    with pytest.raises(LeaseError, match="taken over"):
+        carry_out(on, [create("a"), copy("b")])
+    assert on.platforms["west"].calls == []
+    assert on.jobs.ran == []
+    assert [line for line in on.said() if line.startswith(("failed", "done"))] == []
 
 
 def test_a_lease_lost_during_a_long_job_stops_the_job() -> None:

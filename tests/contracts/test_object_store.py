@@ -85,7 +85,23 @@ def test_a_folder_is_no_object(store: ObjectStore) -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["", "/a", "a/", "a//b", "../a", "a/../b", "a/..", "./a", ".", "..", "a/\0b", ".store/stripes/00", "a\ud800"]
+    "key",
+    [
+        "",
+        "/a",
+        "a/",
+        "a//b",
+        "../a",
+        "a/../b",
+        "a/..",
+        "./a",
+        ".",
+        "..",
+        "a/\0b",
+        ".store/stripes/00",
+        "a/.store/b",
+        "a\ud800",
+    ],
 )
 def test_a_key_that_would_leave_the_store_is_refused_by_every_call(store: ObjectStore, key: str) -> None:
     calls = (

@@ -17,7 +17,7 @@ import pytest
 from reconciler.errors import LostRaceError, ReconcilerError, RetryableError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.faults import file_faults, from_os_error
-from reconciler.objectstore.files import is_exclusive, locked
+from reconciler.objectstore.files import copy_contents, is_exclusive, locked
 from reconciler.objectstore.register import Register
 
 if TYPE_CHECKING:
@@ -162,6 +162,24 @@ def test_what_a_killed_writer_left_unfinished_is_never_listed_and_removed_after_
     assert [listed.key for listed in store.list("")] == ["a"]
     store.put("b", b"2")
     assert (old.exists(), young.exists()) == (False, True)
+
+
+def test_a_store_inside_a_store_shows_its_objects_and_none_of_its_own_files(tmp_path: Path) -> None:
+    outer, inner = DirectoryStore(tmp_path), DirectoryStore(tmp_path / "env" / "prod")
+    outer.put("a", b"1")
+    held = inner.swap("b", b"2", expected=None)
+    inner.swap("b", b"3", expected=held)
+    assert [listed.key for listed in outer.list("")] == ["a", "env/prod/b"]
+
+
+def test_what_the_kernel_cannot_copy_is_copied_here() -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"from a pipe")
+    os.close(writing)
+    with tempfile.TemporaryFile() as sink, os.fdopen(reading, "rb", buffering=0) as source:
+        copy_contents(source, sink)
+        sink.seek(0)
+        assert sink.read() == b"from a pipe"
 
 
 def test_a_lock_keeps_a_second_holder_out_and_is_free_afterwards(tmp_path: Path) -> None:
