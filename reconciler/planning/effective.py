@@ -45,12 +45,16 @@ class _Making:
         self._given = given
         self._wanted: dict[Address, Wanted] = {}
         self._findings: list[Finding] = []
+        self._links: dict[Address, tuple[MirrorLink, Declared]] = {}
         self._inheritance = Inheritance(desired)
 
     def all(self) -> tuple[dict[Address, Wanted], list[Finding]]:
         """Walk every declared resource."""
         for address, declared in self._desired.items():
             self._add(address, declared)
+        # Sorted: of two links that claim one mirror it is always the same that is told.
+        for address in sorted(self._links):
+            self._link(*self._links[address])
         for address in sorted(self._wanted):
             if address.startswith("namespace/"):
                 self._imply(address)
@@ -65,7 +69,7 @@ class _Making:
             case Namespace():
                 self._wanted[address] = self._namespace(resource, declared)
             case MirrorLink():
-                self._link(resource, declared)
+                self._links[address] = resource, declared
             case Cluster() | Mounting():
                 self._wanted[address] = Wanted(resource, declared.source)
             case TieringPolicy():

@@ -25,8 +25,8 @@ _COPIES = frozenset({MirrorStatus.ACTIVE, MirrorStatus.SOURCE_UNAVAILABLE})
 def decide_mirror(sides: Sides, situation: Situation, decision: Decision) -> None:
     """Decide about one mirror."""
     mirror = sides.wanted.resource
-    if not isinstance(mirror, MirrorTopic):
-        return
+    if not isinstance(mirror, MirrorTopic) or not situation.capabilities(mirror.cluster).links:
+        return  # without links, the link itself was refused
     if sides.before is None:
         _make(sides, mirror, situation, decision)
     else:

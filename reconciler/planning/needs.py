@@ -52,7 +52,7 @@ class Needs:
             case RunJob():
                 yield from self._earlier(action)
                 yield from self._changing(action.source)
-                yield from self._changing(mirror_at(action.source))
+                yield from (other.id for other in self._at.get(mirror_at(action.source), ()) if _fills(other))
             case Delete():
                 yield from self._inside.get(action.address, ())
             case Forget():
@@ -125,3 +125,8 @@ class Needs:
             yield link_of(resource)
             yield source_of(resource)
             yield mirror_at(source_of(resource))
+
+
+def _fills(action: Action) -> bool:
+    """Tell whether an action makes a mirror what its own mirrors are to copy."""
+    return isinstance(action, Create | Transition | Update | RunJob)

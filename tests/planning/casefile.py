@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from reconciler.planning.canonical import plain
 from reconciler.planning.plan import Base, Given, Plan, Selection
 from reconciler.planning.rows import changes_of
 from reconciler.resources.capabilities import Capabilities, ClusterIdentity
@@ -78,7 +79,7 @@ def differences(case: Case, plan: Plan) -> list[str]:
         return [f"actions are {ids}, not {wanted}; errors: {[error.message for error in plan.errors]}"]
     for action, item in zip(plan.actions, expected, strict=True):
         said = {
-            "changes": {change.path: [change.before, change.after] for change in changes_of(action)},
+            "changes": {change.path: plain([change.before, change.after]) for change in changes_of(action)},
             "drift": [change.path for change in changes_of(action) if change.drift],
             "risk": action.risk.value,
             "reasons": [reason.value for reason in action.reasons],

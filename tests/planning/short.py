@@ -22,10 +22,10 @@ def cluster(name: str, **spec: Any) -> Resource:
 
 
 def resource(item: dict[str, Any]) -> Resource:
-    """Read one short form: its first key is the kind, `on` the cluster, `labels` the labels, the rest its spec."""
+    """Read one short form: its first key is the kind, `where` the cluster, `labels` the labels, the rest its spec."""
     kind, name = next(iter(item.items()))
-    spec = {key: value for key, value in item.items() if key not in {kind, "on", "labels", "is", "at"}}
-    on, labels = item.get("on", "west"), item.get("labels", {})
+    spec = {key: value for key, value in item.items() if key not in {kind, "where", "labels", "is", "at"}}
+    on, labels = item.get("where", "west"), item.get("labels", {})
     match kind:
         case "cluster":
             return cluster(name, **spec)
