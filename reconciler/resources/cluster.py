@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from reconciler.resources.acls import folded
 from reconciler.resources.address import Address, cluster_address
@@ -25,6 +25,10 @@ Provider = Annotated[Literal["embedded", "kafka", "redpanda", "confluent"], Befo
 
 class ClusterSpec(Model):
     """What is declared of a cluster."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"oneOf": [{"required": [name]} for name in ("embedded", "kafka", "redpanda", "confluent")]}
+    )
 
     provider: Provider = Field(default="embedded", description="Which platform it is.", examples=["embedded"])
     cluster_id: str | None = Field(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from reconciler.resources.acls import TopicAcl
 from reconciler.resources.address import Address, address_of, join_name
@@ -16,6 +16,10 @@ from reconciler.resources.names import MAX_NAME, FullName, PlainName, TopicLocat
 
 class TopicSpec(Model):
     """What is declared of a topic."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"anyOf": [{"required": ["partitions"]}, {"required": ["recoverFrom"]}]}
+    )
 
     partitions: Count | None = Field(
         default=None, description="Required, except with `recoverFrom`; only grows in place.", examples=[12]
@@ -53,7 +57,7 @@ class Topic(Model):
     api_version: Literal["reconciler/v1"] = Field(default="reconciler/v1", description="Form of this document.")
     kind: Literal["Topic"] = Field(default="Topic", description="What this document declares.")
     metadata: InNamespace = Field(description="Its name and where it lives.")
-    spec: TopicSpec = Field(default_factory=TopicSpec, description="What it shall be.")
+    spec: TopicSpec = Field(description="What it shall be.")
 
     @model_validator(mode="after")
     def _whole(self) -> Topic:
