@@ -15,7 +15,7 @@ from reconciler.embedded.entries import TopicEntry
 from reconciler.embedded.head import NOBODY, PRODUCERS, Head, head_register, link_writer, parse_head
 from reconciler.embedded.lookups import topic_with_id
 from reconciler.embedded.pages import Spill
-from reconciler.errors import BlockedError, UserError
+from reconciler.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,8 +48,7 @@ class Gate:
         after a lost race. A swap whose answer was lost is recognised by its mark.
 
         Raises:
-            UserError: The topic is gone.
-            BlockedError: The partition belongs to another writer.
+            UserError: The topic is gone, or the partition belongs to another writer.
             LostRaceError: Others were faster every time.
         """
         register = head_register(self.store, self.topic_id, partition)
@@ -77,16 +76,14 @@ class Gate:
             return head
         self._check(self.catalog.read())
         if head.writer != self.writer:
-            raise BlockedError(
-                f"{self.full_name} takes no records now: {head.writer} may write", hint="Try again later."
-            )
+            raise UserError(f"{self.full_name} takes no records now: {head.writer} may write", hint="Try again later.")
         return replace(head, is_settled=True)
 
     def _confirm(self, partition: int) -> None:
         """Read the catalog after the head is there; where the topic is gone, what was written goes with it."""
         try:
             self._check(self.catalog.read())
-        except (UserError, BlockedError):
+        except UserError:
             remove_partition(self.store, self.topic_id, partition)
             raise
 
@@ -102,12 +99,12 @@ def check_writer(full_name: str, topic: TopicEntry, writer: str) -> None:
     """Refuse a writer the topic does not belong to.
 
     Raises:
-        BlockedError: It is a mirror, or no longer one.
+        UserError: It is a mirror, or no longer one.
     """
     owner = writer_of(topic)
     if owner == writer:
         return
     if topic.mirror is not None and owner != NOBODY:
         message = f"{full_name} is a mirror of {topic.mirror.source}: only its link writes to it"
-        raise BlockedError(message, hint="Produce to the source, or promote the mirror first.")
-    raise BlockedError(f"{full_name} is not a mirror of that link", hint="Plan again.")
+        raise UserError(message, hint="Produce to the source, or promote the mirror first.")
+    raise UserError(f"{full_name} is not a mirror of that link", hint="Plan again.")

@@ -96,8 +96,7 @@ class Producer:
 
         Raises:
             InvalidNamespaceError: The namespace of a topic does not exist.
-            UserError: A topic does not exist, or a record is refused by its configs.
-            BlockedError: It is a mirror: only its link writes to it.
+            UserError: A topic does not exist, is a mirror (only its link writes to it), or refuses a record.
             LostRaceError: Others were faster too often.
         """
         for topic in sorted({*self._waiting, *self._single}):

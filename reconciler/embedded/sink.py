@@ -87,8 +87,7 @@ class EmbeddedSink:
         unpublished. Publishing the same twice does it once, and both times it is among what was gained.
 
         Raises:
-            UserError: The topic is gone, or has no such partition.
-            BlockedError: It belongs to another writer.
+            UserError: The topic is gone, has no such partition, or belongs to another writer.
         """
         partitions = self._topic().partitions
         gained: dict[int, OffsetRange] = {}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from reconciler.errors import ReconcilerError, StalePlanError, UserError
-from reconciler.planning.actions import Change, Create, Delete, Update
+from reconciler.planning.actions import Change, Create, Delete, Transition, Update
 from reconciler.providers.base import Done, Edge, Failed, Scope
 from reconciler.providers.registry import open_provider
 from reconciler.records.log import OffsetRange
@@ -369,3 +369,37 @@ def test_a_link_with_mirrors_is_not_deleted(linked: Provider) -> None:
     done(linked, delete(mirror("orders")))
     done(linked, delete(link()))
     assert len(linked.observe(Scope())) == 1
+
+
+# -- moving
+
+
+def test_a_move_keeps_the_topic_and_doing_it_twice_does_it_once(provider: Provider) -> None:
+    done(provider, create(namespace("us")), create(namespace("eu")))
+    before, after = topic("orders", "us"), topic("orders", "eu", replicationFactor=1)
+    (made,) = done(provider, create(before))
+    move = Transition(
+        address=after.address,
+        machine="topic",
+        verb="move",
+        from_state="us:orders",
+        to_state="eu:orders",
+        after=after,
+        parameters={"from": before.address},
+    )
+    assert isinstance(made, Done)
+    assert provider.capabilities.topic_move
+    for _ in range(2):
+        assert done(provider, move) == [Done(move.id, made.incarnation)]
+    seen = provider.observe(Scope())
+    assert before.address not in seen
+    assert seen[after.address].resource == after
+
+
+def test_a_move_it_does_not_know_is_refused(provider: Provider) -> None:
+    wanted = topic("orders")
+    done(provider, create(wanted))
+    promote = Transition(
+        address=wanted.address, machine="mirror", verb="promote", from_state="ACTIVE", to_state="STOPPED", after=wanted
+    )
+    assert "cannot promote it" in str(refused(provider, promote))

@@ -11,7 +11,7 @@ from reconciler.embedded import pages
 from reconciler.embedded.deletion import finish_deletions, remove_partition
 from reconciler.embedded.head import NOBODY, PRODUCERS, Head, head_register, read_head
 from reconciler.embedded.topics import delete_topic
-from reconciler.errors import BlockedError, MissingObjectError, UserError
+from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.digest import Digest
 from reconciler.records.hashing import digest_of
 from reconciler.records.log import OffsetRange
@@ -277,7 +277,7 @@ def test_an_append_cannot_slip_past_a_sealed_head(store: ObjectStore, cluster: E
             sealed = True
             seal(store, orders)
 
-    with pytest.raises(BlockedError, match="takes no records now"):
+    with pytest.raises(UserError, match="takes no records now"):
         produce(cluster_in(WatchedStore(store, before=seal_once)), "b")
     assert contents(cluster.log("orders")) == [(0, b"a")]
 

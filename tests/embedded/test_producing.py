@@ -13,7 +13,7 @@ from reconciler.embedded import producer as producing
 from reconciler.embedded.entries import LinkEntry
 from reconciler.embedded.head import read_head
 from reconciler.embedded.links import MirrorShape
-from reconciler.errors import BlockedError, UserError
+from reconciler.errors import UserError
 from reconciler.records.log import OffsetRange
 from reconciler.records.partitioner import Spread, partitions_of
 from reconciler.resources.sourcetopic import SourceTopic
@@ -232,7 +232,7 @@ def test_a_stretch_of_a_large_part_is_read_without_the_rest(
 def test_a_mirror_takes_no_records_from_producers(cluster: EmbeddedCluster) -> None:
     cluster.create_link("from-west", LinkEntry("link-1", "west"))
     cluster.create_mirror("orders", MirrorShape(link="from-west", source="orders"), SourceTopic(partitions=1))
-    with pytest.raises(BlockedError, match="orders is a mirror of orders: only its link writes to it"):
+    with pytest.raises(UserError, match="orders is a mirror of orders: only its link writes to it"):
         append(cluster, values("a"))
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from reconciler.embedded.gate import check_writer
+from reconciler.embedded.head import PRODUCERS
 from reconciler.embedded.producer import Producer
-from reconciler.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,10 +32,7 @@ class OneTopic:
         Raises:
             UserError: It does not exist, or it is a mirror.
         """
-        mirror = cluster.topic(full_name).mirror
-        if mirror is not None:
-            message = f"{full_name} is a mirror of {mirror.source}: only its link writes to it"
-            raise UserError(message, hint="Produce to the source, or promote the mirror first.")
+        check_writer(full_name, cluster.topic(full_name), PRODUCERS)
         return cls(cluster.producer(), full_name)
 
     def append(self, records: pa.RecordBatch) -> None:
