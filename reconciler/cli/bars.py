@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class Bars:
     """Takes events; draws on standard error and leaves nothing behind."""
 
-    def __init__(self) -> None:
+    def __init__(self, console: Console | None = None) -> None:
         # What stands in the columns is text, never markup: users name topics.
         self._progress = RichProgress(
             TextColumn("{task.description}", markup=False),
@@ -38,7 +38,7 @@ class Bars:
             MofNCompleteColumn(),
             TextColumn("{task.fields[pace]}", markup=False),
             TimeElapsedColumn(),
-            console=Console(stderr=True, highlight=False, markup=False, emoji=False, no_color=not err().has_colours),
+            console=console or _console(),
             transient=True,
         )
         self._all: TaskID | None = None
@@ -99,3 +99,7 @@ class Bars:
 
     def _say(self, said: Line) -> None:
         self._progress.console.print(Text("".join(span.text for span in said)), soft_wrap=True)
+
+
+def _console() -> Console:
+    return Console(stderr=True, highlight=False, markup=False, emoji=False, no_color=not err().has_colours)

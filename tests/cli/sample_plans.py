@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 
 from reconciler.planning.actions import (
     Action,
@@ -217,6 +218,7 @@ def refused() -> Plan:
     )
 
 
+@cache
 def many(count: int) -> Plan:
     """Return a plan that creates `count` topics and changes one dangerously."""
     actions = tuple(
@@ -231,4 +233,16 @@ def many(count: int) -> Plan:
         git_commit=None,
         actions=(*dangerous(), *actions),
         digest=DIGEST,
+    )
+
+
+@cache
+def mostly_dangerous(count: int) -> Plan:
+    """Return a plan of `count` blocked deletes and nothing else."""
+    (delete, *_) = dangerous()
+    return replace(
+        empty(),
+        actions=tuple(
+            replace(delete, address=Address(f"topic/west/shop:eu:topic-{number:06}")) for number in range(count)
+        ),
     )

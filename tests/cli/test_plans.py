@@ -14,7 +14,6 @@ from reconciler.cli.render.plan_text import plan_text
 from reconciler.cli.render.reasons import reason_text
 from reconciler.cli.render.sections import is_dangerous, sections
 from reconciler.planning.actions import Forget, Reason, Risk
-from reconciler.planning.plan import Plan
 from reconciler.resources.address import Address
 from tests.cli import sample_plans
 from tests.cli.golden import FOLDER, TEXTS
@@ -86,20 +85,9 @@ def test_every_reason_has_words_that_stay_on_one_line(reason: Reason) -> None:
     assert all("\n" not in reason_text(reason, action) for action in sample_plans.everything().actions)
 
 
-def _mostly_dangerous(count: int) -> Plan:
-    (delete, *_) = sample_plans.dangerous()
-    return dataclasses.replace(
-        sample_plans.empty(),
-        actions=tuple(
-            dataclasses.replace(delete, address=Address(f"topic/west/shop:eu:topic-{number:06}"))
-            for number in range(count)
-        ),
-    )
-
-
 @pytest.mark.parametrize("count", [0, 1, 200, 300, 400, 20_000])
 def test_a_comment_is_never_longer_than_a_comment_may_be(count: int) -> None:
-    for plan in (sample_plans.many(count), _mostly_dangerous(count)):
+    for plan in (sample_plans.many(count), sample_plans.mostly_dangerous(count)):
         assert len(plan_markdown(plan).encode()) <= LIMIT
 
 
@@ -111,9 +99,9 @@ def test_danger_keeps_its_words_while_what_is_ordinary_shrinks_to_counts() -> No
 
 
 def test_danger_loses_words_only_when_it_alone_is_too_long_and_rows_only_after_that() -> None:
-    brief = plan_markdown(_mostly_dangerous(600))
+    brief = plan_markdown(sample_plans.mostly_dangerous(600))
     assert brief.count("**blocked**") == 600
-    cut = plan_markdown(_mostly_dangerous(20_000))
+    cut = plan_markdown(sample_plans.mostly_dangerous(20_000))
     told = re.search(r"\*\*([\d,]+) more rows of danger do not fit here", cut)
     assert told is not None
     assert cut.count("**blocked**") + int(told[1].replace(",", "")) >= 20_000

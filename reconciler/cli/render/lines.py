@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from reconciler.cli.render.escaping import visible
 
@@ -39,6 +40,9 @@ Line: TypeAlias = tuple[Span, ...]
 
 EMPTY: Line = ()
 
+_NARROW: Final = re.compile("[ -\u02ff→·…✗±»▶✓]*")
+"""Letters and signs that take one cell each, our own among them."""
+
 
 def line(*pieces: str | Span) -> Line:
     """Return a line of plain texts and spans."""
@@ -57,7 +61,7 @@ def text_of(lines: Iterable[Line]) -> str:
 
 def width_of(text: str) -> int:
     """Return how many cells of a terminal a text takes."""
-    if text.isascii():
+    if text.isascii() or _NARROW.fullmatch(text):
         return len(text)
     from rich.cells import cell_len
 
@@ -86,7 +90,6 @@ def _padded(row: Sequence[Span], widths: Sequence[int], indent: str, gap: int) -
     last = max((column for column, cell in enumerate(row) if cell.text), default=-1)
     spans = [Span(indent)] if indent else []
     for column, cell in enumerate(row[: last + 1]):
-        spans.append(cell)
-        if column < last:
-            spans.append(Span(" " * (max(0, widths[column] - width_of(cell.text)) + gap)))
+        blanks = max(0, widths[column] - width_of(cell.text)) + gap if column < last else 0
+        spans.append(Span(cell.text + " " * blanks, cell.tone) if blanks else cell)
     return tuple(spans)

@@ -11,6 +11,8 @@ from reconciler.cli.render.escaping import visible
 def code(text: str) -> str:
     """Return `text` as a code span. In code no HTML, mention, link or emoji is read."""
     safe = visible(text)
+    if safe and "`" not in safe:
+        return f"`{safe}`"
     fence = "`" * (_longest_run(safe) + 1)
     pad = " " if safe.startswith("`") or safe.endswith("`") or not safe else ""
     return f"{fence}{pad}{safe}{pad}{fence}"

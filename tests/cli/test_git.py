@@ -1,0 +1,92 @@
+"""What git says of a folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from reconciler.cli.git import changed_since, commit_of
+from reconciler.errors import UserError
+
+ENVIRON = {
+    **os.environ,
+    "GIT_AUTHOR_NAME": "a",
+    "GIT_AUTHOR_EMAIL": "a@example.org",
+    "GIT_COMMITTER_NAME": "a",
+    "GIT_COMMITTER_EMAIL": "a@example.org",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_SYSTEM": os.devnull,
+}
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    return subprocess.run(
+        ["git", "-C", str(folder), *arguments], env=ENVIRON, check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A repository whose branch `work` left `main`, after which both went on."""
+    _git(tmp_path, "init", "-q", "-b", "main")
+    (tmp_path / "shop").mkdir()
+    for name in ("kept", "changed", "deleted", "theirs"):
+        (tmp_path / "shop" / f"{name}.yaml").write_text("a: 1\n")
+    _commit(tmp_path)
+    _git(tmp_path, "switch", "-q", "-c", "work")
+    (tmp_path / "shop" / "changed.yaml").write_text("a: 2\n")
+    (tmp_path / "shop" / "deleted.yaml").unlink()
+    (tmp_path / "outside.yaml").write_text("a: 1\n")
+    _commit(tmp_path)
+    _git(tmp_path, "switch", "-q", "main")
+    (tmp_path / "shop" / "theirs.yaml").write_text("a: 2\n")
+    _commit(tmp_path)
+    _git(tmp_path, "switch", "-q", "work")
+    return tmp_path
+
+
+def _commit(folder: Path) -> None:
+    _git(folder, "add", ".")
+    _git(folder, "commit", "-q", "-m", "x")
+
+
+def test_changed_is_what_this_branch_changed_and_what_is_not_committed_yet(repository: Path) -> None:
+    folder = repository / "shop"
+    assert changed_since(folder, ENVIRON, "main") == ("changed.yaml", "deleted.yaml")
+    (folder / "né w.yaml").write_text("a: 1\n")
+    (folder / "kept.yaml").write_text("a: 3\n")
+    assert changed_since(folder, ENVIRON, "main") == ("changed.yaml", "deleted.yaml", "kept.yaml", "né w.yaml")
+
+
+@pytest.mark.parametrize("revision", ["nope", "--output=x", "-h", "", "HEAD:shop"])
+def test_a_revision_that_is_none_is_refused(repository: Path, revision: str) -> None:
+    with pytest.raises(UserError, match="git cannot tell what changed") as caught:
+        changed_since(repository / "shop", ENVIRON, revision)
+    assert "fetch-depth: 0" in caught.value.hint
+    assert not list(repository.rglob("x"))
+
+
+def test_without_a_repository_there_is_no_commit_and_nothing_to_compare_with(tmp_path: Path) -> None:
+    around = {**ENVIRON, "GIT_CEILING_DIRECTORIES": str(tmp_path.parent)}
+    assert commit_of(tmp_path, around) is None
+    with pytest.raises(UserError):
+        changed_since(tmp_path, around, "HEAD")
+
+
+def test_a_repository_without_commits_is_at_no_commit(tmp_path: Path) -> None:
+    _git(tmp_path, "init", "-q")
+    assert commit_of(tmp_path, ENVIRON) is None
+
+
+def test_the_commit_is_the_one_checked_out(repository: Path) -> None:
+    assert commit_of(repository / "shop", ENVIRON) == _git(repository, "rev-parse", "HEAD")
+
+
+def test_without_git_there_is_no_commit(tmp_path: Path) -> None:
+    nowhere = {"PATH": str(tmp_path)}
+    assert commit_of(tmp_path, nowhere) is None
+    with pytest.raises(UserError, match="needs git"):
+        changed_since(tmp_path, nowhere, "HEAD")
