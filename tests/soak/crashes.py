@@ -5,6 +5,7 @@ second. Prints one JSON line a round, and ends with 1 naming seed and round at t
 
     python -m tests.soak.crashes FOLDER ROUNDS SEED            killed by SIGKILL at random moments
     python -m tests.soak.crashes FOLDER points SEED            killed before and after every single durable write
+    python -m tests.soak.crashes FOLDER signals SEED           asked to stop by SIGINT or SIGTERM at a durable write
 """
 
 from __future__ import annotations
@@ -20,11 +21,15 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
+from reconciler.cli import signals
 from reconciler.objectstore import directory
 from tests.soak.manifests import write_manifests
-from tests.soak.runs import check, ended, fork, must_be_one_of, run_apply, succeed
+from tests.soak.runs import check, command_line, ended, fork, is_left_well, must_be_one_of, run_apply, succeed
 
 KILLED = -signal.SIGKILL
+STOPPED = (4, 130)
+"""Work is left; nothing had begun."""
+SIGNALS = 12
 
 
 def random_moments(folder: Path, rounds: int, seed: str) -> None:
@@ -73,29 +78,56 @@ def every_point(folder: Path, seed: str) -> None:
 
 
 def _crash(folder: Path, point: int) -> None:
-    """Apply, and die before (even points) or after (odd ones) write number `point // 2`."""
-    numbers = count()
-
-    def dying(name: str) -> None:
-        inner = getattr(directory, name)
-
-        def write(*arguments: object) -> None:
-            number = next(numbers)
-            if point == 2 * number:
-                os.kill(os.getpid(), signal.SIGKILL)
-            inner(*arguments)
-            if point == 2 * number + 1:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        setattr(directory, name, write)
-
-    dying("put_in_place")
-    dying("create_in_place")
+    _at_write(point, signal.SIGKILL)
     run_apply(folder)
 
 
-def _say(name: str, kills: int) -> None:
-    sys.stdout.write(json.dumps({"name": name, "kills": kills}) + "\n")
+def _at_write(point: int, number: signal.Signals) -> None:
+    """Send this process a signal before (even points) or after (odd ones) its durable write number `point // 2`."""
+    writes = count()
+
+    def signalling(name: str) -> None:
+        inner = getattr(directory, name)
+
+        def write(*arguments: object) -> None:
+            this = next(writes)
+            if point == 2 * this:
+                os.kill(os.getpid(), number)
+            inner(*arguments)
+            if point == 2 * this + 1:
+                os.kill(os.getpid(), number)
+
+        setattr(directory, name, write)
+
+    signalling("put_in_place")
+    signalling("create_in_place")
+
+
+def asked_to_stop(folder: Path, seed: str) -> None:
+    """Signal the command at a durable write: it must end by itself, its lease free, and the next one must finish."""
+    said = folder / "said"
+    for number in range(SIGNALS):
+        choose = random.Random(f"{seed}-{number}")  # noqa: S311 - repeatable, no secret
+        name = f"seed {seed} round {number}"
+        write_manifests(folder, choose)
+        asking = choose.choice((signal.SIGINT, signal.SIGTERM))
+        code = ended(fork(partial(_stop, folder, said, choose.randrange(16), asking), said))
+        must_be_one_of((0, *STOPPED), code, said, f"{name}: apply")
+        succeed(partial(is_left_well, folder, said), said, f"{name}: after the signal")
+        succeed(partial(run_apply, folder), said, f"{name}: the next apply")
+        succeed(partial(check, folder), said, f"{name}: the check")
+        _say(name, code)
+
+
+def _stop(folder: Path, said: Path, point: int, asking: signal.Signals) -> None:
+    signals.install()
+    _at_write(point, asking)
+    command_line(folder, said)
+
+
+def _say(name: str, found: int) -> None:
+    """`found`: how often it was killed, or the code it ended with."""
+    sys.stdout.write(json.dumps({"name": name, "found": found}) + "\n")
     sys.stdout.flush()
 
 
@@ -103,10 +135,13 @@ def main() -> None:
     """Do what the arguments say."""
     folder, rounds, seed = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     folder.mkdir(parents=True, exist_ok=True)
-    if rounds == "points":
-        every_point(folder, seed)
-    else:
-        random_moments(folder, int(rounds), seed)
+    match rounds:
+        case "points":
+            every_point(folder, seed)
+        case "signals":
+            asked_to_stop(folder, seed)
+        case _:
+            random_moments(folder, int(rounds), seed)
 
 
 if __name__ == "__main__":

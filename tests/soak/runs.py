@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import uuid_utils
 
 from reconciler.applying.threads import ThreadEffects
+from reconciler.cli.main import main
 from reconciler.state.lockfile import read_lockfile
 from reconciler.state.snapshots import read_snapshot
 from reconciler.state.unlock import Unlocking, unlock
@@ -56,6 +57,24 @@ def run_apply(folder: Path) -> None:
     done = apply(here, ANYTHING, ApplyOptions(yes=True), confirm=lambda _: True, report=lambda _: None, stop=Stop())
     if done.verdict is not None:
         raise done.verdict
+
+
+def command_line(folder: Path, said: Path) -> None:
+    """Run the very command a person types, its output in `said`."""
+    sys.stdout = sys.stderr = said.open("w")
+    allowed = [word for allow in ANYTHING.allow for word in ("--allow", allow)]
+    code = main(["apply", "--yes", "--workspace", str(folder), *allowed])
+    sys.stdout.flush()
+    os._exit(code)
+
+
+def is_left_well(folder: Path, said: Path) -> None:
+    """Whoever was asked to stop left a free lease, no open run and no traceback."""
+    assert "Traceback" not in said.read_text(), said.read_text()
+    found = read_lockfile(open_work(invocation(folder), ANYTHING).state)
+    if found is not None:
+        assert found.lockfile.lease.status == "free"
+        assert found.lockfile.open_run is None
 
 
 def check(folder: Path) -> None:
