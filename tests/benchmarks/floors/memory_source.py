@@ -17,7 +17,7 @@ class MemoryReader(DataSourceReader):
 
     def __init__(self, options: dict[str, str]) -> None:
         self.tasks = int(options["tasks"])
-        self.batches = int(options["batches"])
+        self.rows = int(options["rows"])
         self.body = bytes.fromhex(options["body"])
 
     def partitions(self) -> list[InputPartition]:
@@ -27,12 +27,12 @@ class MemoryReader(DataSourceReader):
         del partition
         with pa.ipc.open_stream(self.body) as stream:
             batch = stream.read_next_batch()
-        for _ in range(self.batches):
-            yield batch
+        for first in range(0, self.rows, batch.num_rows):
+            yield batch.slice(0, min(batch.num_rows, self.rows - first))
 
 
 class MemorySource(DataSource):
-    """`memory`: so many tasks, each yielding so many times the same batch."""
+    """`memory`: so many tasks, each yielding the same batch up to so many rows."""
 
     @classmethod
     def name(cls) -> str:

@@ -12,8 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from embedded import fill, providers, topic
-
+from probes.embedded import fill, providers, topic
 from reconciler.jobs.mirror import mirror
 from reconciler.jobs.session import start_session
 from reconciler.resources.workspace import SparkSpec
