@@ -4,14 +4,17 @@ import itertools
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias
 
 import pytest
 
-from reconciler.workflow.invocation import Invocation
-
-Write: TypeAlias = Callable[[str, str], Path]
+from reconciler.applying.events import Event
+from reconciler.workflow.apply import Applied, ApplyOptions, apply
+from reconciler.workflow.destroy import destroy
+from reconciler.workflow.invocation import Invocation, Select
+from reconciler.workflow.plan import Planned, plan
+from reconciler.workflow.stopping import Stop
 
 WORKSPACE = """\
 apiVersion: reconciler/v1
@@ -29,7 +32,9 @@ spec:
 apiVersion: reconciler/v1
 kind: Namespace
 metadata: {name: shop, cluster: west}
----
+"""
+
+ORDERS = """\
 apiVersion: reconciler/v1
 kind: Topic
 metadata: {name: orders, namespace: shop, cluster: west}
@@ -37,30 +42,70 @@ spec: {partitions: 3, configs: {retention.ms: 7d}}
 """
 
 
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    """Write a file of the workspace."""
+@dataclass
+class Bench:
+    """A workspace in a folder of its own, and the commands a person would give there."""
 
-    def write(name: str, text: str) -> Path:
-        path = tmp_path / name
+    folder: Path
+    invocation: Invocation
+    events: list[Event] = field(default_factory=list)
+    asked: list[Planned] = field(default_factory=list)
+    warned: list[str] = field(default_factory=list)
+    stop: Stop = field(default_factory=Stop)
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         return path
 
-    return write
+    def plan(self, select: Select | None = None, *, out: Path | None = None) -> Planned:
+        return plan(self.invocation, select or Select(), out=out)
+
+    def apply(
+        self,
+        select: Select | None = None,
+        options: ApplyOptions | None = None,
+        *,
+        confirm: Callable[[Planned], bool] = lambda _planned: True,
+        report: Callable[[Event], None] | None = None,
+    ) -> Applied:
+        def asked(planned: Planned) -> bool:
+            self.asked.append(planned)
+            return confirm(planned)
+
+        return apply(
+            self.invocation,
+            select or Select(),
+            options or ApplyOptions(yes=True),
+            confirm=asked,
+            report=report or self.events.append,
+            stop=self.stop,
+        )
+
+    def destroy(self, select: Select | None = None, *, recursive: bool = False) -> Applied:
+        return destroy(
+            self.invocation,
+            select or Select(),
+            ApplyOptions(yes=True),
+            recursive=recursive,
+            include_adopted=False,
+            confirm=lambda _planned: True,
+            report=self.events.append,
+            stop=self.stop,
+        )
+
+    def with_(self, **changes: object) -> Bench:
+        """Return the same folder under other circumstances."""
+        return replace(self, invocation=replace(self.invocation, **changes))  # type: ignore[arg-type]  # fields by name
 
 
 @pytest.fixture
-def shop(write: Write) -> Path:
-    """A workspace with one cluster, one namespace and one topic."""
-    write("manifests/west.yaml", WEST)
-    return write("reconciler.yaml", WORKSPACE).parent
-
-
-@pytest.fixture
-def invocation(tmp_path: Path) -> Invocation:
+def bench(tmp_path: Path) -> Bench:
+    """A workspace with one cluster, one namespace and one topic; nothing is applied yet."""
     runs = (f"019a0000-0000-7000-8000-{number:012}" for number in itertools.count(1))
-    return Invocation(
+    warned: list[str] = []
+    invocation = Invocation(
         cwd=tmp_path,
         environ={},
         now_ms=lambda: time.time_ns() // 1_000_000,
@@ -68,4 +113,17 @@ def invocation(tmp_path: Path) -> Invocation:
         new_run=lambda: next(runs),
         tool="0.1.0",
         who="anna@build-7",
+        warn=warned.append,
     )
+    bench = Bench(tmp_path, invocation, warned=warned)
+    bench.write("reconciler.yaml", WORKSPACE)
+    bench.write("manifests/west.yaml", WEST)
+    bench.write("manifests/orders.yaml", ORDERS)
+    return bench
+
+
+@pytest.fixture
+def applied(bench: Bench) -> Bench:
+    """The same, applied."""
+    assert bench.apply().verdict is None
+    return bench
