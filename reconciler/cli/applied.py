@@ -13,8 +13,7 @@ from reconciler.cli.asking import ask, require_someone_to_ask
 from reconciler.cli.console import err, out
 from reconciler.cli.options import TextOrJson, seconds
 from reconciler.cli.planned import show_as_text, warn_about
-from reconciler.cli.presenting import raise_verdict
-from reconciler.cli.render.amounts import counted
+from reconciler.cli.presenting import blocked_above, raise_verdict
 from reconciler.errors import BlockedError
 
 if TYPE_CHECKING:
@@ -102,10 +101,7 @@ class _Talk:
         if planned is None:
             return error
         self._show(planned)
-        count = counted(len(planned.plan.blocked), "action is", "actions are")
-        return BlockedError(
-            f"nothing was done: {count} blocked", hint="The plan above says by what, and what allows it"
-        )
+        return blocked_above(planned.plan, "nothing was done: ")
 
     def show_outcome(self, applied: Applied, summary: Summary | None) -> None:
         """Say what came of it."""

@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from reconciler.cli.console import err, out
+from reconciler.cli.render.amounts import counted
 from reconciler.cli.render.lines import Line, Span, Tone, line
+from reconciler.errors import BlockedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from reconciler.cli.documents.base import Document
     from reconciler.errors import ReconcilerError
+    from reconciler.planning.plan import Plan
 
 
 def present(
@@ -34,4 +37,11 @@ def warn_all(warnings: Iterable[str]) -> None:
 def raise_verdict(verdict: ReconcilerError | None) -> None:
     """Leave with a verdict, if there is one; its list has been shown already, so only its first line is said."""
     if verdict is not None:
-        raise type(verdict)(verdict.message.partition(":\n")[0], hint=verdict.hint)
+        verdict.message = verdict.message.partition(":\n")[0]
+        raise verdict
+
+
+def blocked_above(plan: Plan, consequence: str = "") -> BlockedError:
+    """Return the error of a plan that is blocked and was shown: what stands in it is not said twice."""
+    count = counted(len(plan.blocked), "action is", "actions are")
+    return BlockedError(f"{consequence}{count} blocked", hint="The plan above says why, and what allows it")

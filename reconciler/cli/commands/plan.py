@@ -10,8 +10,9 @@ from typer import Option
 from reconciler.cli.bundles import bundled
 from reconciler.cli.console import err
 from reconciler.cli.options import Chosen, Place, checked_out
-from reconciler.cli.presenting import raise_verdict
+from reconciler.cli.presenting import blocked_above, raise_verdict
 from reconciler.cli.render.lines import line
+from reconciler.errors import BlockedError
 
 
 @bundled
@@ -37,4 +38,5 @@ def command(
     show_planned(planned, form)
     if file is not None:
         err().show([line(f"Saved. To do exactly this:  reconciler apply {file}")])
-    raise_verdict(planned.verdict(detailed=detailed_exitcode))
+    verdict = planned.verdict(detailed=detailed_exitcode)
+    raise_verdict(blocked_above(planned.plan) if isinstance(verdict, BlockedError) else verdict)

@@ -1,0 +1,345 @@
+"""Every command on a small workspace: what it prints, in text and in JSON, and the code it leaves with."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jsonschema
+import pytest
+
+from reconciler.cli.documents.schemas import schema_bytes
+from reconciler.cli.main import main
+
+TOPIC = "topic/west/shop:orders"
+SCHEMAS = Path(__file__).resolve().parents[2] / "schemas"
+
+
+class Said(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+Call = Callable[..., Said]
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Call:
+    """Run commands in one workspace, made by `init`."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("CI", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(*arguments: str, stdin: bytes = b"") -> Said:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        capfdbinary.readouterr()
+        code = main(arguments)
+        sys.stdout.flush()
+        shown = capfdbinary.readouterr()
+        return Said(code, shown.out.decode(), shown.err.decode())
+
+    assert run("init").code == 0
+    return run
+
+
+@pytest.fixture
+def applied(call: Call) -> Call:
+    """The same, with its three resources made."""
+    assert call("apply", "--yes").code == 0
+    return call
+
+
+def edit(before: str, after: str) -> None:
+    path = Path("manifests/example.yaml")
+    text = path.read_text()
+    assert before in text
+    path.write_text(text.replace(before, after))
+
+
+def follows(schema: str, said: Said) -> Any:
+    """Return the JSON a command printed, after checking it against its schema in `schemas/`."""
+    printed = json.loads(said.out)
+    jsonschema.validate(printed, json.loads((SCHEMAS / f"{schema}.json").read_bytes()))
+    return printed
+
+
+def test_init_says_what_it_made_and_what_comes_next(call: Call, tmp_path: Path) -> None:
+    said = call("init", "second")
+    assert said.code == 0
+    assert (tmp_path / "second" / "reconciler.yaml").is_file()
+    assert said.out.startswith(f"Made a workspace in {tmp_path}/second")
+    assert "reconciler plan" in said.out.splitlines()[-1]
+
+
+def test_init_overwrites_nothing(call: Call) -> None:
+    said = call("init")
+    assert said.code == 1
+    assert "is there already" in said.err
+
+
+def test_validate_counts_what_is_declared(call: Call) -> None:
+    said = call("validate")
+    assert (said.code, said.out) == (0, said.out)
+    assert said.out.endswith("1 cluster, 1 namespace, 1 topic\n")
+    printed = follows("validate", call("validate", "--format", "json"))
+    assert (printed["valid"], printed["problems"]) == (True, [])
+
+
+def test_validate_names_file_line_and_field(call: Call) -> None:
+    edit("partitions: 3", "partition: 3")
+    said = call("validate")
+    assert said.code == 1
+    assert re.search(r"^manifests/example.yaml:\d+:\d+: spec.partition: .*partitions", said.err, re.MULTILINE)
+    printed = follows("validate", call("validate", "--format", "json"))
+    assert not printed["valid"]
+    assert printed["problems"][0]["field"] == "spec.partition"
+
+
+def test_a_plan_shows_what_would_change_and_its_json_follows_the_schema(call: Call) -> None:
+    said = call("plan")
+    assert said.code == 0
+    assert f"  + {TOPIC}  3 partitions" in said.out
+    assert re.search(r"^Plan: 3 to add · digest [0-9a-f]{8}$", said.out, re.MULTILINE)
+    printed = follows("plan", call("plan", "--format", "json"))
+    assert printed["summary"]["create"] == 3
+    assert printed["digest"][:8] in said.out
+
+
+def test_a_plan_gives_the_same_bytes_twice(call: Call) -> None:
+    for form in ("json", "markdown"):
+        assert call("plan", "--format", form).out == call("plan", "--format", form).out
+
+
+@pytest.mark.parametrize("form", ["text", "json", "markdown"])
+def test_detailed_exit_codes_tell_pending_from_nothing(call: Call, form: str) -> None:
+    said = call("plan", "--detailed-exitcode", "--format", form)
+    assert (said.code, said.err) == (2, "")
+    assert call("apply", "--yes").code == 0
+    assert call("plan", "--detailed-exitcode", "--format", form).code == 0
+
+
+def test_what_is_blocked_exits_7_only_where_asked_and_apply_does_nothing_of_it(applied: Call) -> None:
+    text = Path("manifests/example.yaml").read_text()
+    Path("manifests/example.yaml").write_text(text[: text.rindex("---")])
+    assert applied("plan").code == 0
+    assert applied("plan", "--detailed-exitcode").code == 7
+    said = applied("apply", "--yes")
+    assert said.code == 7
+    assert f"--allow delete:{TOPIC}" in said.out.splitlines()[-1]
+    assert said.err.startswith("Error: nothing was done: 1 action is blocked\n")
+    assert applied("topic", "describe", TOPIC).code == 0
+    assert applied("apply", "--yes", "--allow", f"delete:{TOPIC}").code == 0
+    assert applied("topic", "describe", TOPIC).code == 1
+
+
+def test_apply_shows_the_plan_then_what_it_did(call: Call) -> None:
+    said = call("apply", "--yes")
+    assert said.code == 0
+    assert said.out.index("Plan: 3 to add") < said.out.index("Done: 3 added · state #1 · in ")
+    again = call("apply", "--yes")
+    assert again.code == 0
+    assert "Plan: nothing to do" in again.out
+    assert again.out.endswith("Nothing to do.\n")
+
+
+def test_apply_streams_events_as_json_lines(call: Call) -> None:
+    said = call("apply", "--yes", "--format", "json")
+    assert said.code == 0
+    schema = json.loads((SCHEMAS / "event.json").read_bytes())
+    events = [json.loads(line) for line in said.out.splitlines()]
+    for event in events:
+        jsonschema.validate(event, schema)
+    assert events[0]["event"] == "plan"
+    assert events[-1]["event"] == "summary"
+    assert sum(event["event"] == "action_done" for event in events) == 3
+
+
+def test_a_saved_plan_reads_the_same_without_its_files_and_is_applied_as_it_is(call: Call) -> None:
+    said = call("plan", "--out", "saved.json")
+    assert "reconciler apply saved.json" in said.err
+    plan = said.out.split("\n", 1)[1]
+    kept = Path("manifests/example.yaml").read_text()
+    Path("manifests/example.yaml").unlink()
+    assert call("show", "saved.json").out.split("\n", 1)[1] == plan
+    assert follows("plan", call("show", "./saved.json", "--format", "json"))["summary"]["create"] == 3
+    Path("manifests/example.yaml").write_text(kept)
+    assert call("apply", "saved.json").code == 0
+
+
+def test_a_saved_plan_that_was_edited_is_refused(call: Call) -> None:
+    call("plan", "--out", "saved.json")
+    path = Path("saved.json")
+    path.write_text(path.read_text().replace('"partitions":3', '"partitions":4'))
+    assert call("show", "saved.json").code == 1
+    assert call("apply", "saved.json").code == 1
+
+
+def test_drift_is_found_shown_and_exits_3(applied: Call) -> None:
+    assert applied("drift").code == 0
+    edit("partitions: 3", "partitions: 3\n  configs: {retention.ms: 7d}")
+    applied("apply", "--yes")
+    altered = applied("topic", "alter", TOPIC, "--set", "retention.ms=3d", "--no-state")
+    assert (altered.code, altered.out) == (0, f"~ {TOPIC}  retention.ms 7d → 3d\n")
+    said = applied("drift")
+    assert said.code == 3
+    assert f"! {TOPIC}  retention.ms 7d → 3d on the cluster" in said.out
+    assert said.err.startswith("Drift: ")
+    printed = follows("drift", applied("drift", "--format", "json"))
+    assert printed["summary"]["drift"] == 1
+    assert printed["findings"][0]["observed"] == "259200000"
+    assert "(will be set back)" in applied("plan").out
+    assert applied("apply", "--yes").code == 0
+    assert applied("drift").code == 0
+
+
+def test_show_compares_files_state_and_cluster_field_by_field(applied: Call) -> None:
+    edit("partitions: 3", "partitions: 6")
+    said = applied("show", TOPIC)
+    assert re.search(r"^partitions +6 +3 +3$", said.out, re.MULTILINE)
+    assert follows("show", applied("show", TOPIC, "--format", "json"))["resources"][0]["address"] == TOPIC
+    everything = applied("show")
+    assert re.search(rf"^{TOPIC} +✓ +✓ +✓ +manifests/example.yaml:\d+$", everything.out, re.MULTILINE)
+    assert len(follows("show", applied("show", "--format", "json"))["resources"]) == 3
+
+
+def test_explain_says_where_a_value_comes_from_and_why_something_is_planned(applied: Call) -> None:
+    edit("partitions: 3", "partitions: 6")
+    said = applied("explain", TOPIC)
+    assert re.search(r"^partitions +6 +3 +3 +manifests/example.yaml:\d+$", said.out, re.MULTILINE)
+    assert "Planned  ± " in said.out
+    assert "keys move to other partitions" in said.out
+    printed = follows("explain", applied("explain", TOPIC, "--format", "json"))
+    assert printed["effective"]["retention.ms"] == "2592000000"
+    assert printed["actions"][0]["reasons"] == ["changed", "partitions_increase"]
+
+
+@pytest.mark.parametrize("command", [("show",), ("explain",), ("state", "show"), ("topic", "describe")])
+def test_an_address_nobody_knows_exits_1_with_a_hint(applied: Call, command: tuple[str, ...]) -> None:
+    said = applied(*command, "topic/west/shop:nope")
+    assert (said.code, said.out) == (1, "")
+    assert "hint: " in said.err
+
+
+def test_records_go_in_and_come_out(applied: Call) -> None:
+    rows = b'{"id": "a", "n": 1}\n{"id": "b", "n": 2}\n'
+    said = applied(
+        "topic", "produce", TOPIC, "--input", "-", "--input-format", "jsonl", "--key-field", "id", stdin=rows
+    )
+    assert said.code == 0
+    assert said.out.startswith("Produced 2 records, ")
+    consumed = applied("topic", "consume", TOPIC)
+    assert sorted(json.loads(line)["key"] for line in consumed.out.splitlines()) == ["a", "b"]
+    assert len(applied("topic", "consume", TOPIC, "--max", "1").out.splitlines()) == 1
+    into = applied("topic", "consume", TOPIC, "--output", "out.jsonl")
+    assert (into.code, into.out) == (0, "")
+    assert len(Path("out.jsonl").read_text().splitlines()) == 2
+    listed = applied("topic", "list")
+    assert re.search(rf"^{TOPIC} +3 +1 +2 ", listed.out, re.MULTILINE)
+
+
+def test_topics_and_namespaces_are_listed_and_described(applied: Call) -> None:
+    topics = follows("topics", applied("topic", "list", "--format", "json"))["topics"]
+    assert [topic["address"] for topic in topics] == [TOPIC]
+    assert applied("topic", "list", "topic/west/other*").out == "There are no topics.\n"
+    namespaces = follows("namespaces", applied("namespace", "list", "--format", "json"))["namespaces"]
+    assert namespaces == [{"address": "namespace/west/shop", "topics": 1, "configs": {"retention.ms": "2592000000"}}]
+    assert "retention.ms 30d" in applied("namespace", "list").out
+    described = applied("topic", "describe", TOPIC)
+    assert re.search(r"^retention.ms +30d +namespace/west/shop$", described.out, re.MULTILINE)
+    assert len(follows("topic-description", applied("topic", "describe", TOPIC, "--format", "json"))["partitions"]) == 3
+
+
+def test_the_state_is_listed_shown_and_has_a_history(applied: Call) -> None:
+    assert TOPIC in follows("state-list", applied("state", "list", "--format", "json"))["resources"]
+    assert re.search(rf"^{TOPIC} +created ", applied("state", "list").out, re.MULTILINE)
+    shown = follows("state-show", applied("state", "show", TOPIC, "--format", "json"))
+    assert shown["recorded"]["ownership"] == "created"
+    assert re.search(r"^partitions +3", applied("state", "show", TOPIC).out, re.MULTILINE)
+    edit("partitions: 3", "partitions: 6")
+    applied("apply", "--yes")
+    serials = [
+        row["serial"] for row in follows("state-history", applied("state", "history", "--format", "json"))["snapshots"]
+    ]
+    assert serials == sorted(serials, reverse=True)
+    assert re.search(r"^ *#2 +now +\S+Z +apply ", applied("state", "history").out, re.MULTILINE)
+
+
+def test_a_free_lease_needs_no_unlocking(applied: Call) -> None:
+    said = applied("state", "unlock", "--yes")
+    assert (said.code, said.out) == (0, "The lease is free: there is nothing to unlock\n")
+
+
+def test_a_topic_equals_itself(applied: Call) -> None:
+    said = applied("verify", TOPIC, TOPIC)
+    assert said.code == 0
+    assert said.out.endswith("Equal: 3 partitions, 0 records, by kept digests\n")
+    assert follows("verify", applied("verify", TOPIC, TOPIC, "--format", "json"))["equal"]
+
+
+def test_topics_that_differ_exit_1(applied: Call) -> None:
+    with Path("manifests/example.yaml").open("a") as manifest:
+        manifest.write(
+            "---\napiVersion: reconciler/v1\nkind: Topic\n"
+            "metadata: {name: other, namespace: shop, cluster: west}\nspec: {partitions: 3}\n"
+        )
+    applied("apply", "--yes")
+    applied("topic", "produce", TOPIC, "--input", "-", "--input-format", "jsonl", stdin=b'{"a": 1}\n')
+    said = applied("verify", TOPIC, "topic/west/shop:other")
+    assert said.code == 1
+    assert "differs in end" in said.out
+    assert not follows("verify", applied("verify", TOPIC, "topic/west/shop:other", "--format", "json"))["equal"]
+
+
+def test_run_once_with_no_mirrors_has_nothing_to_do(applied: Call) -> None:
+    said = applied("run", "--once")
+    assert (said.code, said.out) == (0, "There are no mirrors to bring up to date.\n")
+    assert follows("pipeline", applied("run", "--once", "--format", "json"))["mirrors"] == []
+
+
+def test_destroy_removes_what_was_created(applied: Call) -> None:
+    blocked = applied("destroy", "--yes")
+    assert blocked.code == 7
+    said = applied("destroy", "--yes", "--allow", f"delete:{TOPIC}")
+    assert said.code == 0, said.err
+    assert "Done: 2 deleted, 1 forgotten" in said.out
+    assert applied("state", "list").out.rstrip().endswith("0 resources")
+
+
+def test_a_workspace_is_found_upwards_or_named(applied: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    below = tmp_path / "manifests" / "deep"
+    below.mkdir()
+    monkeypatch.chdir(below)
+    assert applied("validate").code == 0
+    monkeypatch.chdir("/")
+    assert applied("validate").code == 1
+    assert applied("validate", "--workspace", str(tmp_path)).code == 0
+
+
+def test_verbose_speaks_in_json_lines_on_standard_error_only(applied: Call) -> None:
+    said = applied("plan", "--verbose", "--format", "json")
+    follows("plan", said)
+    for line in said.err.splitlines():
+        assert set(json.loads(line)) >= {"at", "level", "logger", "message"}
+
+
+@pytest.mark.parametrize("name", sorted(schema_bytes()))
+def test_the_schemas_that_are_kept_are_the_ones_the_models_say(name: str) -> None:
+    assert (SCHEMAS / f"{name}.json").read_bytes() == schema_bytes()[name], "make schemas writes them anew"
+
+
+def test_schemas_are_listed_printed_and_written(call: Call, tmp_path: Path) -> None:
+    names = call("schema").out.split()
+    assert {"manifest", "topic", "plan", "event", "drift"} <= set(names)
+    assert json.loads(call("schema", "Topic").out)["title"] == "Topic"
+    assert call("schema", "nope").code == 1
+    said = call("schema", "--out", "made")
+    assert said.out == f"Wrote {len(names)} schemas into made\n"
+    assert sorted(path.stem for path in (tmp_path / "made").iterdir()) == sorted(names)
