@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field
 
 FORMAT: Final = "reconciler.plan/1"
 
@@ -47,8 +47,8 @@ class ChangeDocument(_Part):
     """One field that moves; `origin` is where its new value comes from, if not from the resource itself."""
 
     path: str
-    before: JsonValue
-    after: JsonValue
+    before: Any
+    after: Any
     drift: bool
     origin: str | None = None
 
@@ -81,8 +81,8 @@ class ActionDocument(_Part):
     risk: Literal["none", "disruptive", "irreversible", "data-loss"]
     reasons: tuple[str, ...]
     changes: tuple[ChangeDocument, ...]
-    after: dict[str, JsonValue] | None = Field(description="The resource it leads to; null where it leads to none.")
-    parameters: dict[str, JsonValue]
+    after: dict[str, Any] | None = Field(description="The resource it leads to; null where it leads to none.")
+    parameters: dict[str, Any]
     source: str | None = Field(description="Where it is declared, as file:line.")
     depends_on: tuple[str, ...]
     wave: int
@@ -97,8 +97,8 @@ class DriftDocument(_Part):
 
     address: str
     path: str
-    recorded: JsonValue
-    observed: JsonValue
+    recorded: Any
+    observed: Any
     fingerprint: str
     ignored: str | None = None
 

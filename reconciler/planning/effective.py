@@ -85,8 +85,8 @@ class _Making:
         if capabilities is None:
             return Wanted(topic, declared.source)
         moved = address_of("topic", topic.cluster, spec.moved_from) if spec.moved_from else None
-        is_own = capabilities.inherits_configs and spec.tiering_policy is None and moved is None
-        if is_own and _is_plain(spec.configs, capabilities):
+        is_simple = moved is None and spec.tiering_policy is None and _is_plain(spec.configs, capabilities)
+        if is_simple and not self._inheritance.above(topic, capabilities):
             return Wanted(topic, declared.source)
         layer = self._inheritance.of_topic(topic, declared, capabilities)
         configs, origins = self._settle(topic.address, declared, layer, capabilities)

@@ -28,36 +28,38 @@ class Inheritance:
     def __init__(self, desired: Desired) -> None:
         self.findings: list[Finding] = []
         self._desired = desired
-        self._tiers: dict[tuple[str, str], Layer] = {}
+        self._above: dict[tuple[str, str], Layer] = {}
         self._own: dict[Address, Layer] = {}
 
     def of_topic(self, topic: Topic, declared: Declared, capabilities: Capabilities) -> Layer:
         """Return the configs a topic is to have as its own."""
         own = self._layer(topic.address, topic.spec.configs, topic.spec.tiering_policy, declared, capabilities)
-        if capabilities.inherits_configs:
-            return own
-        above = self._above(topic.cluster, topic.metadata.namespace, capabilities)
-        # A tier's `default` only ends inheriting; a topic's own also unsets what somebody else set.
-        inherited = {key: held for key, held in above.items() if held[0] != DEFAULT}
-        return {**inherited, **own}
+        return {**self.above(topic, capabilities), **own}
+
+    def above(self, topic: Topic, capabilities: Capabilities) -> Layer:
+        """Return what a topic takes from its tiers as its own; nothing where the platform inherits by itself."""
+        if capabilities.inherits_configs or not topic.metadata.namespace:
+            return {}
+        place = topic.cluster, topic.metadata.namespace
+        known = self._above.get(place)
+        if known is None:
+            # A tier's `default` only ends inheriting; a topic's own also unsets what somebody else set.
+            tiers = self._tiers(*place, capabilities)
+            known = self._above[place] = {key: held for key, held in tiers.items() if held[0] != DEFAULT}
+        return known
 
     def of_namespace(self, namespace: Namespace, declared: Declared, capabilities: Capabilities) -> Layer:
         """Return the configs a namespace is to have as its own."""
         spec = namespace.spec
         return self._layer(namespace.address, spec.configs, spec.tiering_policy, declared, capabilities)
 
-    def _above(self, cluster: str, namespace: str, capabilities: Capabilities) -> Layer:
-        if not namespace:
-            return {}
-        known = self._tiers.get((cluster, namespace))
-        if known is None:
-            known = {}
-            for tier in tiers_of(namespace):
-                declared = self._desired.get(address_of("namespace", cluster, tier))
-                if declared is not None and isinstance(declared.resource, Namespace):
-                    known.update(self.of_namespace(declared.resource, declared, capabilities))
-            self._tiers[cluster, namespace] = known
-        return known
+    def _tiers(self, cluster: str, namespace: str, capabilities: Capabilities) -> Layer:
+        layers: Layer = {}
+        for tier in tiers_of(namespace):
+            declared = self._desired.get(address_of("namespace", cluster, tier))
+            if declared is not None and isinstance(declared.resource, Namespace):
+                layers.update(self.of_namespace(declared.resource, declared, capabilities))
+        return layers
 
     def _layer(
         self,
