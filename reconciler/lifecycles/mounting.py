@@ -43,6 +43,7 @@ _MOVES: Final = (
     Move(_S.EXECUTED, "cancel", _S.CANCELING),
     Move(_S.CUT_OVER, "finished", _S.FINISHED, by_itself=True),
     Move(_S.FINISHED, "delete", _S.GONE),
+    Move(_S.FINISHED, "removed", _S.GONE, by_itself=True),
     Move(_S.CANCELING, "cancelled", _S.CANCELLED, by_itself=True),
     Move(_S.CANCELLED, "delete", _S.GONE),
 )

@@ -1,0 +1,169 @@
+"""Every lifecycle, walked over every pair of state and verb against a table written down a second time."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from reconciler.errors import UserError
+from reconciler.lifecycles.all import LIFECYCLES
+from reconciler.lifecycles.mirror import LINK, LINK_IS_PAUSED, MIRROR, REVERSAL_SUSPENDED, LinkStatus, MirrorStatus
+from reconciler.lifecycles.mounting import MOUNT, UNMOUNT, MigrationState
+from reconciler.lifecycles.tiering import TIERING, TieringState
+
+MIGRATION = """
+planned    | prepare=preparing delete=gone     |
+preparing  | cancel=canceling                  | prepared
+prepared   | execute=executing cancel=canceling |
+executing  | cancel=canceling                  | executed
+executed   | finish=cut_over cancel=canceling  |
+cut_over   |                                   | finished
+finished   | delete=gone                       | gone
+canceling  |                                   | cancelled
+cancelled  | delete=gone                       |
+gone       |                                   |
+"""
+
+MIRRORS = """
+ABSENT                    | create=ACTIVE |
+REGULAR                   | truncate-and-restore=PENDING_SETUP_FOR_RESTORE delete=ABSENT | PENDING_MIRROR
+ACTIVE                    | pause=PAUSED promote=PENDING_STOPPED failover=STOPPED delete=ABSENT \
+    reverse-and-start=PENDING_SYNCHRONIZE reverse-and-pause=PENDING_SYNCHRONIZE | SOURCE_UNAVAILABLE LINK_PAUSED LINK_FAILED FAILED
+PAUSED                    | resume=ACTIVE promote=PENDING_STOPPED failover=STOPPED delete=ABSENT | LINK_FAILED FAILED
+LINK_PAUSED               | failover=STOPPED delete=ABSENT | ACTIVE PAUSED
+PENDING_SYNCHRONIZE       | pause=PAUSED failover=STOPPED | PENDING_STOPPED
+PENDING_MIRROR            | failover=STOPPED | ACTIVE PAUSED
+PENDING_SETUP_FOR_RESTORE | failover=STOPPED | PENDING_RESTORE
+PENDING_RESTORE           | failover=STOPPED | ACTIVE
+PENDING_STOPPED           | failover=STOPPED | STOPPED
+STOPPED                   | truncate-and-restore=PENDING_SETUP_FOR_RESTORE delete=ABSENT | PENDING_MIRROR
+SOURCE_UNAVAILABLE        | failover=STOPPED delete=ABSENT | ACTIVE FAILED
+LINK_FAILED               | failover=STOPPED delete=ABSENT | ACTIVE
+FAILED                    | failover=STOPPED delete=ABSENT |
+"""
+
+LINKS = """
+ABSENT      | create=ACTIVE               |
+ACTIVE      | pause=PAUSED delete=ABSENT  | UNAVAILABLE FAILED
+PAUSED      | resume=ACTIVE delete=ABSENT | FAILED
+UNAVAILABLE | delete=ABSENT               | ACTIVE FAILED
+FAILED      | delete=ABSENT reconfigure=ACTIVE |
+"""
+
+TIERS = """
+ENABLED   | disable-tiering=DISABLING |
+DISABLING |                           | DISABLED
+DISABLED  | enable-tiering=ENABLED    |
+"""
+
+TABLES = {"mount": MIGRATION, "unmount": MIGRATION, "mirror": MIRRORS, "link": LINKS, "tiering": TIERS}
+
+
+def read(table: str) -> dict[str, tuple[dict[str, str], list[str]]]:
+    rows = [[cell.strip() for cell in line.split("|")] for line in table.strip().splitlines()]
+    return {
+        state: ({verb: end for verb, _, end in (move.partition("=") for move in moves.split())}, itself.split())
+        for state, moves, itself in rows
+    }
+
+
+PAIRS = [
+    (name, str(state), verb)
+    for name, lifecycle in LIFECYCLES.items()
+    for state, verb in product(lifecycle.states, lifecycle.verbs)
+]
+
+
+def test_every_lifecycle_is_walked() -> None:
+    assert LIFECYCLES.keys() == TABLES.keys()
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_state_of_a_lifecycle_is_in_its_table(name: str) -> None:
+    assert [str(state) for state in LIFECYCLES[name].states] == list(read(TABLES[name]))
+
+
+@pytest.mark.parametrize(("name", "state", "verb"), PAIRS)
+def test_a_verb_does_what_the_table_says_or_is_refused(name: str, state: str, verb: str) -> None:
+    lifecycle = LIFECYCLES[name]
+    here = type(lifecycle.initial)(state)
+    legal, _ = read(TABLES[name])[state]
+    assert (verb in lifecycle.legal(here)) == (verb in legal)
+    if verb in legal:
+        assert lifecycle.step(here, verb) == legal[verb]
+        return
+    with pytest.raises(UserError) as refused:
+        lifecycle.step(here, verb)
+    for word in legal:
+        assert word in refused.value.hint
+    assert state in refused.value.message or (here, verb) in {(start, word) for start, word, _ in lifecycle.refusals}
+
+
+@pytest.mark.parametrize(("name", "state"), [(name, state) for name, table in TABLES.items() for state in read(table)])
+def test_a_state_moves_by_itself_where_the_table_says_and_nowhere_else(name: str, state: str) -> None:
+    lifecycle = LIFECYCLES[name]
+    here = type(lifecycle.initial)(state)
+    _, itself = read(TABLES[name])[state]
+    assert sorted(lifecycle.by_itself(here)) == sorted(itself)
+    for end in lifecycle.states:
+        if str(end) in itself:
+            assert lifecycle.follow(here, end) == end
+        else:
+            with pytest.raises(UserError):
+                lifecycle.follow(here, end)
+
+
+@pytest.mark.parametrize(("name", "start"), [(name, state) for name, table in TABLES.items() for state in read(table)])
+def test_a_path_is_made_of_legal_moves(name: str, start: str) -> None:
+    lifecycle = LIFECYCLES[name]
+    here = type(lifecycle.initial)(start)
+    for end in lifecycle.states:
+        path = lifecycle.path(here, end)
+        if path is None:
+            continue
+        at = here
+        for move in path:
+            assert move.start == at
+            assert move in lifecycle.moves
+            at = move.end
+        assert at == end
+
+
+def test_a_path_is_the_shortest() -> None:
+    path = MIRROR.path(MirrorStatus.ACTIVE, MirrorStatus.STOPPED)
+    assert path is not None
+    assert [move.verb for move in path] == ["failover"]
+    assert UNMOUNT.path(MigrationState.GONE, MigrationState.PLANNED) is None
+    assert MOUNT.path(MigrationState.PLANNED, MigrationState.PLANNED) == ()
+
+
+def test_cancelling_is_possible_in_exactly_four_states_of_a_migration() -> None:
+    for lifecycle in (MOUNT, UNMOUNT):
+        can = [state for state in lifecycle.states if "cancel" in lifecycle.legal(state)]
+        assert can == ["preparing", "prepared", "executing", "executed"]
+        can_delete = [state for state in lifecycle.states if "delete" in lifecycle.legal(state)]
+        assert can_delete == ["planned", "finished", "cancelled"]
+
+
+def test_failover_is_possible_from_every_mirror_state_but_stopped() -> None:
+    mirrors = [state for state in MIRROR.states if state not in {MirrorStatus.ABSENT, MirrorStatus.REGULAR}]
+    assert [state for state in mirrors if "failover" not in MIRROR.legal(state)] == [MirrorStatus.STOPPED]
+
+
+def test_one_verb_may_lead_to_several_states_by_condition() -> None:
+    assert MIRROR.step(MirrorStatus.ABSENT, "create", condition=LINK_IS_PAUSED) == MirrorStatus.LINK_PAUSED
+    resumed = MIRROR.step(MirrorStatus.PAUSED, "resume", condition=REVERSAL_SUSPENDED)
+    assert resumed == MirrorStatus.PENDING_SYNCHRONIZE
+    with pytest.raises(UserError):
+        MIRROR.step(MirrorStatus.ACTIVE, "pause", condition="nobody says this")
+
+
+def test_a_refusal_says_what_people_need_to_know() -> None:
+    with pytest.raises(UserError, match="already stopped"):
+        MIRROR.step(MirrorStatus.STOPPED, "promote")
+    with pytest.raises(UserError, match="becomes DISABLED by itself"):
+        TIERING.step(TieringState.DISABLING, "enable-tiering")
+    with pytest.raises(UserError, match="Nothing can be asked for there"):
+        MOUNT.step(MigrationState.GONE, "prepare")
+    assert LINK.refuse(LinkStatus.ACTIVE, "resume") == "link: cannot resume while ACTIVE"
