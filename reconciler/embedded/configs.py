@@ -77,7 +77,7 @@ def checked_value(where: str, key: str, value: str) -> str | None:
     """Return a value in canonical form, `None` for `default`."""
     if key not in CONFIGS:
         near = get_close_matches(key, CONFIGS, n=1)
-        hint = f"Did you mean {near[0]}?" if near else "docs/reference/configs lists them all."
+        hint = f"Did you mean {near[0]}?" if near else "Correct its name: configs have Kafka's names."
         raise UserError(f"{where}: there is no config {key!r}", hint=hint)
     if value == DEFAULT:
         return None

@@ -218,6 +218,20 @@ def test_updates_change_only_what_they_name(provider: Provider) -> None:
     assert provider.observe(Scope())["topic/west/orders"].resource == wanted
 
 
+def test_a_change_decided_on_what_has_changed_since_is_refused(provider: Provider) -> None:
+    orders, shop = topic("orders", configs={"retention.ms": "1d"}), namespace("shop", retention_ms="1d")
+    done(provider, create(orders), create(shop))
+    to_2d, to_3d = (Change("configs.retention.ms", "86400000", value) for value in ("172800000", "259200000"))
+    for resource in (orders, shop):
+        done(provider, update(resource, to_2d))
+        done(provider, update(resource, to_2d))
+        error = refused(provider, update(resource, to_3d))
+        assert isinstance(error, StalePlanError)
+        assert "configs.retention.ms is '172800000' now, not '86400000'" in str(error)
+    done(provider, update(orders, Change("partitions", 3, 5)))
+    assert isinstance(refused(provider, update(orders, Change("partitions", 3, 6))), StalePlanError)
+
+
 def test_partitions_never_shrink(provider: Provider) -> None:
     before = topic("orders")
     done(provider, create(before))

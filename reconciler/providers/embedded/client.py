@@ -5,13 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, assert_never
 
 from reconciler.embedded.links import MirrorShape, alter_link, create_link, create_mirror, delete_link
-from reconciler.embedded.lookups import link_named
+from reconciler.embedded.lookups import link_named, topic_named
 from reconciler.embedded.namespaces import alter_namespace, create_namespace, delete_namespace, topics_under
 from reconciler.embedded.topics import alter_topic, create_topic, delete_topic, move_topic
 from reconciler.errors import BlockedError, ReconcilerError, StalePlanError, UserError
 from reconciler.planning.actions import Create, Delete, Transition, Update
 from reconciler.providers.base import Done, Failed
-from reconciler.providers.embedded.translate import declared_after, link_entry, moved, shape_of, source_taken
+from reconciler.providers.embedded.translate import (
+    check_unmoved,
+    declared_after,
+    fields_of,
+    link_entry,
+    moved,
+    shape_of,
+    source_taken,
+)
 from reconciler.resources.address import Address, full_name_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mirrorlink import MirrorLink, MirrorTopic
@@ -101,19 +109,10 @@ class Batch:
     def _update(self, draft: Draft, action: Update) -> str | None:
         match action.after:
             case Namespace() as namespace:
-                wanted = moved(action.address, action.changes)
-                alter_namespace(draft, namespace.metadata.name, wanted.configs)
+                self._alter_namespace(draft, namespace.metadata.name, action)
                 return None
             case Topic() | MirrorTopic() as topic:
-                wanted = moved(action.address, action.changes)
-                alter_topic(
-                    draft,
-                    topic.full_name,
-                    wanted.configs,
-                    partitions=wanted.partitions,
-                    replication_factor=wanted.replication_factor,
-                )
-                return draft.topics[topic.full_name].id
+                return self._alter_topic(draft, topic.full_name, action)
             case MirrorLink() as link:
                 entry = link_named(draft, link.metadata.name)
                 alter_link(draft, link.metadata.name, declared_after(entry.declared, action.changes))
@@ -122,6 +121,25 @@ class Batch:
                 raise _cannot(action)
             case _:
                 assert_never(action.after)
+
+    def _alter_namespace(self, draft: Draft, name: str, action: Update) -> None:
+        wanted = moved(action.address, action.changes)
+        entry = draft.namespaces.get(name)
+        if entry is not None:
+            check_unmoved(action.address, action.changes, fields_of(entry))
+        alter_namespace(draft, name, wanted.configs)
+
+    def _alter_topic(self, draft: Draft, full_name: str, action: Update) -> str:
+        wanted = moved(action.address, action.changes)
+        check_unmoved(action.address, action.changes, fields_of(topic_named(draft, full_name)))
+        alter_topic(
+            draft,
+            full_name,
+            wanted.configs,
+            partitions=wanted.partitions,
+            replication_factor=wanted.replication_factor,
+        )
+        return draft.topics[full_name].id
 
     def _delete(self, draft: Draft, action: Delete) -> None:
         match action.before:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
-from reconciler.embedded.entries import LinkEntry
+from reconciler.embedded.entries import LinkEntry, NamespaceEntry, TopicEntry
 from reconciler.embedded.syncing import synced_configs
 from reconciler.embedded.topics import TopicShape
-from reconciler.errors import UserError
+from reconciler.errors import StalePlanError, UserError
 from reconciler.resources.address import Address, address_of, split_name
 from reconciler.resources.inventory import Observed
 from reconciler.resources.metadata import InNamespace, OfNamespace, OnCluster
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from reconciler.embedded.catalog import Catalog
-    from reconciler.embedded.entries import MirrorEntry, NamespaceEntry, TopicEntry
+    from reconciler.embedded.entries import MirrorEntry
     from reconciler.planning.actions import Change
 
 _CONFIGS: Final = "configs."
@@ -147,6 +147,31 @@ def moved(address: Address, changes: Sequence[Change]) -> Moved:
                 message = f"{address}: an embedded cluster of this version cannot change {path}"
                 raise UserError(message, hint="Set it back in the files, and plan again.")
     return Moved(configs, numbers.get("partitions"), numbers.get("replicationFactor"))
+
+
+def fields_of(entry: TopicEntry | NamespaceEntry) -> dict[str, str | int]:
+    """Return what stands in an entry, by the paths of changes."""
+    fields: dict[str, str | int] = {_CONFIGS + key: value for key, value in entry.configs.items()}
+    match entry:
+        case TopicEntry():
+            return {**fields, "partitions": entry.partitions, "replicationFactor": entry.replication_factor}
+        case NamespaceEntry():
+            return fields
+        case _:
+            assert_never(entry)
+
+
+def check_unmoved(address: Address, changes: Sequence[Change], current: Mapping[str, str | int]) -> None:
+    """Refuse changes decided on values that somebody has changed since; what stands as wanted already is no change.
+
+    Raises:
+        StalePlanError: Names the first of them.
+    """
+    for change in changes:
+        found = current.get(change.path)
+        if found not in {change.before, change.after}:
+            message = f"{address}: {change.path} is {found!r} now, not {change.before!r}"
+            raise StalePlanError(message, hint="Somebody changed it since it was looked at: plan again.")
 
 
 def declared_after(declared: Mapping[str, Any], changes: Sequence[Change]) -> dict[str, Any]:
