@@ -31,14 +31,24 @@ def find_workspace(start: Path) -> Path:
     """
     beginning = start.resolve()
     for folder in (beginning, *beginning.parents):
-        if (folder / WORKSPACE_FILE).is_file():
+        if _is_file(folder / WORKSPACE_FILE):
             return folder
-    if (beginning / "reconciler.yml").is_file():
+    if _is_file(beginning / "reconciler.yml"):
         raise UserError(f"{beginning / 'reconciler.yml'} is not read", hint=f"Rename it to {WORKSPACE_FILE}")
     raise UserError(
         f"there is no {WORKSPACE_FILE} in {beginning} or any folder above it",
         hint="Name the workspace with --workspace DIR, or begin one with `reconciler init`",
     )
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except PermissionError as error:
+        raise UserError(
+            f"cannot look for {path}: permission denied",
+            hint="Name the workspace with --workspace DIR, or get the right",
+        ) from error
 
 
 def label_of(path: Path, folder: Path) -> str:

@@ -160,8 +160,8 @@ class _Acquiring:
             taken = await self.effects.call(lambda: self.store.swap(KEY, ours.to_bytes(), expected=version))
         except LostRaceError:
             return None
-        except RetryableError:
-            lease = await self._adopt(ours, sent)
+        except RetryableError as trouble:
+            lease = await self._adopt(ours, sent, trouble)
         else:
             lease = Lease(self.store, self.effects, Read(ours, taken), sent=sent)
         if expected is not None and expected.lockfile.lease.status == "held":
@@ -169,11 +169,11 @@ class _Acquiring:
         lease.start_renewing()
         return lease
 
-    async def _adopt(self, ours: Lockfile, sent: float) -> Lease:
+    async def _adopt(self, ours: Lockfile, sent: float, trouble: RetryableError) -> Lease:
         """Find our own write after its answer was lost. Reading it is no proof of still holding it: renew once."""
         found = await self.effects.call(lambda: read_lockfile(self.store))
         if found is None or found.lockfile.nonce != ours.nonce:
-            raise RetryableError(f"{self.store.url} did not answer when the lease was taken", hint="Run it again.")
+            raise trouble
         lease = Lease(self.store, self.effects, found, sent=sent)
         await lease.renew()
         return lease
