@@ -21,12 +21,15 @@ from yaml.events import (
     SequenceStartEvent,
 )
 
+from reconciler.manifests.positions import spots
 from reconciler.manifests.problems import Problem, path_text
 from reconciler.manifests.scalars import kind_of_value, resolve
-from reconciler.manifests.yamlfaults import RefusedYamlError, check_collection_tag, problem_of, tagged_scalar
+from reconciler.manifests.yamlfaults import UTF_16, RefusedYamlError, check_collection_tag, problem_of, tagged_scalar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+    from reconciler.manifests.positions import Path
 
 MAX_DEPTH: Final = 100
 MAX_NODES: Final = 1_000_000
@@ -61,13 +64,16 @@ class Parsed(NamedTuple):
 
 def parse(raw: bytes, file: str) -> Parsed:
     """Read every document of a file; empty ones are left out. Never raises: `problems` says what is wrong."""
+    if raw.startswith(UTF_16):
+        # libyaml would read it; but it is a slip of an editor, and nothing else here reads such a file.
+        return Parsed((), (Problem(file, None, None, "", "is written in UTF-16", "Save it as UTF-8"),), is_whole=False)
     builder = _Builder(file)
     try:
         builder.consume(PARSER(raw))
     except (yaml.YAMLError, RefusedYamlError, UnicodeError) as error:
-        problem = problem_of(error, raw, file)
-        return Parsed(tuple(builder.documents), (*builder.problems, problem), is_whole=False)
-    return Parsed(tuple(builder.documents), tuple(builder.problems), is_whole=True)
+        problems = (*builder.problems, *builder.repetitions(raw), problem_of(error, raw, file))
+        return Parsed(tuple(builder.documents), problems, is_whole=False)
+    return Parsed(tuple(builder.documents), (*builder.problems, *builder.repetitions(raw)), is_whole=True)
 
 
 class _Builder:
@@ -80,6 +86,7 @@ class _Builder:
         self._into: Any = []
         self._key: Any = _NO_KEY
         self._open_around: list[tuple[Any, Any, Any, int]] = []
+        self._repeated: list[tuple[int, Path, Any]] = []
         self._anchors: dict[str, tuple[Any, int]] = {}
         self._nodes = 0
         self._aliased = 0
@@ -189,20 +196,36 @@ class _Builder:
 
     def _is_usable(self, key: Any, event: Any) -> bool:
         if type(key) is not str:
-            text = str(key) if isinstance(key, int | float) else ""
+            text = getattr(event, "value", "")
             hint = f'Quote it: "{text}"' if text else "Quote it, if text was meant"
             self._complain(event, text, f"a key must be text, and this is {kind_of_value(key)}", hint)
         elif key == "<<":
             self._complain(event, key, "merge keys are not part of YAML 1.2", "Write the keys out, or use an overlay")
         elif key in self._into:
-            self._complain(event, key, "is written twice in one mapping", "Keep one of the two")
+            self._repeated.append((len(self.documents), self._path(key), event.start_mark))
         else:
             return True
         return False
 
     def _complain(self, event: Any, key: str, message: str, hint: str) -> None:
         mark = event.start_mark
+        field = path_text(self._path(key) if key else self._path(key)[:-1])
+        self.problems.append(Problem(self.file, mark.line + 1, mark.column + 1, field, message, hint))
+
+    def _path(self, key: str) -> Path:
         path: list[str | int] = []
         for into, waiting, _, _ in self._open_around[1:]:
-            path.append(len(into) if type(into) is list else waiting)
-        self.problems.append(Problem(self.file, mark.line + 1, mark.column + 1, path_text([*path, key]), message, hint))
+            if type(into) is list:
+                path.append(len(into))
+            elif type(waiting) is str:
+                path.append(waiting)
+        return (*path, key)
+
+    def repetitions(self, raw: bytes) -> Iterator[Problem]:
+        """Yield a problem for each key that is written twice, naming both places."""
+        known = spots(raw, PARSER) if self._repeated else ()
+        for number, path, mark in self._repeated:
+            first = known[number].get(path) if number < len(known) else None
+            where = f", first on line {first.line}" if first is not None else ""
+            message = f"is written twice in one mapping{where}"
+            yield Problem(self.file, mark.line + 1, mark.column + 1, path_text(path), message, "Keep one of the two")

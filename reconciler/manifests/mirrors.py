@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from reconciler.resources.address import Address, address_of
+from reconciler.resources.address import address_of
 from reconciler.resources.base import Complaint
 from reconciler.resources.mirrorlink import MirrorLink
 from reconciler.resources.mounting import Mounting
@@ -20,32 +20,32 @@ _COPYING: Final = ("mirroring", "paused")
 
 def check_mirrors(gathering: Gathering, findings: Findings) -> None:
     """Complain where two entries make one mirror, a live mirror is a Topic too, or two mountings make one topic."""
-    owners: dict[Address, tuple[tuple[Place, ...], Path]] = {}
+    owners: dict[str, tuple[tuple[Place, ...], Path]] = {}
     for address, declared in gathering.desired.items():
         places = gathering.places[address]
         match declared.resource:
             case MirrorLink() as link:
                 for position, mirror in enumerate(link.mirrors()):
                     at: Path = ("spec", "mirrorTopics", position, "source")
-                    _check_owner(mirror.address, owners, (places, at), findings)
+                    _check_owner(f"{mirror.address} is declared", owners, (places, at), findings)
                     _check_topic(mirror, gathering, (places, at), findings)
             case Mounting() as mounting if mounting.spec.state == "mounted":
-                mounted = address_of("mounting", mounting.cluster, f"{mounting.topic_name}")
                 at = ("spec", "as") if mounting.spec.as_ is not None else ("metadata", "name")
-                _check_owner(mounted, owners, (places, at), findings)
+                what = f"a topic {mounting.topic_name} is mounted on {mounting.cluster}"
+                _check_owner(what, owners, (places, at), findings)
             case _:
                 pass
 
 
 def _check_owner(
-    address: Address,
-    owners: dict[Address, tuple[tuple[Place, ...], Path]],
+    what: str,
+    owners: dict[str, tuple[tuple[Place, ...], Path]],
     written: tuple[tuple[Place, ...], Path],
     findings: Findings,
 ) -> None:
-    first = owners.setdefault(address, written)
+    first = owners.setdefault(what, written)
     if first is not written:
-        message = f"{address} is declared already, at {findings.where(*first)}"
+        message = f"{what} already, at {findings.where(*first)}"
         findings.complain(written[0], Complaint(message, "Keep one of the two", written[1]))
 
 

@@ -90,7 +90,8 @@ def _about_kind(kind: Any) -> Complaint:
     if kind == "MirrorTopic":
         hint = "Write an entry in the mirrorTopics of its MirrorLink"
         return Complaint("a MirrorTopic is derived from its link and no manifest of its own", hint, ("kind",))
-    hint = did_you_mean(str(kind), WRITABLE, otherwise=f"Write one of {', '.join(WRITABLE)}")
+    known = WRITABLE if isinstance(kind, str) else ()
+    hint = did_you_mean(str(kind), known, otherwise=f"Write one of {', '.join(WRITABLE)}")
     return Complaint(f"is {kind_of_value(kind)}, which is not a kind", hint, ("kind",))
 
 

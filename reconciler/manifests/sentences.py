@@ -137,6 +137,9 @@ def _advice(model: type[BaseModel], path: Path, found: Any = None) -> str:
     if isinstance(found, str) and found and not is_text(found):
         return f"Leave the quotes out: {found}"
     field = field_at(model, path)
+    inside = model_at(model, path)
+    if inside is not None and (field is None or not field.examples):
+        return f"Known there: {one_of(fields_of(inside))}"
     if field is not None and field.examples:
         return f"For example `{name}: {flow(field.examples[0])}`"
     if (key := EMBEDDED_CONFIGS.get(name)) is not None:

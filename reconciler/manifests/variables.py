@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from reconciler.errors import UsageError
-from reconciler.manifests.documents import parse
+from reconciler.manifests.documents import PARSER, parse
 from reconciler.manifests.files import label_of, read_bounded
+from reconciler.manifests.positions import Spot, spots
 from reconciler.manifests.problems import Problem
 from reconciler.manifests.scalars import kind_of_value, resolve
 
@@ -105,30 +106,32 @@ def _from_file(file: Path, label: str, problems: list[Problem]) -> dict[str, Val
     parsed = parse(raw, label)
     problems += parsed.problems
     if len(parsed.documents) > 1:
-        problems.append(Problem(label, parsed.documents[1].line, 1, "", "holds a second document", "Values are one"))
+        hint = "Put all values into one"
+        problems.append(Problem(label, parsed.documents[1].line, 1, "", "holds a second document", hint))
     if not parsed.documents:
         return {}
-    content, line = parsed.documents[0].content, parsed.documents[0].line
+    content, line, *_ = parsed.documents[0]
     if not isinstance(content, dict):
         message = f"wants `name: value` lines, found {kind_of_value(content)}"
         problems.append(Problem(label, line, 1, "", message, "For example `partitions: 12`"))
         return {}
-    return {name: Value(value, label) for name, value in content.items() if _is_usable(name, value, label, problems)}
+    wrong = {name: complaint for name, value in content.items() if (complaint := _complaint(name, value))}
+    places = spots(raw, PARSER)[0] if wrong else {}
+    for name, (message, hint) in wrong.items():
+        spot = places.get((name,), Spot(line, 1))
+        problems.append(Problem(label, spot.line, spot.column, name, message, hint))
+    return {name: Value(value, label) for name, value in content.items() if name not in wrong}
 
 
-def _is_usable(name: str, value: Any, label: str, problems: list[Problem]) -> bool:
+def _complaint(name: str, value: Any) -> tuple[str, str] | None:
+    """Return what is wrong with a variable, and what to do."""
     if not NAME.fullmatch(name):
-        hint = "Begin with a letter or _, then letters, digits, _ and -"
-        problems.append(Problem(label, None, None, name, "is not a name of a variable", hint))
-        return False
+        return "is not a name of a variable", "Begin with a letter or _, then letters, digits, _ and -"
     if value is None:
-        problems.append(Problem(label, None, None, name, "has no value", "Give it one, or leave it out"))
-        return False
+        return "has no value", "Give it one, or leave it out"
     if "${var." in str(value):
-        hint = "There is no second pass: write the value out"
-        problems.append(Problem(label, None, None, name, "uses a variable, and values cannot", hint))
-        return False
-    return True
+        return "uses a variable, and values cannot", "There is no second pass: write the value out"
+    return None
 
 
 def _pair(text: str) -> tuple[str, str]:

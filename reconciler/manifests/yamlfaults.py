@@ -56,8 +56,8 @@ def problem_of(error: Exception, raw: bytes, file: str) -> Problem:
         case ReaderError() | UnicodeError():
             return _unreadable(raw, file)
         case yaml.MarkedYAMLError():
-            what = (error.problem or error.context or "cannot be read").strip()
-            return _at(file, error.problem_mark or error.context_mark, *_reworded(what, error))
+            mark = error.problem_mark or error.context_mark
+            return _at(file, mark, *_reworded(error, _character(raw, mark)))
         case _:
             return Problem(file, None, None, "", f"is not YAML: {error}", _CHECK)
 
@@ -72,40 +72,52 @@ _CHECK: Final = "Check quotes, brackets and indentation just before this place"
 _REWORDED: Final = (
     (
         "mapping values are not allowed",
-        "a ': ' stands where no key can be",
-        "Quote the text, or indent the key rightly",
+        "a ': ' stands where no key can",
+        "Quote the text, or correct the indentation",
     ),
-    (r"character '\t' that cannot start", "a tab stands where YAML wants spaces", "Indent with spaces"),
-    ("cannot start any token", "a character stands here that cannot begin a text", "Quote the text"),
     (
         "could not find expected ':'",
         "a key without ': '",
-        "Write `key: value`; quote texts that run over several lines",
+        "Write `key: value`; quote texts of several lines",
     ),
-    ("end of stream", "the file ends inside something", "Close the quote or bracket that is open"),
+    ("end of stream", "the file ends too early", "Close the quote or bracket that is open"),
     ("undefined tag handle", "a tag that is not read here", "Leave the tag out, or quote the text that begins with !"),
     ("did not find expected alphabetic", "a * or & that names nothing", "Quote the text that begins with * or &"),
+    ("unknown escape character", "a \\ that escapes nothing", "Write \\\\, or use single quotes"),
     ("did not find expected", "the structure breaks here", _CHECK),
-    ("block sequence entries are not allowed", "a '- ' stands where no list can be", "Put it on a line of its own"),
+    ("block sequence entries are not allowed", "a '- ' stands where no list can", "Put it on a line of its own"),
 )
 
 
-def _reworded(what: str, error: yaml.MarkedYAMLError) -> tuple[str, str]:
+def _reworded(error: yaml.MarkedYAMLError, character: str) -> tuple[str, str]:
+    what = (error.problem or error.context or "cannot be read").strip()
+    if "cannot start any token" in what:
+        if character == "\t":
+            return "a tab stands where YAML wants spaces", "Indent with spaces"
+        return f"{character} cannot begin a text", "Quote the text"
+    began = error.context_mark
+    inside = ""
+    if began is not None and error.problem_mark is not None and began.line != error.problem_mark.line:
+        inside = f", inside what began on line {began.line + 1}"
     for found, message, hint in _REWORDED:
         if found in what:
-            return message, hint
-    context = f" {error.context}" if error.context and error.context != what else ""
-    return f"is not YAML: {what}{context}", _CHECK
+            return message + inside, hint
+    return f"is not YAML: {what}{inside}", _CHECK
+
+
+def _character(raw: bytes, mark: Any) -> str:
+    """Return the character at a mark; empty past the end."""
+    lines = raw.decode(errors="replace").split("\n")
+    return lines[mark.line][mark.column : mark.column + 1] if mark is not None and mark.line < len(lines) else ""
 
 
 _FORBIDDEN: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
+UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
+"""How files in UTF-16 and UTF-32 begin."""
 
 
 def _unreadable(raw: bytes, file: str) -> Problem:
     """Say which byte or character is none of YAML's."""
-    if raw.startswith(_UTF_16):
-        return Problem(file, None, None, "", "is written in UTF-16", "Save it as UTF-8")
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
