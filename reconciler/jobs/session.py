@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, Self
 from reconciler.errors import UserError
 from reconciler.jobs.faults import refused
 from reconciler.jobs.java import check_java
+from reconciler.jobs.stage import JOB_GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -46,11 +47,13 @@ class RunningSpark:
         self._aside = aside
 
     def cancel(self) -> None:
-        """Stop the round that runs; may be called from any thread."""
+        """Stop what runs and what would be started after it; may be called from any thread."""
         if self._gateway is None:
             self.session.interruptAll()
         else:
-            self.session.sparkContext.cancelAllJobs()
+            context: Any = self.session.sparkContext
+            # Python's own call would miss a stage that is about to be submitted.
+            context._jsc.sc().cancelJobGroupAndFutureJobs(JOB_GROUP)  # noqa: SLF001
 
     def stop(self) -> None:
         """End the session, and the JVM with it."""

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 W = TypeVar("W")
 R = TypeVar("R")
 
+JOB_GROUP: Final = "reconciler"
+"""What every stage of ours belongs to, so that it can be cancelled."""
 _OUTCOME: Final = pa.schema([pa.field("outcome", pa.binary(), nullable=False)])
 
 
@@ -89,11 +91,13 @@ def described(session: SparkSession, words: str) -> Iterator[None]:
     if _is_remote(session):
         yield
         return
-    session.sparkContext.setJobDescription(words)
+    context: Any = session.sparkContext
+    context.setJobGroup(JOB_GROUP, words, interruptOnCancel=True)
     try:
         yield
     finally:
-        session.sparkContext.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]  # clears it
+        for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
+            context.setLocalProperty(name, None)
 
 
 def _is_remote(session: Any) -> bool:

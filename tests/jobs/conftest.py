@@ -1,0 +1,45 @@
+"""One Spark session for all tests of a process that need one, and two clusters that executors can see."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark import cloudpickle
+
+from reconciler.jobs.session import RunningSpark, start_session
+from reconciler.objectstore.directory import DirectoryStore
+from reconciler.resources.workspace import SparkSpec
+from tests.embedded.samples import NOW, cluster_in
+from tests.jobs import doubles
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from reconciler.embedded.cluster import EmbeddedCluster
+
+
+@pytest.fixture(scope="session")
+def running() -> Iterator[RunningSpark]:
+    # Executors do not have the tests: what is defined here travels whole.
+    cloudpickle.register_pickle_by_value(doubles)
+    with start_session(SparkSpec(master="local[2]"), environ=os.environ) as spark:
+        yield spark
+
+
+@pytest.fixture
+def spark(running: RunningSpark) -> SparkSession:
+    return running.session
+
+
+@pytest.fixture
+def west(tmp_path: Path) -> EmbeddedCluster:
+    return cluster_in(DirectoryStore(tmp_path / "west"), now_ms=NOW)
+
+
+@pytest.fixture
+def east(tmp_path: Path) -> EmbeddedCluster:
+    return cluster_in(DirectoryStore(tmp_path / "east"), now_ms=NOW + 1)

@@ -1,0 +1,115 @@
+"""Sinks that do something between what a sink does, and topics to copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from reconciler.errors import UserError
+from reconciler.records.log import OffsetRange
+
+if TYPE_CHECKING:
+    from reconciler.embedded.cluster import EmbeddedCluster
+    from reconciler.records.log import Staged, StagedSink, TopicLog
+
+TOPIC = "orders"
+
+
+@dataclass
+class Wrapped:
+    """A sink that is another one, until a test says otherwise."""
+
+    sink: StagedSink
+
+    def check_shared(self) -> None:
+        self.sink.check_shared()
+
+    def ends(self) -> Mapping[int, int]:
+        return self.sink.ends()
+
+    def stage(self, partition: int, batches: Any, *, at: OffsetRange | None) -> Staged:
+        return self.sink.stage(partition, batches, at=at)
+
+    def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Staged:
+        return self.sink.stage_copy(partition, source, offsets)
+
+    def publish(self, staged: Sequence[Staged]) -> Mapping[int, OffsetRange]:
+        return self.sink.publish(staged)
+
+    def complete(self) -> None:
+        self.sink.complete()
+
+
+@dataclass
+class Unshared(Wrapped):
+    """A sink that no executor sees."""
+
+    def check_shared(self) -> None:
+        raise UserError("file:///data is not shared with this executor", hint="Share it.")
+
+
+@dataclass
+class Broken(Wrapped):
+    """A sink with a bug that shows in one partition."""
+
+    def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Staged:
+        if partition == 1:
+            raise ZeroDivisionError("division by zero in partition 1")
+        return super().stage_copy(partition, source, offsets)
+
+
+@dataclass
+class Refusing(Wrapped):
+    """A sink that refuses one partition."""
+
+    def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Staged:
+        if partition == 1:
+            raise UserError("no space left for partition 1", hint="Free some.")
+        return super().stage_copy(partition, source, offsets)
+
+
+@dataclass
+class Interrupted(Wrapped):
+    """A sink before whose first publishing something else happens."""
+
+    before: Callable[[], object] | None
+
+    def publish(self, staged: Sequence[Staged]) -> Mapping[int, OffsetRange]:
+        before, self.before = self.before, None
+        if before is not None:
+            before()
+        return super().publish(staged)
+
+    def __reduce__(self) -> tuple[type[Wrapped], tuple[StagedSink]]:
+        """Only the driver publishes."""
+        return Wrapped, (self.sink,)
+
+
+@dataclass
+class Unlucky(Wrapped):
+    """A sink where somebody else is always faster."""
+
+    def publish(self, staged: Sequence[Staged]) -> Mapping[int, OffsetRange]:
+        return super().publish(staged[:0])
+
+
+def fill(cluster: EmbeddedCluster, *, partitions: int = 3, count: int = 40, parts: int = 2) -> None:
+    """Make a topic and give every partition some parts of records of every shape."""
+    cluster.create_topic(TOPIC, partitions=partitions)
+    append(cluster, partitions=partitions, count=count, parts=parts)
+
+
+def append(cluster: EmbeddedCluster, *, partitions: int = 3, count: int = 40, parts: int = 1) -> None:
+    for part in range(parts):
+        with cluster.producer() as producer:
+            for partition in range(partitions):
+                for number in range(count):
+                    producer.send(
+                        TOPIC,
+                        None if number % 7 == 0 else f"{part}-{number}",
+                        key="" if number % 5 == 0 else (None if number % 3 == 0 else f"k{number}"),
+                        headers={"n": None, "m": str(number)} if number % 2 else None,
+                        partition=partition,
+                        timestamp_ms=1_700_000_000_000 + number,
+                    )
