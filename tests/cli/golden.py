@@ -23,7 +23,7 @@ TEXTS: Final[dict[str, Callable[[], str]]] = {
     "plan-empty.md": lambda: plan_markdown(sample_plans.empty()),
     "plan-refused.txt": lambda: text_of(plan_text(sample_plans.refused())),
     "plan-refused.md": lambda: plan_markdown(sample_plans.refused()),
-    "plan-large.md": lambda: plan_markdown(sample_plans.many(20_000)),
+    "plan-large.md": lambda: plan_markdown(sample_plans.many(2_000)),
 }
 
 if __name__ == "__main__":

@@ -343,3 +343,14 @@ def test_schemas_are_listed_printed_and_written(call: Call, tmp_path: Path) -> N
     said = call("schema", "--out", "made")
     assert said.out == f"Wrote {len(names)} schemas into made\n"
     assert sorted(path.stem for path in (tmp_path / "made").iterdir()) == sorted(names)
+
+
+def test_fmt_lays_out_what_is_not_canonical_and_check_only_tells(call: Call) -> None:
+    edit("partitions: 3", "partitions:   3")
+    said = call("fmt", "--check")
+    assert said.code == 1
+    assert said.out.splitlines()[0] == "would change  manifests/example.yaml"
+    assert "partitions:   3" in Path("manifests/example.yaml").read_text()
+    assert call("fmt").out.splitlines()[0] == "changed  manifests/example.yaml"
+    assert "partitions: 3" in Path("manifests/example.yaml").read_text()
+    assert call("fmt", "--check").code == 0

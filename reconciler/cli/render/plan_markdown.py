@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 LIMIT: Final = 50_000
 """Bytes of UTF-8 a comment may have; the page itself takes 65,536 characters."""
 
+_MOST_ROWS: Final = LIMIT // 20
+"""A row takes 20 bytes at least: with more of them there is no need to try."""
+
 _DIFF_SIGNS: Final = {"+": "+", "✗": "-", "=": "+", "-": "-"}
 """How a line of a diff begins so that the page colours it; anything else is a change."""
 
@@ -38,13 +41,15 @@ def plan_markdown(plan: Plan) -> str:
 
 def _from_full_to_bare(plan: Plan, found: Sections) -> Iterator[list[str]]:
     """Yield the comment in ever shorter forms; the last one fits whatever the plan."""
-    head, tail = _head(plan), _tail(plan)
-    danger = _danger(found.danger, with_words=True)
-    errors = _errors(found.errors)
+    head, errors = _head(plan), _errors(found.errors)
     ordinary = (*found.changes, *found.jobs)
-    yield [*head, *errors, *danger, *_rest(found, ordinary), *picture(plan), *tail]
-    yield [*head, *errors, *danger, *_rest(found, ordinary), *tail]
-    yield [*head, *errors, *danger, *_counts(found, ordinary), *tail]
+    if len(found.danger) < _MOST_ROWS:
+        danger, tail = _danger(found.danger, with_words=True), _tail(plan)
+        if len(ordinary) < _MOST_ROWS:
+            rest = _rest(found, ordinary)
+            yield [*head, *errors, *danger, *rest, *picture(plan), *tail]
+            yield [*head, *errors, *danger, *rest, *tail]
+        yield [*head, *errors, *danger, *_counts(found, ordinary), *tail]
     brief = _danger(found.danger, with_words=False)
     yield [*head, *errors, *brief, *_counts(found, ordinary), *_end(plan)]
     # More danger than a comment holds: as many rows as fit, and a line that says how many do not.
