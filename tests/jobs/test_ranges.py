@@ -1,0 +1,139 @@
+"""What a copy has to move, and how it is dealt out. No Spark."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconciler.errors import UserError
+from reconciler.jobs.progress import JobProgress
+from reconciler.jobs.ranges import MIB, PIECE_BYTES, Budget, Piece, joined, missing, pieces_of, rounds, tasks_of
+from reconciler.records.log import Bounds, Extent, OffsetRange
+
+EMPTY = Bounds(0, 0, 0, 0)
+
+
+def extents(sizes: list[tuple[int, int, int]], start: int) -> list[Extent]:
+    """(gap before, offsets, stored bytes) of each, one after the other."""
+    found, at = [], start
+    for gap, length, stored in sizes:
+        found.append(Extent(OffsetRange(at + gap, at + gap + length), length, stored))
+        at += gap + length
+    return found
+
+
+stretches = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 100), st.integers(0, 3 * PIECE_BYTES)), max_size=20)
+some_pieces = st.lists(
+    st.builds(
+        lambda partition, stored: Piece(partition, OffsetRange(0, 1), 1, stored),
+        st.integers(0, 5),
+        st.integers(0, 600 * MIB),
+    ),
+    min_size=1,
+    max_size=60,
+)
+
+
+def test_only_partitions_that_lack_something_are_copied_up_to_what_is_stable() -> None:
+    bounds = {0: Bounds(0, 0, 10, 12), 1: Bounds(3, 3, 5, 5), 2: EMPTY}
+    assert missing(bounds, {0: 4, 1: 5, 2: 0}) == {0: OffsetRange(4, 10)}
+
+
+def test_what_the_source_no_longer_has_is_a_gap_at_the_beginning() -> None:
+    assert missing({0: Bounds(7, 7, 9, 9)}, {0: 0}) == {0: OffsetRange(0, 9)}
+
+
+def test_a_sink_that_goes_on_where_its_source_ends_is_no_copy_of_it() -> None:
+    with pytest.raises(UserError, match="partition 0 ends at 11, its source at 10"):
+        missing({0: Bounds(0, 0, 10, 10)}, {0: 11})
+
+
+def test_a_sink_that_is_within_an_open_transaction_of_its_source_lacks_nothing() -> None:
+    assert missing({0: Bounds(0, 0, 10, 14)}, {0: 12}) == {}
+
+
+def test_a_partition_the_sink_does_not_have_is_refused() -> None:
+    with pytest.raises(UserError, match="partition 1 is on the source only"):
+        missing({0: EMPTY, 1: EMPTY}, {0: 0})
+
+
+@given(stretches, st.integers(0, 10), st.integers(0, 5))
+def test_pieces_cover_every_offset_once_and_cut_no_extent(
+    sizes: list[tuple[int, int, int]], start: int, tail: int
+) -> None:
+    stored = extents(sizes, start)
+    stop = (stored[-1].offsets.stop if stored else start) + tail
+    pieces = list(pieces_of(0, OffsetRange(start, stop), stored))
+    assert [pieces[0].offsets.start, pieces[-1].offsets.stop] == [start, stop]
+    assert all(one.offsets.stop == other.offsets.start for one, other in itertools.pairwise(pieces))
+    assert sum(piece.records for piece in pieces) == sum(extent.records for extent in stored)
+    for extent in stored:
+        assert any(piece.offsets.holds(extent.offsets) for piece in pieces)
+
+
+@given(stretches)
+def test_a_piece_is_larger_than_its_limit_only_when_one_object_is(sizes: list[tuple[int, int, int]]) -> None:
+    largest = max((stored for _, _, stored in sizes), default=0)
+    for piece in pieces_of(0, OffsetRange(0, 10_000), extents(sizes, 0)):
+        assert piece.stored_bytes <= max(PIECE_BYTES, largest)
+
+
+@given(some_pieces, st.integers(1, 64))
+def test_every_piece_is_in_one_round_and_in_one_task(pieces: list[Piece], cores: int) -> None:
+    budget = Budget(cores)
+    taken = []
+    for one_round in rounds(pieces, budget):
+        tasks = tasks_of(one_round, cores)
+        assert all(tasks)
+        taken += [piece for task in tasks for piece in task]
+    assert taken == pieces
+
+
+@given(some_pieces, st.integers(1, 64))
+def test_a_round_keeps_to_its_budget_unless_one_piece_is_larger(pieces: list[Piece], cores: int) -> None:
+    budget = Budget(cores)
+    for one_round in rounds(pieces, budget):
+        assert len(one_round) == 1 or sum(piece.cost for piece in one_round) <= budget.cost
+
+
+def test_ten_thousand_tiny_partitions_are_a_few_tasks_a_core() -> None:
+    pieces = [Piece(number, OffsetRange(0, 1), 1, 100) for number in range(10_000)]
+    assert len(tasks_of(pieces, 2)) <= 8
+
+
+def test_work_that_is_too_little_to_share_is_one_task() -> None:
+    assert len(tasks_of([Piece(number, OffsetRange(0, 1), 1, 100) for number in range(5)], 8)) == 1
+
+
+def test_neighbours_of_one_partition_are_joined_and_others_are_not() -> None:
+    cuts = [(0, 0, 5), (0, 5, 9), (1, 9, 10), (1, 11, 12), (0, 12, 13)]
+    found = joined(Piece(partition, OffsetRange(start, stop), 1, 2) for partition, start, stop in cuts)
+    assert list(found) == [
+        Piece(0, OffsetRange(0, 9), 2, 4),
+        Piece(1, OffsetRange(9, 10), 1, 2),
+        Piece(1, OffsetRange(11, 12), 1, 2),
+        Piece(0, OffsetRange(12, 13), 1, 2),
+    ]
+    assert list(joined([])) == []
+
+
+def test_a_budget_learns_from_how_long_a_round_took() -> None:
+    budget = Budget(cores=2)
+    taken = [Piece(0, OffsetRange(0, 1), 1, 99 * MIB)]
+    budget.learn(taken, seconds=100.0)
+    assert budget.cost == 10 * MIB
+    budget.learn(taken, seconds=0.01)
+    assert budget.cost == 2 * 1024 * MIB
+
+
+def test_nothing_is_said_of_the_time_left_before_a_rate_is_known() -> None:
+    progress = JobProgress(records=0, records_total=9, bytes=0, bytes_total=100, seconds=0.0)
+    assert (progress.seconds_left, progress.records_per_second, progress.bytes_per_second) == (None, 0.0, 0.0)
+
+
+def test_the_time_left_follows_the_bytes() -> None:
+    progress = JobProgress(records=5, records_total=9, bytes=25, bytes_total=100, seconds=10.0)
+    assert (progress.seconds_left, progress.records_per_second, progress.bytes_per_second) == (30.0, 0.5, 2.5)
