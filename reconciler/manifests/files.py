@@ -91,14 +91,14 @@ def manifest_files(
 
     `apart`: files and folders that are read as something else: the workspace, values, overlays.
     """
-    files: dict[Path, Path] = {}
+    files: dict[str, Path] = {}
     problems: list[Problem] = []
     warnings: list[Problem] = []
     for name in listed:
         walk = _Walk(folder, apart, may_be_empty=may_be_empty)
         walk.visit(folder / name, name)
         for file in walk.files:
-            files.setdefault(file.resolve(), file)
+            files.setdefault(os.path.realpath(file), file)
         problems += walk.problems
         warnings += walk.warnings(name)
     return Found(tuple(sorted(files.values())), tuple(problems), tuple(warnings))
@@ -114,7 +114,7 @@ class _Walk:
         self._apart = apart
         self._may_be_empty = may_be_empty
         self._others: list[str] = []
-        self._visited: set[Path] = set()
+        self._visited: set[str] = set()
 
     def visit(self, path: Path, name: str) -> None:
         path = Path(os.path.normpath(path))
@@ -146,7 +146,7 @@ class _Walk:
             yield Problem(name, None, None, "", f"not read: {shown}{more}", hint)
 
     def _descend(self, folder: Path) -> None:
-        real = folder.resolve()
+        real = os.path.realpath(folder)
         if real in self._visited:
             return  # a link that leads back up, or to what was read already
         self._visited.add(real)

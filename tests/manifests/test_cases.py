@@ -29,7 +29,9 @@ def _load(case: Mapping[str, Any], write: Callable[[Mapping[str, str]], Path], c
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.values[0].get("problems")])
-def test_every_problem_is_found_in_one_run_and_named_where_it_is_written(case: Any, workspace: Any, clusters: str) -> None:
+def test_every_problem_is_found_in_one_run_and_named_where_it_is_written(
+    case: Any, workspace: Any, clusters: str
+) -> None:
     with pytest.raises(ManifestError) as caught:
         _load(case, workspace, clusters)
     assert [str(problem) for problem in caught.value.problems] == case["problems"]
