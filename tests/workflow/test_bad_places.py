@@ -28,31 +28,38 @@ CHILD = """
 import io, os, resource, signal, sys, time, uuid
 from pathlib import Path
 from reconciler.errors import ReconcilerError
-from reconciler.workflow.apply import ApplyOptions, apply
-from reconciler.workflow.init import init
 from reconciler.workflow.invocation import Invocation, Select
-from reconciler.workflow.plan import plan
-from reconciler.workflow.produce import ProduceOptions, produce
 from reconciler.workflow.stopping import Stop
 
 here = Invocation(cwd=Path(sys.argv[1]), environ={}, now_ms=lambda: time.time_ns() // 10**6,
     new_id=lambda: str(uuid.uuid4()), new_run=lambda: str(uuid.uuid4()), tool="0.1.0", who="anna@build-7")
-commands = {
-    "plan": lambda: plan(here, Select()),
-    "out": lambda: plan(here, Select(), out=Path("p.json")),
-    "init": lambda: init(here, Path("new")),
-    "apply": lambda: apply(here, Select(), ApplyOptions(yes=True), confirm=lambda _: True, report=lambda _: None,
-        stop=Stop()).verdict,
-    "produce": lambda: produce(here, Select(), "topic/west/shop:orders",
-        ProduceOptions(input_format="jsonl"), stdin=io.BytesIO(b'{"a": "' + os.urandom(300_000).hex().encode() + b'"}'),
-        report=lambda *_: None),
-}
+
+# Everything is imported before rights are dropped: nobody may read an interpreter in somebody's home.
+def prepared(command):
+    from reconciler.objectstore import directory
+    from reconciler.providers.embedded import provider
+    if command in {"plan", "out"}:
+        from reconciler.workflow.plan import plan
+        return lambda: plan(here, Select(), out=Path("p.json") if command == "out" else None).verdict()
+    if command == "init":
+        from reconciler.workflow.init import init
+        return lambda: init(here, Path("new")) and None
+    if command == "apply":
+        from reconciler.workflow.apply import ApplyOptions, apply
+        return lambda: apply(here, Select(), ApplyOptions(yes=True), confirm=lambda _: True, report=lambda _: None,
+            stop=Stop()).verdict
+    from reconciler.workflow.produce import ProduceOptions, produce
+    row = b'{"a": "' + os.urandom(300_000).hex().encode() + b'"}'
+    return lambda: produce(here, Select(), "topic/west/shop:orders", ProduceOptions(input_format="jsonl"),
+        stdin=io.BytesIO(row), report=lambda *_: None) and None
+
+run = prepared(sys.argv[2])
 LIMITS
 try:
-    verdict = commands[sys.argv[2]]()
+    verdict = run()
 except ReconcilerError as error:
     verdict = error
-if isinstance(verdict, ReconcilerError):
+if verdict is not None:
     print(type(verdict).__name__, verdict)
     sys.exit(verdict.exit_code)
 """
