@@ -50,12 +50,6 @@ def set_configs(catalog: Catalog | Draft, full_name: str) -> dict[str, tuple[str
     return found
 
 
-def effective_value(catalog: Catalog | Draft, full_name: str, key: str) -> str:
-    """Return one config of a topic; for the few that every append asks for."""
-    found = set_configs(catalog, full_name).get(key)
-    return found[0] if found is not None else CONFIGS[key].default or ""
-
-
 def checked_configs(where: str, configs: Mapping[str, str]) -> dict[str, str]:
     """Return configs in canonical form, sorted; a value `default` means none.
 

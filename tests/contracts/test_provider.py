@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from reconciler.errors import ReconcilerError, StalePlanError, UserError
@@ -15,7 +16,8 @@ from reconciler.records.log import OffsetRange
 from reconciler.resources.address import Address
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.kinds import RESOURCE
-from tests.embedded.samples import NOW, ids, numbered, rows_of
+from reconciler.resources.syncedconfigs import ALWAYS_SYNCED
+from tests.embedded.samples import NOW, ids, numbered, rows_of, values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -316,6 +318,16 @@ def test_measuring_is_bounded(provider: Provider) -> None:
     assert len(provider.measure([one.address for one in wide])) == 2
 
 
+def test_new_records_go_in_through_a_producer_of_the_topic(provider: Provider) -> None:
+    done(provider, create(topic("orders")))
+    address = Address("topic/west/orders")
+    producer = provider.producer(address)
+    producer.append(values("a", "b", partition=pa.array([1, 1], pa.int32())))
+    assert producer.flush() == {1: OffsetRange(0, 2)}
+    assert producer.flush() == {}
+    assert [row["value"] for row in rows_of(provider.log(address).read(1, OffsetRange(0, 2)))] == [b"a", b"b"]
+
+
 # -- links and mirrors
 
 
@@ -375,6 +387,59 @@ def test_a_mirror_follows_its_source(linked: Provider, tmp_path: Path, edge: Edg
     done(source, create(orders))
     with pytest.raises(UserError, match="deleted and made anew"):
         linked.follow_source(Address("mirror/west/orders"), source.source_topic(there))
+
+
+def test_a_mirror_takes_no_records_from_producers(linked: Provider) -> None:
+    done(linked, create(mirror("orders"), partitions=1))
+    with pytest.raises(UserError, match="only its link writes to it"):
+        linked.producer(Address("topic/west/orders"))
+
+
+def test_a_mirror_is_bound_to_its_source_and_takes_configs_that_are_not_synced(linked: Provider) -> None:
+    mine = mirror("orders", configs={"segment.ms": "1h"})
+    done(linked, create(mine, partitions=1, configs={"retention.ms": "-1"}))
+    other = mirror("clicks", name="orders")
+    assert "exists and differs" in str(refused(linked, create(other, partitions=1)))
+    done(linked, update(mine, Change("configs.segment.ms", "3600000", "7200000")))
+    synced = update(mine, Change("configs.retention.ms", "-1", "1"))
+    assert "follows its source in retention.ms" in str(refused(linked, synced))
+    seen = linked.observe(Scope())["mirror/west/orders"].resource
+    assert seen == mirror("orders", configs={"segment.ms": "2h"}, partitions=1)
+
+
+def test_a_mirror_may_be_the_source_of_another(linked: Provider) -> None:
+    done(linked, create(mirror("orders"), partitions=2, configs={"retention.ms": "-1"}))
+    found = linked.source_topic(Address("topic/west/orders"))
+    assert (found.partitions, found.configs) == (2, {"retention.ms": "-1"})
+    assert found.incarnation == linked.observe(Scope())["mirror/west/orders"].incarnation
+
+
+def test_the_list_of_synced_configs_can_be_changed(linked: Provider) -> None:
+    assert "topic-config-sync" in linked.capabilities.link_features
+    listed = [*ALWAYS_SYNCED, "retention.ms"]
+    grown = update(link(), Change("topicConfigSync.include", None, tuple(listed)))
+    for _ in range(2):
+        done(linked, grown)
+    assert linked.observe(Scope())["link/west/from-north"].resource == link(topicConfigSync={"include": listed})
+    short = update(link(), Change("topicConfigSync.include", tuple(listed), ("retention.ms",)))
+    assert "topicConfigSync.include lacks" in str(refused(linked, short))
+    done(linked, update(link(), Change("topicConfigSync", {"include": listed}, None)))
+    assert linked.observe(Scope())["link/west/from-north"].resource == link()
+
+
+def test_a_link_that_exists_and_differs_is_not_created_over(linked: Provider) -> None:
+    assert "exists and differs" in str(refused(linked, create(link(retryTimeout="1m"))))
+    assert isinstance(refused(linked, delete(link(), "another-link")), StalePlanError)
+
+
+def test_what_it_cannot_do_is_refused_not_ignored(provider: Provider) -> None:
+    metadata = {"name": "clicks", "cluster": "west"}
+    mounting = RESOURCE.validate_python({"kind": "Mounting", "metadata": metadata, "spec": {"state": "mounted"}})
+    for action in (create(mounting), update(mounting), delete(mounting)):
+        assert f"cannot {action.verb} it" in str(refused(provider, action))
+    orders = topic("orders")
+    done(provider, create(orders))
+    assert "cannot change acls" in str(refused(provider, update(orders, Change("acls", (), ({"a": 1},)))))
 
 
 def test_a_link_with_mirrors_is_not_deleted(linked: Provider) -> None:

@@ -163,14 +163,12 @@ def test_a_page_that_is_gone_says_which_offsets_lay_in_it(
         read(log)
 
 
-@pytest.mark.parametrize(
-    "body", [b"", b"{", b"[]", b'{"format": "reconciler.page/2"}', b'{"format": "reconciler.page/1"}']
-)
-def test_a_damaged_page_is_said_by_name(store: ObjectStore, cluster: EmbeddedCluster, paged: str, body: bytes) -> None:
+def test_a_damaged_page_is_said_by_name(store: ObjectStore, cluster: EmbeddedCluster, paged: str) -> None:
     page = head(store, paged).pages[0]
-    overwrite(store, page.key, body)
-    with pytest.raises(UserError, match=page.key):
-        read(cluster.log("orders"))
+    for body in (b"", b"{", b"[]", b'{"format": "reconciler.page/2"}', b'{"format": "reconciler.page/1"}'):
+        overwrite(store, page.key, body)
+        with pytest.raises(UserError, match=page.key):
+            read(cluster.log("orders"))
 
 
 # -- objects removed or damaged behind our back
@@ -346,6 +344,16 @@ def test_deletion_is_marked_first_and_finished_by_whoever_comes_next(
     assert finish_deletions(store, cluster.catalog) == 0
     assert keys(store, "topics/") == keys(store, "heads/") == []
     assert dict(cluster.catalog.read().deletions) == {}
+
+
+def test_a_deletion_goes_on_where_an_earlier_one_had_deleted_a_page(
+    store: ObjectStore, cluster: EmbeddedCluster, paged: str
+) -> None:
+    page = head(store, paged).pages[0]
+    store.delete([entry.key for entry in pages.read_page(store, page)])
+    store.delete([page.key])
+    cluster.delete_topic("orders")
+    assert keys(store, "topics/") == keys(store, "pages/") == keys(store, "heads/") == []
 
 
 def test_deleting_many_topics_lists_all_heads_once(store: ObjectStore) -> None:

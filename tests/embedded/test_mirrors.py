@@ -161,3 +161,11 @@ def test_a_new_mirror_may_have_configs_of_its_own_but_none_that_is_synced(cluste
     assert cluster.topic("orders").configs == {"retention.ms": "86400000", "segment.ms": "3600000"}
     with pytest.raises(UserError, match=r"follows its source in retention\.ms"):
         cluster.create_mirror("clicks", MirrorShape(link="from-west", source="c", configs={"retention.ms": "2d"}), of)
+
+
+def test_mirrors_and_moves_are_read_back_by_others(store: ObjectStore, sink: EmbeddedSink) -> None:
+    assert sink.ends() != {}
+    cluster = cluster_in(store)
+    cluster.create_topic("first", configs={"retention.ms": "1d"})
+    cluster.move_topic("first", "second")
+    assert dict(cluster_in(store).topics()) == dict(cluster.topics())

@@ -120,6 +120,20 @@ def test_many_records_are_written_before_the_end(cluster: EmbeddedCluster, monke
     assert producer.flush()["orders"] == {0: OffsetRange(0, 200)}
 
 
+def test_many_single_records_are_written_before_the_end(
+    cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.create_topic("orders")
+    monkeypatch.setattr(producing, "FLUSH_RECORDS", 10)
+    monkeypatch.setattr(producing, "FLUSH_BYTES", 1)
+    producer = cluster.producer()
+    for number in range(25):
+        producer.send("orders", str(number))
+    assert cluster.log("orders").bounds()[0].end == 20
+    assert producer.flush() == {"orders": {0: OffsetRange(0, 25)}}
+    assert [value for _, value in contents(cluster.log("orders"))] == [b"%d" % number for number in range(25)]
+
+
 # -- time
 
 
