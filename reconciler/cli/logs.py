@@ -6,20 +6,22 @@ import json
 import logging
 import sys
 import time
-from typing import Any
+from typing import Any, Final
 
 from reconciler.cli.render.escaping import visible
 
+_LOGGER: Final = logging.getLogger("reconciler.cli")
+
 
 class JsonLines(logging.Formatter):
-    """A record as one line of JSON."""
+    """A record as one line of JSON: when, how grave, who, what, and the facts that belong to it."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
-        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{record.msecs:03.0f}Z"
+        at = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03}Z"
         said: dict[str, Any] = {"at": at, "level": record.levelname.lower(), "logger": record.name}
         said["message"] = visible(record.getMessage())
-        return json.dumps(said, ensure_ascii=False)
+        return json.dumps({**said, **getattr(record, "facts", {})}, ensure_ascii=True, default=str)
 
 
 def log_to_stderr() -> None:
@@ -30,3 +32,16 @@ def log_to_stderr() -> None:
     logger.handlers[:] = [speaker]
     logger.setLevel(logging.DEBUG)
     logger.propagate = False
+
+
+def note(message: str, **facts: object) -> None:
+    """Log something worth knowing at 3 a.m.; costs nothing where nobody asked."""
+    if _LOGGER.isEnabledFor(logging.DEBUG):
+        _LOGGER.debug(message, extra={"facts": facts})
+
+
+def hush() -> None:
+    """End what `log_to_stderr` began: the next command in this process is asked anew."""
+    logger = logging.getLogger("reconciler")
+    logger.handlers.clear()
+    logger.setLevel(logging.NOTSET)

@@ -14,7 +14,18 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code. Never raises, never shows a traceback unasked."""
     given = sys.argv[1:] if arguments is None else list(arguments)
+    is_verbose = "--verbose" in given
     signals.install()
+    code = _code(given, is_verbose=is_verbose)
+    if is_verbose:
+        from reconciler.cli.logs import hush, note
+
+        note("ended", exit_code=code)
+        hush()
+    return code
+
+
+def _code(given: list[str], *, is_verbose: bool) -> int:
     try:
         return _run(given)
     except SystemExit as leaving:
@@ -22,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BaseException as error:  # noqa: BLE001 - nothing may get past the one place that knows exit codes
         from reconciler.cli.failures import exit_code_of
 
-        return exit_code_of(error, is_verbose="--verbose" in given)
+        return exit_code_of(error, is_verbose=is_verbose)
 
 
 def _run(arguments: list[str]) -> int:

@@ -47,11 +47,14 @@ class Place:
     def invocation(self) -> Invocation:
         """Read the edge once."""
         from reconciler.cli.edge import invocation
-        from reconciler.cli.logs import log_to_stderr
 
+        made = invocation(self.workspace, self.principal)
         if self.verbose:
+            from reconciler.cli.logs import log_to_stderr, note
+
             log_to_stderr()
-        return invocation(self.workspace, self.principal)
+            note("began", tool=made.tool, who=made.who, folder=str(made.cwd), ci_url=made.ci_url)
+        return made
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, Literal, assert_never
 
 from reconciler.applying.events import (
@@ -19,6 +19,7 @@ from reconciler.applying.events import (
     Summary,
 )
 from reconciler.cli.console import err, out
+from reconciler.cli.logs import note
 from reconciler.cli.render.events_text import done_line, failed_line, lost_line, progress_text
 from reconciler.cli.render.lines import line
 
@@ -55,6 +56,8 @@ def _serial(take: Callable[[Event], None], lock: threading.Lock, ending: Ending)
     def report(event: Event) -> None:
         with lock:
             take(event)
+            if not isinstance(event, PlanMade):
+                note(type(event).__name__, **asdict(event))
             if isinstance(event, Summary):
                 ending.summary = event
 

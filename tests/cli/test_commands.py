@@ -324,10 +324,19 @@ def test_a_workspace_is_found_upwards_or_named(applied: Call, tmp_path: Path, mo
 
 
 def test_verbose_speaks_in_json_lines_on_standard_error_only(applied: Call) -> None:
-    said = applied("plan", "--verbose", "--format", "json")
-    follows("plan", said)
-    for line in said.err.splitlines():
-        assert set(json.loads(line)) >= {"at", "level", "logger", "message"}
+    edit("partitions: 3", "partitions: 6")
+    said = applied("apply", "--yes", "--verbose", "--format", "json")
+    assert json.loads(said.out.splitlines()[0])["event"] == "plan"
+    lines = [json.loads(line) for line in said.err.splitlines() if line.startswith("{")]
+    assert all(set(line) >= {"at", "level", "logger", "message"} for line in lines)
+    assert [line["message"] for line in lines] == ["began", "ActionStarted", "ActionDone", "Summary", "ended"]
+    assert lines[-1]["exit_code"] == 0
+
+
+def test_without_verbose_nothing_is_logged(applied: Call) -> None:
+    assert applied("plan", "--verbose").err
+    edit("partitions: 3", "partitions: 6")
+    assert applied("apply", "--yes").err == ""
 
 
 @pytest.mark.parametrize("name", sorted(schema_bytes()))

@@ -114,7 +114,9 @@ def summary(resource: Resource) -> str:
         case Mounting():
             return f"{resource.spec.state} {resource.spec.source or ''}".rstrip()
         case MirrorLink():
-            return f"from {resource.spec.source}, {counted(len(resource.spec.mirror_topics), 'mirror')}"
+            # Its mirrors have lines of their own.
+            prefix = f", prefix {resource.spec.prefix}" if resource.spec.prefix else ""
+            return f"from {resource.spec.source}{prefix}"
         case MirrorTopic():
             return f"mirror of {resource.source_cluster}/{resource.source}"
         case TieringPolicy():
