@@ -51,4 +51,4 @@ lock: ## resolve requirements.lock anew (needs uv)
 
 clean: ## remove everything that was made
 	@rm -rf $(VENV) .coverage .coverage.* htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
-	@rm -rf examples/*/.reconciler examples/*/.clusters
+	@rm -rf examples/*/.reconciler examples/*/.clusters examples/*/.workspace
