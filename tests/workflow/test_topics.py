@@ -1,0 +1,280 @@
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+
+from reconciler.errors import UserError
+from reconciler.records.log import OffsetRange
+from reconciler.workflow.altering import alter_topic
+from reconciler.workflow.consume import ConsumeOptions, consume
+from reconciler.workflow.drift import drift
+from reconciler.workflow.invocation import Select
+from reconciler.workflow.namespaces import list_namespaces
+from reconciler.workflow.produce import ProduceOptions, produce
+from reconciler.workflow.topics import describe_topic, list_topics
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from conftest import Bench
+
+    from reconciler.workflow.altering import Altered
+    from reconciler.workflow.produce import Produced
+
+ORDERS = "topic/west/shop:orders"
+ROWS = [{"tail": f"N{number % 7}", "time": f"2013-01-01T00:00:{number:02}Z", "number": number} for number in range(60)]
+
+
+def feed(bench: Bench, text: str | bytes, **options: object) -> Produced:
+    body = text.encode() if isinstance(text, str) else text
+    told: list[tuple[int, int]] = []
+    produced = produce(
+        bench.invocation,
+        Select(),
+        ORDERS,
+        ProduceOptions(**{"input_format": "jsonl", **options}),  # type: ignore[arg-type]  # fields by name
+        stdin=io.BytesIO(body),
+        report=lambda records, size: told.append((records, size)),
+    )
+    assert not told or told[-1] == (produced.records, produced.bytes)
+    return produced
+
+
+def read(bench: Bench, address: str = ORDERS, **options: object) -> bytes:
+    out = io.BytesIO()
+    consume(bench.invocation, Select(), address, ConsumeOptions(**options), stdout=out, stop=bench.stop)  # type: ignore[arg-type]  # fields by name
+    return out.getvalue()
+
+
+def alter(
+    bench: Bench,
+    set_: Mapping[str, str],
+    *,
+    delete: Sequence[str] = (),
+    no_state: bool = False,
+    address: str = ORDERS,
+    state_url: str | None = None,
+) -> Altered:
+    return alter_topic(
+        bench.invocation,
+        Select(),
+        address,
+        set_=set_,
+        delete=delete,
+        no_state=no_state,
+        state_url=state_url,
+        lock_timeout_s=0,
+        report=bench.events.append,
+        stop=bench.stop,
+    )
+
+
+def lines(rows: Sequence[object]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def test_what_is_produced_is_consumed(applied: Bench) -> None:
+    produced = feed(applied, lines(ROWS), key_field="tail", timestamp_field="time")
+    assert produced.records == 60
+    assert sum(offsets.length for offsets in produced.ranges.values()) == 60
+
+    records = [json.loads(line) for line in read(applied).splitlines()]
+    assert sorted(json.loads(record["value"])["number"] for record in records) == list(range(60))
+    by_key: dict[str, set[int]] = {}
+    for record in records:
+        by_key.setdefault(record["key"], set()).add(record["partition"])
+    assert all(len(partitions) == 1 for partitions in by_key.values())
+
+
+def test_records_come_back_exactly(applied: Bench) -> None:
+    text = lines(
+        [
+            {"partition": 2, "timestamp_ms": 1, "timestamp_type": "create", "key": None, "value": "", "headers": []},
+            {"partition": 2, "timestamp_ms": 2, "key": "", "value": None, "headers": [["a", "b"], ["a", None]]},
+            {"partition": 0, "timestamp_ms": 3, "key": {"base64": "/w=="}, "value": "\u2028é", "headers": []},
+        ]
+    )
+    feed(applied, text, input_format="records")
+    first = read(applied)
+    applied.write("copy.records", first.decode())
+    again = feed(applied, b"", input=Path("copy.records"), input_format=None)
+    assert again.ranges == {0: OffsetRange(1, 2), 2: OffsetRange(2, 4)}
+    assert [json.loads(line)["value"] for line in read(applied, partition=2).splitlines()] == ["", None, "", None]
+
+
+def test_consuming_begins_where_it_is_told(applied: Bench) -> None:
+    feed(applied, lines(ROWS), key_field="tail", timestamp_field="time", partition=1)
+    assert len(read(applied, partition=1, start="58").splitlines()) == 2
+    assert len(read(applied, partition=1, start="2013-01-01T00:00:50Z").splitlines()) == 10
+    assert len(read(applied, start="2013-01-01T00:00:50Z").splitlines()) == 10
+    assert read(applied, start="2014-01-01") == b""
+    assert len(read(applied, max_records=7).splitlines()) == 7
+    assert read(applied, max_records=0) == b""
+    assert len(read(applied).splitlines()) == 60
+
+
+def test_values_and_parquet(applied: Bench) -> None:
+    feed(applied, lines(ROWS[:3]), partition=0)
+    assert [json.loads(line)["number"] for line in read(applied, output_format="values").splitlines()] == [0, 1, 2]
+    read(applied, output=Path("out.parquet"), output_format="parquet")
+    assert pq.read_table(applied.folder / "out.parquet").column("offset").to_pylist() == [0, 1, 2]
+
+
+def test_following_goes_on_until_somebody_stops_it(applied: Bench) -> None:
+    feed(applied, lines(ROWS[:3]), partition=0)
+
+    class Out(io.BytesIO):
+        """Produces more while it is written to, then asks to stop."""
+
+        def flush(self) -> None:
+            got = len(self.getvalue().splitlines())
+            if got == 3:
+                feed(applied, lines(ROWS[3:5]), partition=0)
+            elif got == 5:
+                assert applied.stop.request()
+
+    out = Out()
+    options = ConsumeOptions(follow=True)
+    done = consume(applied.invocation, Select(), ORDERS, options, stdout=out, stop=applied.stop)
+    assert done.records == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"partition": 3}, "partition 3"),
+        ({"start": "yesterday"}, "yesterday"),
+        ({"output_format": "xml"}, "records, values, parquet"),
+        ({"isolation": "serializable"}, "read_committed"),
+        ({"output_format": "parquet", "follow": True}, "follow"),
+        ({"output": Path("no/such/folder/out")}, "cannot write"),
+    ],
+)
+def test_what_cannot_be_consumed_is_said(applied: Bench, options: dict[str, object], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        read(applied, **options)
+
+
+@pytest.mark.parametrize("address", ["topic/west/shop:nothing", "topic/west/nowhere:orders", "topic/north/shop:orders"])
+def test_a_topic_that_is_not_there_is_said(applied: Bench, address: str) -> None:
+    for command in (
+        lambda: read(applied, address),
+        lambda: describe_topic(applied.invocation, Select(), address),
+        lambda: alter(applied, {"retention.ms": "1d"}, address=address),
+    ):
+        with pytest.raises(UserError):
+            command()
+
+
+@pytest.mark.parametrize("address", ["shop:orders", "topic/west", "link/west/x", "topic/west/", ""])
+def test_what_is_no_address_of_a_topic_is_said(applied: Bench, address: str) -> None:
+    with pytest.raises(UserError, match=r"topic/west/shop:eu:orders"):
+        read(applied, address)
+
+
+def test_what_cannot_be_produced_is_said(applied: Bench) -> None:
+    for options, said in (
+        ({"input": Path("nothing.jsonl"), "input_format": None}, "nothing.jsonl"),
+        ({"input_format": None}, "--input-format"),
+        ({"input_format": "xml"}, "xml"),
+        ({"key_field": "absent"}, "absent"),
+    ):
+        with pytest.raises(UserError, match=said):
+            feed(applied, lines(ROWS), **options)  # type: ignore[arg-type]  # fields by name
+    with pytest.raises(UserError, match="line 1"):
+        feed(applied, "{")
+    assert read(applied) == b""
+
+
+def test_topics_and_namespaces_are_listed_with_their_sizes(applied: Bench) -> None:
+    feed(applied, lines(ROWS))
+    (row,) = list_topics(applied.invocation, Select(), None)
+    assert (row.address, row.partitions, row.records) == (ORDERS, 3, 60)
+    assert row.bytes
+    assert list_topics(applied.invocation, Select(), "topic/west/other:*") == ()
+    assert [found.address for found in list_topics(applied.invocation, Select(), ORDERS)] == [ORDERS]
+    (namespace,) = list_namespaces(applied.invocation, Select(), None)
+    assert (namespace.address, namespace.topics) == ("namespace/west/shop", 1)
+    assert list_namespaces(applied.invocation, Select(), "west") == (namespace,)
+
+
+def test_a_cluster_that_is_not_declared_is_said(applied: Bench) -> None:
+    with pytest.raises(UserError, match="west"):
+        list_namespaces(applied.invocation, Select(), "north")
+
+
+def test_before_anything_is_applied_there_is_nothing_to_list(bench: Bench) -> None:
+    assert list_topics(bench.invocation, Select(), None) == ()
+    assert list_namespaces(bench.invocation, Select(), None) == ()
+
+
+def test_a_topic_is_described_with_what_acts_on_it(applied: Bench) -> None:
+    path = applied.folder / "manifests/west.yaml"
+    path.write_text(path.read_text() + "spec: {configs: {max.message.bytes: 2MiB, retention.ms: 1d}}\n")
+    applied.apply()
+    feed(applied, lines(ROWS), partition=2)
+    found = describe_topic(applied.invocation, Select(), ORDERS)
+    assert [(row.partition, row.start, row.stable, row.end) for row in found.partitions] == [
+        (0, 0, 0, 0),
+        (1, 0, 0, 0),
+        (2, 0, 60, 60),
+    ]
+    assert found.records == 60
+    rows = {row.key: (row.value, row.origin) for row in found.configs}
+    assert rows["retention.ms"] == ("604800000", ORDERS)
+    assert rows["max.message.bytes"] == ("2097152", "namespace/west/shop")
+    assert rows["cleanup.policy"] == ("delete", "default")
+
+
+def test_altering_is_a_run_that_the_next_plan_would_undo(applied: Bench) -> None:
+    altered = alter(applied, {"retention.ms": "2d"}, delete=["segment.ms"])
+    assert [(change.path, change.before, change.after) for change in altered.changes] == [
+        ("configs.retention.ms", "604800000", "172800000")
+    ]
+    found = drift(applied.invocation, Select())
+    assert [row.kind for row in found.findings] == ["pending"]
+    applied.apply()
+    assert applied.plan().plan.is_empty
+
+
+def test_altering_to_what_is_there_does_nothing(applied: Bench) -> None:
+    assert alter(applied, {"retention.ms": "7d"}).changes == ()
+    assert applied.plan().header.serial == 1
+
+
+def test_altering_without_the_state_is_found_as_drift(applied: Bench) -> None:
+    (applied.folder / ".reconciler").rename(applied.folder / "away")
+    assert alter(applied, {}, delete=["retention.ms"], no_state=True).changes[0].after is None
+    (applied.folder / "away").rename(applied.folder / ".reconciler")
+    assert [row.kind for row in drift(applied.invocation, Select()).findings] == ["drift"]
+
+
+def test_altering_from_the_state_alone_needs_no_files(applied: Bench) -> None:
+    (applied.folder / "reconciler.yaml").unlink()
+    altered = alter(applied, {"retention.ms": "2d"}, state_url="file://.reconciler")
+    assert len(altered.changes) == 1
+    with pytest.raises(UserError, match="no state"):
+        alter(applied, {"retention.ms": "2d"}, state_url="file://elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"), [("retention.mss", "1d", "Did you mean retention.ms"), ("retention.ms", "soon", "soon")]
+)
+def test_altering_to_what_cannot_be_is_said(applied: Bench, key: str, value: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        alter(applied, {key: value})
+
+
+def test_altering_what_is_not_ours_needs_no_state(applied: Bench) -> None:
+    feed(applied, lines(ROWS))
+    (applied.folder / "reconciler.yaml").write_text(
+        "apiVersion: reconciler/v1\nkind: Workspace\nmetadata: {name: other}\nspec: {state: 'file://other-state'}\n"
+    )
+    with pytest.raises(UserError, match="--no-state"):
+        alter(applied, {"retention.ms": "2d"})
+    assert len(alter(applied, {"retention.ms": "2d"}, no_state=True).changes) == 1
