@@ -13,9 +13,8 @@ import orjson
 
 from reconciler.embedded.catalog import Catalog, Draft
 from reconciler.embedded.jsonobjects import damaged, get_gzipped, put_gzipped
-from reconciler.embedded.keys import CATALOG, catalog_key
+from reconciler.embedded.keys import CATALOG, catalog_key, fresh_mark
 from reconciler.errors import MissingObjectError
-from reconciler.objectstore.nonces import nonce
 from reconciler.objectstore.register import Register
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ Json = dict[str, Any]
 
 INLINE_BYTES: Final = 16 * 1024
 TAIL: Final = 64
-_ID: Final = 16
 
 
 class CatalogRegister:
@@ -61,7 +59,7 @@ class CatalogRegister:
         Raises:
             LostRaceError: Others were faster every time.
         """
-        commit_id = nonce()[:_ID]
+        commit_id = fresh_mark()
         written: list[str] = []
         after = self._cached
 

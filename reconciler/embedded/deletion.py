@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.embedded.head import NOBODY, Head, head_register, parse_head
-from reconciler.embedded.keys import HEADS, heads_prefix, partition_of_head
+from reconciler.embedded.keys import HEADS, fresh_mark, heads_prefix, partition_of_head
 from reconciler.embedded.pages import read_page
 from reconciler.errors import MissingObjectError
-from reconciler.objectstore.nonces import nonce
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -51,7 +50,7 @@ def remove_partition(store: ObjectStore, topic_id: str, partition: int) -> None:
             return None
         return {**held.value, "writer": NOBODY}
 
-    held = register.update(seal, mark=nonce(), raises_epoch=True)
+    held = register.update(seal, mark=fresh_mark(), raises_epoch=True)
     if held is None:
         return
     head = parse_head(store, register.key, held.value)

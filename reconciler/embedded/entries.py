@@ -1,7 +1,7 @@
 """What the catalog holds of each namespace, topic and link, and how it is written down.
 
-Keys that are absent have their defaults, so that what follows later (ACLs, quotas, tiering states, migrations) is
-added without a new format.
+A key that is absent has its default, so what comes later (ACLs, quotas, tiering, migrations) reads what is written now.
+Whoever adds one raises the catalog's format: an older writer would drop it, and refuses a newer format instead.
 """
 
 from __future__ import annotations

@@ -81,11 +81,10 @@ class Gate:
 
     def _confirm(self, partition: int) -> None:
         """Read the catalog after the head is there; where the topic is gone, what was written goes with it."""
-        try:
-            self._check(self.catalog.read())
-        except UserError:
+        catalog = self.catalog.read()
+        if topic_with_id(catalog, self.topic_id, self.full_name) is None:
             remove_partition(self.store, self.topic_id, partition)
-            raise
+        self._check(catalog)
 
     def _check(self, catalog: Catalog) -> None:
         """Refuse a topic that is gone or belongs to another writer."""

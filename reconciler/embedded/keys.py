@@ -1,4 +1,4 @@
-"""Where everything of a cluster lies below its root. Other modules ask here; none builds a key of its own."""
+"""Names: where everything of a cluster lies below its root, and marks. No other module builds a key of its own."""
 
 from __future__ import annotations
 
@@ -46,3 +46,8 @@ def part_key(full_name: str, partition: int) -> str:
     namespace, name = split_name(full_name)
     folders = "".join(f"{tier}/" for tier in namespace.split(":")) if namespace else ""
     return f"topics/{folders}{name}_{partition}/{nonce()[:_LONG]}.parquet"
+
+
+def fresh_mark() -> str:
+    """Return a mark by which a register's writer knows its swap again; short, since 256 of them are kept."""
+    return nonce()[:_LONG]

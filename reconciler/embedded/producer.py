@@ -11,9 +11,9 @@ import pyarrow as pa
 from reconciler.embedded.admission import admitted, rules_of
 from reconciler.embedded.gate import Gate, check_writer
 from reconciler.embedded.head import PRODUCERS, Entry, Head
+from reconciler.embedded.keys import fresh_mark
 from reconciler.embedded.lookups import topic_named
 from reconciler.embedded.parts import PartWriter
-from reconciler.objectstore.nonces import nonce
 from reconciler.records.log import OffsetRange
 from reconciler.records.partitioner import Spread
 from reconciler.records.routing import split_by_partition
@@ -173,7 +173,7 @@ class Producer:
             added = [part.placed(start, epoch) for part in parts]
             return head.extended(added, end=start + length)
 
-        gate.swap(partition, extend, mark=nonce())
+        gate.swap(partition, extend, mark=fresh_mark())
         return OffsetRange(start, start + length)
 
 

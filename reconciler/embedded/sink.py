@@ -12,14 +12,13 @@ import pyarrow as pa
 from reconciler.embedded.clusterfile import check_shared
 from reconciler.embedded.gate import Gate
 from reconciler.embedded.head import Entry, Head, read_bounds
-from reconciler.embedded.keys import part_key
+from reconciler.embedded.keys import fresh_mark, part_key
 from reconciler.embedded.links import complete_first_copy
 from reconciler.embedded.log import EmbeddedLog
 from reconciler.embedded.lookups import topic_with_id
 from reconciler.embedded.partfiles import within
 from reconciler.embedded.parts import PartWriter
 from reconciler.errors import UserError
-from reconciler.objectstore.nonces import nonce
 from reconciler.records.digest import Digest
 from reconciler.records.log import OffsetRange, Staged
 
@@ -97,7 +96,7 @@ class EmbeddedSink:
                 raise UserError(message, hint="Let the mirror follow its source first.")
             of_partition = [one for one in staged if one.partition == partition]
             found = _Publication(sorted(of_partition, key=lambda one: (one.at is None, one.at or OffsetRange(0, 0))))
-            self.gate.swap(partition, found.extend, mark=nonce())
+            self.gate.swap(partition, found.extend, mark=fresh_mark())
             if found.gained is not None:
                 gained[partition] = found.gained
         return gained

@@ -330,6 +330,22 @@ def test_an_append_to_a_topic_deleted_meanwhile_is_refused(
     assert keys(store, "heads/") == []
 
 
+def test_a_catalog_that_cannot_be_read_is_no_reason_to_delete_what_was_appended(store: ObjectStore) -> None:
+    cluster = cluster_in(store)
+    cluster.create_topic("orders")
+    catalog = store.get("catalog/head.json")
+    assert catalog is not None
+
+    def damage(what: str, key: str) -> None:
+        if what == "swap" and key.startswith("heads/"):
+            overwrite(store, "catalog/head.json", b"{")
+
+    with pytest.raises(UserError, match=r"catalog/head\.json cannot be read"):
+        produce(cluster_in(WatchedStore(store, after=damage)), "a")
+    overwrite(store, "catalog/head.json", catalog.body)
+    assert contents(cluster.log("orders")) == [(0, b"a")]
+
+
 # -- deletion
 
 
