@@ -46,6 +46,8 @@ def _laid_out(text: str) -> str:
         raise NotLaidOutError
     lines = text.split("\n")
     pages = read_pages(text)
+    if not pages:
+        return _only_comments(lines)
     comments = Comments(lines, pages)
     ends = [*(page.start.line for page in pages[1:]), len(lines)]
     for page, end in zip(pages, ends, strict=True):
@@ -54,7 +56,7 @@ def _laid_out(text: str) -> str:
         raise NotLaidOutError
     for page in pages:
         _squeeze(page)
-    return "\n".join([*print_pages(pages), ""]) if pages else _only_comments(lines)
+    return "\n".join([*print_pages(pages), ""])
 
 
 def _squeeze(page: Page) -> None:

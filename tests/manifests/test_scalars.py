@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconciler.manifests.documents import parse
+from reconciler.manifests.scalars import is_text, resolve
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        *[(text, None) for text in ("", "~", "null", "Null", "NULL")],
+        *[(text, True) for text in ("true", "True", "TRUE")],
+        *[(text, False) for text in ("false", "False", "FALSE")],
+        *[(text, text) for text in ("yes", "no", "on", "off", "y", "n", "Yes", "ON", "tRUE", "nULL")],
+        *[("12", 12), ("-12", -12), ("+12", 12), ("012", 12), ("0", 0), ("-0", 0), ("0x1F", 31), ("0o17", 15)],
+        *[
+            (text, text)
+            for text in ("0b11", "1_000", "1:30", "12:30:45", "0x", "0o8", "0X1F", "-0x1F", "1 2", "+", "-", ".")
+        ],
+        *[("1.5", 1.5), (".5", 0.5), ("1.", 1.0), ("1e3", 1000.0), ("-1.5E-3", -0.0015), (".inf", math.inf)],
+        *[
+            (text, text)
+            for text in ("2026-01-31", "2026-01-31T00:00:00Z", "1.2.3", "e3", ".e3", "inf", "nan", "=", "<<")
+        ],
+        ("9" * 41, "9" * 41),
+    ],
+)
+def test_a_plain_scalar_means_what_yaml_1_2_says(text: str, meant: Any) -> None:
+    assert resolve(text) == meant
+    assert type(resolve(text)) is type(meant)
+
+
+def test_not_a_number_is_a_number() -> None:
+    assert math.isnan(resolve(".nan"))  # type: ignore[arg-type] # a float
+
+
+@given(st.text(alphabet="0123456789+-.eExXoOabfF_:", max_size=12))
+def test_numbers_are_those_of_the_core_schema_and_no_others(text: str) -> None:
+    """The regular expressions are those of the specification, section 10.3.2."""
+    is_number = re.fullmatch(
+        r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+|[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", text
+    )
+    assert isinstance(resolve(text), int | float) == (is_number is not None)
+
+
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20)
+TREES = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(TREES)
+def test_what_json_writes_is_read_as_what_it_was(tree: Any) -> None:
+    text = yaml.dump(tree, Dumper=yaml.CSafeDumper, default_style='"', allow_unicode=False)
+    documents = parse(text.encode(), "f").documents
+    expected = yaml.load(text, Loader=yaml.CSafeLoader)
+    assert [document.content for document in documents] == ([expected] if expected is not None else [])
+
+
+@given(st.text(max_size=12))
+def test_what_is_text_without_quotes_is_read_as_that_text(text: str) -> None:
+    if is_text(text) and re.fullmatch(r"[A-Za-z0-9_.+-]+", text) and text not in {"-", "---"}:
+        (document,) = parse(f"key: {text}".encode(), "f").documents
+        assert document.content == {"key": text}
