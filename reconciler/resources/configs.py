@@ -61,13 +61,13 @@ def canonical_value(key: str, value: object, catalog: Mapping[str, ConfigKey] = 
         case "double":
             return _double(known, value)
         case "boolean":
-            return _choice(_plain(value), ("true", "false"))
+            return _choice(_single(value), ("true", "false"))
         case "enum":
-            return _choice(_plain(value), known.values)
+            return _choice(_single(value), known.values)
         case "list":
             return _joined(known, value)
         case "string":
-            return _plain(value)
+            return _single(value)
 
 
 def show_value(key: str, value: str | None, catalog: Mapping[str, ConfigKey] = EMBEDDED_CONFIGS) -> str:
@@ -164,6 +164,13 @@ def _plain(value: object) -> str:
             raise ValueError(message)
 
 
+def _single(value: object) -> str:
+    if isinstance(value, list | tuple):
+        message = "wants one value, found a list"
+        raise ValueError(message)  # noqa: TRY004 - as every refusal of a value
+    return _plain(value)
+
+
 # Python's own int() and float() also take underscores, other scripts' digits and `infinity`.
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,40}")
 _DECIMAL: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -184,7 +191,7 @@ def _ranged(key: ConfigKey, number: int) -> int:
 
 
 def _double(key: ConfigKey, value: object) -> str:
-    text = _plain(value).strip()
+    text = _single(value).strip()
     number = float(text) if _DECIMAL.fullmatch(text) else math.nan
     if not math.isfinite(number):
         message = "not a number"

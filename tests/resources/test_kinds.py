@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from reconciler.resources.kinds import RESOURCE, WRITABLE
+from reconciler.resources.mirrorlink import MirrorLink
+from reconciler.resources.mounting import Mounting
+from reconciler.resources.topic import Topic
+from reconciler.resources.workspace import Guards
+
+
+def test_a_resource_of_any_kind_reads_back_from_its_json() -> None:
+    topic = Topic.model_validate({"metadata": {"name": "orders", "cluster": "west"}, "spec": {"partitions": 3}})
+    assert RESOURCE.validate_python(topic.to_json()) == topic
+    assert RESOURCE.validate_json(RESOURCE.dump_json(topic)) == topic
+
+
+@pytest.mark.parametrize("kind", WRITABLE)
+def test_resources_are_values_that_nobody_changes(kind: str) -> None:
+    assert WRITABLE[kind].model_config["frozen"]
+    assert WRITABLE[kind].model_config["extra"] == "forbid"
+
+
+def test_what_is_not_written_is_not_in_the_json() -> None:
+    topic = Topic.model_validate({"metadata": {"name": "orders", "cluster": "west"}, "spec": {"partitions": 3}})
+    assert set(topic.to_json()["spec"]) == {"partitions", "configs", "acls"}
+
+
+def test_addresses_leave_the_default_namespace_out() -> None:
+    metadata = {"name": "orders", "cluster": "west"}
+    assert Topic.model_validate({"metadata": metadata, "spec": {"partitions": 3}}).address == "topic/west/orders"
+    metadata["namespace"] = "shop:eu"
+    assert (
+        Topic.model_validate({"metadata": metadata, "spec": {"partitions": 3}}).address == "topic/west/shop:eu:orders"
+    )
+
+
+def test_a_mounted_topic_is_called_by_its_alias() -> None:
+    metadata = {"name": "clicks", "namespace": "shop", "cluster": "east"}
+    mounting = Mounting.model_validate({"metadata": metadata, "spec": {"state": "MOUNTED", "as": "clicks-2025"}})
+    assert (mounting.address, mounting.topic_name) == ("mounting/east/shop:clicks", "shop:clicks-2025")
+
+
+def test_the_prefix_goes_before_the_topics_own_name_and_the_namespace_stays() -> None:
+    link = MirrorLink.model_validate(
+        {
+            "metadata": {"name": "from-west", "cluster": "east"},
+            "spec": {
+                "source": "west",
+                "prefix": "west.",
+                "mirrorTopics": [{"source": "shop:eu:orders", "state": "FAILED_OVER"}],
+            },
+        }
+    )
+    (mirror,) = link.mirrors()
+    assert mirror.address == "mirror/east/shop:eu:west.orders"
+    assert (mirror.source_cluster, mirror.source, mirror.state) == ("west", "shop:eu:orders", "failed-over")
+
+
+def test_rules_hold_the_strings_that_platforms_store() -> None:
+    guards = Guards.model_validate(
+        {
+            "rules": [
+                {
+                    "match": "*",
+                    "require": {"configs": {"retention.ms": ["7d"], "cleanup.policy": [["compact", "delete"]]}},
+                    "message": "m",
+                }
+            ]
+        }
+    )
+    assert guards.rules[0].require.configs == {"retention.ms": ("604800000",), "cleanup.policy": ("compact,delete",)}
+
+
+@pytest.mark.parametrize("limit", [-1, "101%", "x", True, 1.5, "1e1%", None])
+def test_what_bounds_no_deletes_is_refused(limit: Any) -> None:
+    with pytest.raises(ValidationError, match="not a number or a percentage"):
+        Guards.model_validate({"maxDeletes": limit})
+
+
+@pytest.mark.parametrize("limit", [0, 5, "0%", "10%", "100%"])
+def test_deletes_are_bounded_by_number_or_percentage(limit: Any) -> None:
+    assert Guards.model_validate({"maxDeletes": limit}).max_deletes == limit
