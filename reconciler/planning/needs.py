@@ -30,8 +30,15 @@ class Needs:
             self._at.setdefault(action.address, []).append(action)
         for action in actions:
             if isinstance(action, Delete | Forget):
-                for holder in self._holders(action):
-                    self._inside.setdefault(holder, []).append(action.id)
+                self._put_inside(action)
+
+    def _put_inside(self, action: Delete | Forget) -> None:
+        holders = list(self._holders(action))
+        for holder in holders:
+            self._inside.setdefault(holder, []).append(action.id)
+        if isinstance(action, Delete) and not any(holder in self._at for holder in holders):
+            # A cluster is forgotten last: were the run to end between, what is still there would be nobody's.
+            self._inside.setdefault(cluster_address(cluster_of(action.address) or ""), []).append(action.id)
 
     def of(self, action: Action) -> tuple[str, ...]:
         """Return the ids an action depends on."""
@@ -56,7 +63,8 @@ class Needs:
             case Delete():
                 yield from self._inside.get(action.address, ())
             case Forget():
-                pass  # only the record changes
+                if kind_of(action.address) == "cluster":
+                    yield from self._inside.get(action.address, ())
             case _:
                 assert_never(action)
 

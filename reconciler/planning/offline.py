@@ -8,7 +8,7 @@ from reconciler.planning.allowances import check_expired
 from reconciler.planning.clusters import check_undeclared
 from reconciler.planning.plan import Finding
 from reconciler.planning.rules import violations
-from reconciler.resources.address import Address, address_of, kind_of, matches, split_name, tiers_of
+from reconciler.resources.address import Address, address_of, kind_of, matches
 from reconciler.resources.mirrorlink import MirrorLink
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
@@ -27,24 +27,6 @@ def check_offline(desired: Desired, guards: Guards, *, today: date | None = None
     found = [*expired, *check_undeclared(desired)]
     for address in sorted(desired):
         found += _check(address, desired[address], desired, guards)
-    return tuple(found)
-
-
-def warn_offline(desired: Desired) -> tuple[Finding, ...]:
-    """Return what may be wrong: namespaces that the files use and do not declare; a cluster may have them."""
-    declared = {
-        address_of("namespace", item.resource.cluster, tier)
-        for item in desired.values()
-        if isinstance(item.resource, Namespace)
-        for tier in tiers_of(item.resource.metadata.name)
-    }
-    found: list[Finding] = []
-    for address in sorted(desired):
-        item = desired[address]
-        for cluster, namespace in _used(item):
-            if namespace and address_of("namespace", cluster, namespace) not in declared:
-                message = f"namespace {namespace!r} of cluster {cluster} is not declared here"
-                found.append(Finding(address, item.source, message, "Declare it, unless the cluster has it already."))
     return tuple(found)
 
 
@@ -67,12 +49,3 @@ def _check(address: Address, declared: Declared, desired: Desired, guards: Guard
             if topic in desired and mirror.state in {"mirroring", "paused"}:
                 message = f"{topic} is also declared as a topic, at {desired[topic].source}"
                 yield Finding(address, declared.source, message, "Remove the Topic, or the mirrorTopics entry.")
-
-
-def _used(declared: Declared) -> Iterator[tuple[str, str]]:
-    resource = declared.resource
-    if isinstance(resource, Topic):
-        yield resource.cluster, resource.metadata.namespace
-    if isinstance(resource, MirrorLink):
-        for mirror in resource.mirrors():
-            yield mirror.cluster, split_name(mirror.name)[0]

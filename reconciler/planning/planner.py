@@ -81,7 +81,7 @@ def _look(desired: Desired, recorded: Record, observed: Inventory, given: Given)
         given=given,
         clusters=declared_clusters(desired),
         trusted=trusted,
-        is_chosen=chooser(given.selection, wanted, recorded, observed),
+        is_chosen=chooser(given.selection, wanted, recorded, observed, is_destroy=given.is_destroy),
         ignored=ignoring(given.guards),
     )
     chosen = [finding for finding in unclear if finding.address and situation.is_decidable(finding.address)]

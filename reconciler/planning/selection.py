@@ -36,16 +36,24 @@ def is_partial(selection: Selection) -> bool:
 
 
 def chooser(
-    selection: Selection, wanted: Mapping[Address, Wanted], recorded: Record, observed: Inventory
+    selection: Selection,
+    wanted: Mapping[Address, Wanted],
+    recorded: Record,
+    observed: Inventory,
+    *,
+    is_destroy: bool = False,
 ) -> Callable[[Address], bool]:
-    """Return the test of an address: may anything be decided about it?"""
+    """Return the test of an address: may anything be decided about it?
+
+    A target takes along what it depends on, except where it is to be removed: what it stood on stays.
+    """
     if not is_partial(selection):
         return lambda _address: True
     everything = {*wanted, *recorded, *observed}
     chosen: set[Address] = everything
     if selection.targets or selection.labels or selection.changed_files is not None:
         named = {address for address in everything if _is_named(address, selection, wanted, recorded)}
-        chosen = named | set(_leaned_on(named, wanted, recorded))
+        chosen = named if is_destroy else named | set(_leaned_on(named, wanted, recorded))
     excluded = {address for address in chosen if any(matches(pattern, address) for pattern in selection.excludes)}
     return (chosen - excluded).__contains__
 

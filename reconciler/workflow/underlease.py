@@ -97,6 +97,8 @@ class _Run:
             result = await self._do(lease, settled, snapshot.record)
             serial = await lease.close(result.record if result.is_changed else None)
         await self._finish(result, serial)
+        if result.trouble is not None:
+            raise result.trouble
         return result
 
     async def _acquire(self) -> Lease:

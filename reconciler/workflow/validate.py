@@ -6,10 +6,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reconciler.planning.offline import check_offline, warn_offline
+from reconciler.planning.offline import check_offline
 from reconciler.workflow.deciding import today
 from reconciler.workflow.opening import open_work
-from reconciler.workflow.plan import errors_of, finding_line
+from reconciler.workflow.plan import errors_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,10 +43,7 @@ def validate(invocation: Invocation, select: Select) -> Validated:
     return Validated(
         workspace=loaded.workspace.metadata.name,
         counts=dict(sorted(counts.items())),
-        warnings=(
-            *(str(problem) for problem in loaded.warnings),
-            *(finding_line(finding) for finding in warn_offline(loaded.desired)),
-        ),
+        warnings=tuple(str(problem) for problem in loaded.warnings),
         findings=findings,
         verdict=errors_of(findings) if findings else None,
     )
