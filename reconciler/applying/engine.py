@@ -40,6 +40,8 @@ class RunResult:
     """Left when the run was asked to stop."""
     is_changed: bool = False
     """Whether `record` differs from the one the run began with."""
+    trouble: Exception | None = None
+    """What ended the run beside all plans: a bug, a closed pipe. To be raised once `record` is committed."""
 
 
 class Engine:
@@ -67,20 +69,45 @@ class Engine:
             LeaseError: Someone else took over; what was done is on the platforms and recorded by them, not by us.
             UserError: The state cannot be written any more; as above.
         """
+        try:
+            await self._walk()
+        except Exception as error:  # noqa: BLE001 - returned, so that what was done before is committed
+            self._ledger.trouble = error
+        finally:
+            await self._drain()
+        if self._ended_by is not None:
+            raise self._ended_by from self._ledger.trouble
+        ledger = self._ledger
+        return RunResult(
+            ledger.record,
+            tuple(ledger.done),
+            tuple(ledger.failed),
+            tuple(ledger.skipped),
+            tuple(self._graph.left()),
+            is_changed=ledger.is_changed,
+            trouble=ledger.trouble,
+        )
+
+    async def _walk(self) -> None:
         while True:
             self._check_lease()
             self._start_ready()
             if not self._under_way and (self._is_stopping or not self._has_waiting()):
-                break
+                return
             await self._something_to_end()
             await self._checkpoint()
-        if self._ended_by is not None:
-            raise self._ended_by
-        ledger = self._ledger
-        left = tuple(self._graph.left())
-        return RunResult(
-            ledger.record, tuple(ledger.done), tuple(ledger.failed), tuple(ledger.skipped), left, ledger.is_changed
-        )
+            if self._ledger.trouble is not None:
+                self.stop()
+
+    async def _drain(self) -> None:
+        """Wait for what is under way, whatever ended the walk: nobody may act when the lease is let go."""
+        if self._under_way:
+            self.stop()
+            await asyncio.wait(self._under_way.values())
+            for task in self._under_way.values():
+                error = None if task.cancelled() else task.exception()
+                if isinstance(error, Exception):
+                    self._ledger.trouble = error
 
     def _has_waiting(self) -> bool:
         return any(not queue.is_empty for queue in self._queues.values())

@@ -38,15 +38,20 @@ class Ledger:
         self.done: list[str] = []
         self.failed: list[Failed] = []
         self.skipped: list[Skipped] = []
+        self.trouble: Exception | None = None
         self._run = run
         self._report = report
         self._reporting = threading.Lock()
         self._started: dict[str, float] = {}
 
     def say(self, event: Event) -> None:
-        """Report an event, from any thread."""
+        """Report an event, from any thread. Where nobody can be told any more, `trouble` says why."""
         with self._reporting:
-            self._report(event)
+            if self.trouble is None:
+                try:
+                    self._report(event)
+                except Exception as error:  # noqa: BLE001 - kept, and raised once what was done is recorded
+                    self.trouble = error
 
     def start(self, actions: Sequence[Action], now: float) -> None:
         """Note that actions were handed over."""

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.applying.engine import Engine, RunResult
-from reconciler.applying.events import ActionStarted, Progress
+from reconciler.applying.events import ActionDone, ActionStarted, Progress
 from reconciler.errors import BrokenInvariantError, LeaseError, RetryableError, UserError
+from reconciler.resources.capabilities import Capabilities
 from tests.applying.platform import Platform, Stage, copy, create, delete, forget, gone, refusal
 from tests.state.samples import record
 from tests.state.simulation import Simulation, simulate
@@ -150,6 +151,38 @@ def test_a_job_that_fails_is_a_failure_like_any_other() -> None:
         ("mirror:mirror/east/b", "KeyError: 'oops'"),
     ]
     assert result.done == ("mirror:mirror/east/c",)
+
+
+def test_when_nobody_can_be_told_any_more_the_run_stops_and_what_was_done_is_kept() -> None:
+    on = stage()
+    on.platforms["west"].batch = 2
+
+    def close_the_pipe(event: Event) -> None:
+        if isinstance(event, ActionDone):
+            raise BrokenPipeError
+
+    on.on_event = close_the_pipe
+    result = carry_out(on, [create(f"t{number}") for number in range(6)])
+    assert isinstance(result.trouble, BrokenPipeError)
+    assert result.done == ("create:topic/west/t0", "create:topic/west/t1")
+    assert sorted(result.record) == ["topic/west/t0", "topic/west/t1"]
+    assert len(result.not_started) == 4
+
+
+def test_a_bug_of_ours_waits_for_the_other_clusters_and_keeps_what_they_did() -> None:
+    on = stage(call_s=10)
+
+    class Odd(Platform):
+        @property
+        def capabilities(self) -> Capabilities:
+            raise ZeroDivisionError
+
+    on.platforms["odd"] = Odd()
+    actions = [create("a"), create("b", cluster="east"), create("c", "west/a", cluster="odd")]
+    result = carry_out(on, actions)
+    assert isinstance(result.trouble, ZeroDivisionError)
+    assert sorted(result.done) == ["create:topic/east/b", "create:topic/west/a"]
+    assert result.not_started == ("create:topic/odd/c",)
 
 
 # -- stopping
