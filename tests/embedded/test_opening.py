@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -143,6 +144,20 @@ def test_a_cluster_that_is_not_there_can_be_asked_again_later(tmp_path: Path) ->
     provider = open_provider(declared("file://west"), edge(tmp_path))
     with pytest.raises(RetryableError, match="there is no cluster at"):
         provider.log(Address("topic/west/orders"))
+
+
+def test_another_cluster_in_the_same_place_is_seen_as_another(tmp_path: Path) -> None:
+    west = declared("file://west")
+    provider = open_provider(west, edge(tmp_path))
+    list(provider.apply([Create(address=west.address, after=west)]))
+    cluster_in(DirectoryStore(tmp_path / "west")).create_topic("orders")
+    assert len(provider.observe(Scope())) == 2
+    shutil.rmtree(tmp_path / "west")
+    assert provider.identify() is None
+    assert provider.observe(Scope()) == {}
+    create_cluster(DirectoryStore(tmp_path / "west"), "another")
+    seen = provider.observe(Scope())
+    assert {address: found.incarnation for address, found in seen.items()} == {west.address: "another"}
 
 
 @pytest.mark.parametrize("platform", ["kafka", "redpanda", "confluent"])

@@ -84,6 +84,8 @@ class EmbeddedProvider:
             UserError: The root holds something else, or a cluster of a newer format.
         """
         cluster_id = read_cluster_id(self._store)
+        if self._opened is not None and self._opened.cluster_id != cluster_id:
+            self._opened = None  # another cluster lies there now: nothing that was read of the last one holds
         return None if cluster_id is None else ClusterIdentity("embedded", cluster_id)
 
     def observe(self, scope: Scope) -> Inventory:
