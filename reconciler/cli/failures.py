@@ -85,7 +85,9 @@ def _of_the_system(error: OSError) -> str:
 
 
 def _say(screen: Screen, word: str, message: str, hint: str) -> None:
-    screen.show([_first(word, message), *_rest(message), line("  ", Span("hint: ", Tone.QUIET), hint)])
+    screen.show(
+        [_first(word, message), *_rest(message), line("  ", Span("hint: ", Tone.QUIET), hint.removesuffix("."))]
+    )
 
 
 def _first(word: str, message: str) -> Line:

@@ -60,7 +60,9 @@ def parameters_of(action: Action) -> dict[str, Any]:
             return {**states, **_sorted(action.parameters)}
         case RunJob():
             return {"job": action.job, "source": action.source, "sink": action.sink, **_sorted(action.parameters)}
-        case Update() | Delete() | Adopt() | Forget():
+        case Adopt():
+            return {"moved_from": action.moved_from} if action.moved_from else {}
+        case Update() | Delete() | Forget():
             return {}
         case _:
             assert_never(action)

@@ -35,7 +35,7 @@ def test_every_error_has_its_exit_code(
     assert not shown.out
     assert shown.err.count("Traceback") == 0
     if kind is not errors.PendingError:
-        assert "it broke\n  hint: Mend it." in shown.err
+        assert "it broke\n  hint: Mend it\n" in shown.err
 
 
 def test_pending_changes_are_no_error_to_talk_about(capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,15 +79,15 @@ def test_problems_of_files_stand_alone_before_the_error(capsys: pytest.CaptureFi
     assert capsys.readouterr().err.splitlines() == [
         "manifests/a.yaml:3:5: spec.partitions: is required. Add it.",
         "Error: 1 problem in 1 file",
-        "  hint: Mend them.",
+        "  hint: Mend them",
     ]
 
 
 def test_an_error_of_many_lines_is_indented(capsys: pytest.CaptureFixture[str]) -> None:
     exit_code_of(errors.UserError("two things:\nfirst\nsecond", hint="Mend both."), is_verbose=False)
-    assert capsys.readouterr().err == "Error: two things:\n  first\n  second\n  hint: Mend both.\n"
+    assert capsys.readouterr().err == "Error: two things:\n  first\n  second\n  hint: Mend both\n"
 
 
 def test_a_message_cannot_speak_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     exit_code_of(errors.UserError("no topic \x1b[2J[red]x", hint="See \x07."), is_verbose=False)
-    assert capsys.readouterr().err == "Error: no topic \\x1b[2J[red]x\n  hint: See \\x07.\n"
+    assert capsys.readouterr().err == "Error: no topic \\x1b[2J[red]x\n  hint: See \\x07\n"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from reconciler.cli.documents.base import Document, Part, jsonable
+from reconciler.planning.rows import changes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -109,8 +110,6 @@ class PlannedPart(Part):
     @classmethod
     def of(cls, action: Action) -> PlannedPart:
         """Say one action."""
-        from reconciler.cli.render.readers import changes_of
-
         return cls(
             id=action.id,
             risk=action.risk.value,

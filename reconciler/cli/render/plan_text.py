@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from typing import TYPE_CHECKING, Final, Protocol, assert_never
+from typing import TYPE_CHECKING, Final, Protocol
 
 from reconciler.cli.render.amounts import count_text, counted, took
 from reconciler.cli.render.lines import EMPTY, Line, Span, Tone, aligned, joined, line, width_of
 from reconciler.cli.render.sections import Row, Sections, sections
-from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, RunJob, Transition, Update
+from reconciler.planning.rows import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from reconciler.planning.actions import Action
     from reconciler.planning.plan import Plan
 
 _LIMITS: Final = (72, 48, 48, 28, 48)
@@ -76,48 +77,28 @@ def totals(plan: Plan) -> str:
 
 def totals_of(actions: Iterable[Action]) -> str:
     """Return counts of what would be done: `1 to add, 4 to change`; nothing of nothing."""
-    return _counted(actions, {done: f"to {word}" for done, word in _WORDS.items()}, ("job", "jobs"))
+    return _counted(actions, {name: f"to {todo}" for name, (todo, _) in _WORDS.items()}, ("job", "jobs"))
 
 
 def did_of(actions: Iterable[Action]) -> str:
     """Return counts of what was done: `1 added, 4 changed`; nothing of nothing."""
-    return _counted(actions, {done: done for done in _WORDS}, ("job done", "jobs done"))
+    return _counted(actions, {name: done for name, (_, done) in _WORDS.items()}, ("job done", "jobs done"))
 
 
 _WORDS: Final = {
-    "added": "add",
-    "changed": "change",
-    "deleted": "delete",
-    "adopted": "adopt",
-    "forgotten": "forget",
-    "moved": "move",
+    "create": ("add", "added"),
+    "update": ("change", "changed"),
+    "delete": ("delete", "deleted"),
+    "adopt": ("adopt", "adopted"),
+    "forget": ("forget", "forgotten"),
+    "transition": ("move", "moved"),
 }
 
 
 def _counted(actions: Iterable[Action], words: Mapping[str, str], jobs: tuple[str, str]) -> str:
-    counts = Counter(_counted_as(action) for action in actions)
-    parts = [f"{count_text(counts[done])} {word}" for done, word in words.items() if counts[done]]
-    return ", ".join([*parts, counted(counts["jobs"], *jobs)] if counts["jobs"] else parts)
-
-
-def _counted_as(action: Action) -> str:
-    match action:
-        case Create():
-            return "added"
-        case Update():
-            return "changed"
-        case Delete():
-            return "deleted"
-        case Adopt():
-            return "adopted"
-        case Forget():
-            return "forgotten"
-        case Transition():
-            return "moved"
-        case RunJob():
-            return "jobs"
-        case _:
-            assert_never(action)
+    counts = Counter(name_of(action) for action in actions)
+    parts = [f"{count_text(counts[name])} {word}" for name, word in words.items() if counts[name]]
+    return ", ".join([*parts, counted(counts["job"], *jobs)] if counts["job"] else parts)
 
 
 def _allows(plan: Plan) -> list[str]:

@@ -11,7 +11,6 @@ from reconciler.cli.render.values import change_text, value_text
 from reconciler.planning.actions import (
     Action,
     Adopt,
-    Change,
     Create,
     Delete,
     Estimate,
@@ -86,17 +85,6 @@ def headline(action: Action) -> str:
             return _move(action)
         case RunJob():
             return amount(action.estimate)
-        case _:
-            assert_never(action)
-
-
-def changes_of(action: Action) -> tuple[Change, ...]:
-    """Return the fields an action moves; only changes in place have any."""
-    match action:
-        case Update() | Adopt():
-            return action.changes
-        case Create() | Delete() | Forget() | Transition() | RunJob():
-            return ()
         case _:
             assert_never(action)
 

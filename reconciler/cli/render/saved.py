@@ -84,8 +84,9 @@ def _action(document: ActionDocument) -> Action:
         case "transition":
             return _transition(document, carried)
         case "job":
-            ends = Address(str(parameters["source"])), Address(str(parameters["sink"]))
-            return RunJob(job=document.verb, source=ends[0], sink=ends[1], **carried)
+            carried["source"] = Address(str(parameters["source"]))
+            sink = Address(str(parameters["sink"]))
+            return RunJob(job=document.verb, sink=sink, declared_at=document.source, **carried)
         case _:
             assert_never(document.action)
 
@@ -113,7 +114,7 @@ def _carried(document: ActionDocument) -> dict[str, Any]:
         "depends_on": document.depends_on,
         "wave": document.wave,
         "estimate": Estimate(estimate.bytes, estimate.records, estimate.seconds, estimate.groups),
-        "source": None if document.action == "job" else document.source,
+        "source": document.source,
         "precondition": document.precondition,
         "blocked": Block(blocked.guard, blocked.message, blocked.allow) if blocked else None,
         "granted_by": document.grant,
