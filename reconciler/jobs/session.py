@@ -81,20 +81,26 @@ def start_session(spark: SparkSpec, *, environ: Mapping[str, str], log: IO[bytes
     Raises:
         UserError: Java or PySpark are missing, or Spark refuses its settings.
     """
-    _check_installed()
+    check_ready(spark, environ=environ)
     if spark.remote is not None:
         return _connect(spark.remote, spark)
-    check_java(environ)
     with _interrupts_kept():
         return _launch(spark, environ, log)
 
 
-def _check_installed() -> None:
+def check_ready(spark: SparkSpec, *, environ: Mapping[str, str]) -> None:
+    """Return if Spark could be started here; starts nothing.
+
+    Raises:
+        UserError: Java or PySpark are missing.
+    """
     try:
         import pyspark  # noqa: F401, PLC0415 - heavy, and an extra: only jobs need it
     except ImportError as error:
         hint = "Install it: pip install 'stream-reconciler[spark]'; to use a Spark Connect server: [connect]."
         raise UserError("Data jobs run on Spark, and PySpark is not installed", hint=hint) from error
+    if spark.remote is None:
+        check_java(environ)
 
 
 def _connect(url: str, spark: SparkSpec) -> RunningSpark:

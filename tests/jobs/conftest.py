@@ -22,11 +22,14 @@ if TYPE_CHECKING:
     from reconciler.embedded.cluster import EmbeddedCluster
 
 
+SPARK = SparkSpec(master="local[2]", conf={"spark.sql.shuffle.partitions": 2})
+
+
 @pytest.fixture(scope="session")
 def running() -> Iterator[RunningSpark]:
     # Executors do not have the tests: what is defined here travels whole.
     cloudpickle.register_pickle_by_value(doubles)
-    with start_session(SparkSpec(master="local[2]"), environ=os.environ) as spark:
+    with start_session(SPARK, environ=os.environ) as spark:
         yield spark
 
 

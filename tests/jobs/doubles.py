@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reconciler.errors import UserError
@@ -113,3 +116,27 @@ def append(cluster: EmbeddedCluster, *, partitions: int = 3, count: int = 40, pa
                         partition=partition,
                         timestamp_ms=1_700_000_000_000 + number,
                     )
+
+
+@dataclass
+class Halting(Wrapped):
+    """A sink that does half of its work and then waits to be killed, having said so in a file with its process id."""
+
+    where: str
+    said: Path
+
+    def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Staged:
+        staged = super().stage_copy(partition, source, offsets)
+        if self.where == "staging" and partition > 0:
+            self._halt()
+        return staged
+
+    def publish(self, staged: Sequence[Staged]) -> Mapping[int, OffsetRange]:
+        super().publish(staged[:1])
+        self._halt()
+        raise AssertionError("it was not killed")
+
+    def _halt(self) -> None:
+        self.said.with_suffix(".new").write_text(str(os.getpid()))
+        self.said.with_suffix(".new").rename(self.said)
+        threading.Event().wait()
