@@ -191,12 +191,19 @@ def verdict_of(result: RunResult | None) -> ReconcilerError | None:
     if result is None:
         return None
     if result.not_started:
-        count = len(result.not_started)
-        return IncompleteError(f"stopped: {count} actions were not started", hint="Go on with: reconciler apply")
+        left = counted(len(result.not_started), "action is", "actions are")
+        return IncompleteError(f"stopped: {left} left", hint="Go on with: reconciler apply")
     if result.failed:
-        named = ", ".join(item.id for item in result.failed[:_NAMED])
+        first = result.failed[0]
+        failed = counted(len(result.failed), "action", "actions")
+        skipped = f", {len(result.skipped)} more were not tried because of that" if result.skipped else ""
         return PartialError(
-            f"{len(result.failed)} actions failed ({named}), {len(result.skipped)} were skipped because of them",
-            hint="Mend the cause, then run: reconciler apply",
+            f"{failed} failed{skipped}; the first is {first.id}: {first.error.message}",
+            hint=f"{first.error.hint} Then run: reconciler apply",
         )
     return None
+
+
+def counted(number: int, one: str, many: str) -> str:
+    """Return a number with the word that goes with it."""
+    return f"{number} {one if number == 1 else many}"

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Self
 from reconciler.applying.events import Progress
 from reconciler.applying.ports import Moved
 from reconciler.errors import BrokenInvariantError, IncompleteError, UserError
+from reconciler.planning.actions import RunJob
 from reconciler.resources.address import cluster_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from types import TracebackType
 
     from reconciler.jobs.progress import JobProgress
     from reconciler.jobs.session import RunningSpark
-    from reconciler.planning.actions import RunJob
+    from reconciler.planning.actions import Action
     from reconciler.providers.base import Provider
     from reconciler.records.log import StagedSink, TopicLog
     from reconciler.resources.address import Address
@@ -49,6 +50,17 @@ class SparkJobs:
             self._spark.stop()
             self._spark = None
 
+    def check(self, actions: Iterable[Action]) -> None:
+        """Return if every data action among `actions` finds what it needs here, so that nothing is begun in vain.
+
+        Raises:
+            UserError: Java or Spark are not there.
+        """
+        if any(isinstance(action, RunJob) for action in actions):
+            from reconciler.jobs.session import check_ready
+
+            check_ready(self._spec, environ=self._environ)
+
     def run(self, job: RunJob, progress: Callable[[Progress], None]) -> Moved:
         """Do the job and return what it moved.
 
@@ -65,11 +77,16 @@ class SparkJobs:
     def mirror(self, name: str, ends: tuple[Address, Address], progress: Callable[[Progress], None]) -> Moved:
         """Bring the mirror at `ends[1]` to the end that its source `ends[0]` has now; what was copied is verified."""
         from reconciler.jobs.mirror import mirror
+        from reconciler.jobs.ranges import missing
 
         source_address, sink_address = ends
         above, below = self._provider(source_address), self._provider(sink_address)
         below.follow_source(sink_address, above.source_topic(source_address))
         source, sink = above.log(source_address), _staged(below, sink_address)
+
+        if not missing(source.bounds(), sink.ends()):
+            sink.complete()  # nothing to copy is no reason to start a JVM
+            return Moved()
 
         def tell(found: JobProgress) -> None:
             progress(progress_event(name, found))

@@ -81,6 +81,7 @@ class _Run:
         self._effects = effects
         self._id = site.invocation.new_run()
         self._began = effects.now()
+        self._jobs = SparkJobs(site.providers, site.spark, site.invocation.environ)
 
     async def run(self, settle: Callable[[Snapshot], Settled]) -> RunResult | None:
         async with await self._acquire() as lease:
@@ -92,6 +93,7 @@ class _Run:
                 self._wish.report(PlanMade(settled.document))
             if not settled.actions:
                 return None
+            await self._effects.call(lambda: self._jobs.check(settled.actions))
             started = self._stamp()
             await lease.begin(self._run_file(settled, snapshot, lease, started))
             result = await self._do(lease, settled, snapshot.record)
@@ -118,8 +120,7 @@ class _Run:
         return await acquire(site.state, self._effects, claim, patience)
 
     async def _do(self, lease: Lease, settled: Settled, record: Record) -> RunResult:
-        site, wish = self._site, self._wish
-        jobs = SparkJobs(site.providers, site.spark, site.invocation.environ)
+        site, wish, jobs = self._site, self._wish, self._jobs
         means = Means(
             providers=site.providers,
             jobs=jobs,

@@ -1,0 +1,159 @@
+"""A link, from its manifest to equal logs, and on as the source grows. Needs Java."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from reconciler.applying.events import ActionDone, Progress
+from reconciler.errors import PartialError, ReconcilerError, UserError
+from reconciler.workflow.drift import drift
+from reconciler.workflow.explain import explain
+from reconciler.workflow.invocation import Select
+from reconciler.workflow.produce import ProduceOptions, produce
+from reconciler.workflow.run import run_once
+from reconciler.workflow.topics import describe_topic
+from reconciler.workflow.verify import verify
+
+if TYPE_CHECKING:
+    from conftest import Bench
+
+SOURCE = "topic/west/shop:orders"
+MIRROR = "mirror/east/shop:orders"
+
+NO_JAVA = {"PATH": "/nonexistent", "JAVA_HOME": "/nonexistent"}
+
+EAST = """\
+apiVersion: reconciler/v1
+kind: Cluster
+metadata: {name: east}
+spec:
+  embedded: {root: "file://.clusters/east"}
+---
+apiVersion: reconciler/v1
+kind: Namespace
+metadata: {name: shop, cluster: east}
+---
+apiVersion: reconciler/v1
+kind: MirrorLink
+metadata: {name: from-west, cluster: east}
+spec:
+  source: west
+  mirrorTopics: [{source: "shop:orders"}]
+"""
+
+
+@pytest.fixture
+def linked(applied: Bench) -> Bench:
+    """A source, and a link to it that is declared and not applied."""
+    path = applied.folder / "manifests/orders.yaml"
+    path.write_text(path.read_text().replace("7d", "6d"))
+    applied.apply()
+    applied.write("manifests/east.yaml", EAST)
+    return applied.with_(environ=dict(os.environ))
+
+
+def upkeep(bench: Bench) -> list[tuple[str, int, ReconcilerError | None]]:
+    done = run_once(bench.invocation, Select(), report=bench.events.append, stop=bench.stop)
+    assert isinstance(done.verdict, PartialError) == any(row.error for row in done.synced)
+    return [(row.address, row.records, row.error) for row in done.synced]
+
+
+def feed(bench: Bench, count: int, *, to: str = SOURCE) -> None:
+    rows = "".join(json.dumps({"key": f"k{number % 50}", "value": number}) + "\n" for number in range(count))
+    options = ProduceOptions(input_format="jsonl", key_field="key")
+    told: list[int] = []
+    produce(
+        bench.invocation,
+        Select(),
+        to,
+        options,
+        stdin=io.BytesIO(rows.encode()),
+        report=lambda records, _bytes: told.append(records),
+    )
+    assert told[-1] == count
+
+
+def differences(bench: Bench) -> set[str]:
+    found = verify(bench.invocation, Select(), SOURCE, MIRROR, deep=False, report=bench.events.append)
+    assert (found.verdict is None) == found.comparison.is_equal
+    return {difference for part in found.comparison.partitions for difference in part.differences}
+
+
+@pytest.mark.spark
+def test_a_link_brings_its_mirrors_to_the_source_and_keeps_them_there(linked: Bench) -> None:
+    feed(linked, 1000)
+    planned = linked.plan()
+    assert [action.id for action in planned.plan.actions][-2:] == [f"create:{MIRROR}", f"mirror:{MIRROR}"]
+    linked.events.clear()
+    assert linked.apply().verdict is None
+    assert any(isinstance(event, Progress) and event.records == 1000 for event in linked.events)
+    done = [event for event in linked.events if isinstance(event, ActionDone) and event.id == f"mirror:{MIRROR}"]
+    assert [event.records for event in done] == [1000]
+    assert differences(linked) == set()
+    assert linked.plan().plan.is_empty
+
+    # The source goes on: that the mirror is behind is upkeep, and neither planned nor drift.
+    feed(linked, 500)
+    assert linked.plan().plan.is_empty
+    assert drift(linked.invocation, Select()).findings == ()
+    assert differences(linked) == {"end"}
+    assert upkeep(linked) == [(MIRROR, 500, None)]
+    assert differences(linked) == set()
+
+
+def test_what_is_at_its_end_already_needs_no_spark(linked: Bench) -> None:
+    assert linked.apply().verdict is None
+    assert linked.plan().plan.is_empty
+    assert upkeep(linked.with_(environ=NO_JAVA)) == [(MIRROR, 0, None)]
+
+
+def test_a_mirror_takes_over_configs_and_takes_no_records_but_its_source_s(linked: Bench) -> None:
+    linked.apply()
+    rows = {row.key: row for row in describe_topic(linked.invocation, Select(), MIRROR).configs}
+    assert (rows["retention.ms"].value, rows["retention.ms"].origin) == ("518400000", "link/east/from-west")
+    found = explain(linked.invocation, Select(), MIRROR)
+    assert found.effective["retention.ms"] == "518400000"
+    assert found.shown.source == "manifests/east.yaml:11"
+    with pytest.raises(UserError, match="mirror"):
+        feed(linked, 1, to=MIRROR)
+
+
+def test_without_java_a_plan_with_a_copy_is_refused_before_anything_is_done(linked: Bench) -> None:
+    without = linked.with_(environ=NO_JAVA)
+    with pytest.raises(UserError, match="Java") as caught:
+        without.apply()
+    assert caught.value.hint
+    assert f"create:{MIRROR}" in [action.id for action in linked.plan().plan.actions]
+    linked.write("manifests/refunds.yaml", (linked.folder / "manifests/orders.yaml").read_text().replace("orders", "r"))
+    assert without.apply(Select(targets=("topic/west/shop:r",))).verdict is None
+
+
+def test_upkeep_without_java_says_which_mirrors_stay_behind(linked: Bench) -> None:
+    linked.apply()
+    feed(linked, 10)
+    ((address, records, error),) = upkeep(linked.with_(environ=NO_JAVA))
+    assert (address, records) == (MIRROR, 0)
+    assert error is not None
+    assert "Java" in error.message
+
+
+def test_upkeep_without_mirrors_starts_no_spark(applied: Bench) -> None:
+    without = applied.with_(environ=NO_JAVA)
+    assert upkeep(without) == []
+
+
+def test_logs_of_different_topics_differ(applied: Bench) -> None:
+    path = applied.folder / "manifests/orders.yaml"
+    path.write_text(path.read_text() + "---\n" + path.read_text().replace("orders", "refunds").replace("3", "2"))
+    applied.apply()
+    feed(applied, 10)
+    found = verify(
+        applied.invocation, Select(), SOURCE, "topic/west/shop:refunds", deep=False, report=applied.events.append
+    )
+    assert isinstance(found.verdict, UserError)
+    assert "partition 2 (partition" in found.verdict.message
