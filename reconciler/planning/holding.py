@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from reconciler.planning.actions import Block, Delete, Forget
+from reconciler.planning.moved import moved_from
 from reconciler.planning.plan import Finding
 from reconciler.planning.situation import IMPLIED, STOPPED
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, split_name, tiers_of
@@ -25,6 +26,7 @@ class Holding:
         self._actions = actions
         self._situation = situation
         self._deletes = {action.address: action for action in actions if isinstance(action, Delete)}
+        self._moved = {moved_from(action) for action in actions if action.blocked is None}
         self.errors: list[Finding] = []
 
     def judged(self) -> tuple[Action, ...]:
@@ -71,11 +73,13 @@ class Holding:
     def _inside(self) -> dict[Address, list[Address]]:
         """Return, by what is to be deleted, what in it stays: not deleted, or only blocked."""
         found: dict[Address, list[Address]] = {}
-        for address, seen in sorted(self._situation.observed.items()):
+        # What is to be made in it keeps a namespace as much as what is there.
+        for address in sorted({*self._situation.observed, *self._situation.wanted}):
             if self._goes(address):
                 continue
+            seen = self._situation.observed.get(address)
+            is_stopped = seen is not None and seen.state == STOPPED and kind_of(address) == "mirror"
             for holder in self._holders(address):
-                is_stopped = seen.state == STOPPED and kind_of(address) == "mirror"
                 if holder in self._deletes and not (is_stopped and kind_of(holder) == "link"):
                     found.setdefault(holder, []).append(address)
         for source, mirrors in self._situation.mirrored.items():
@@ -86,7 +90,7 @@ class Holding:
 
     def _goes(self, address: Address) -> bool:
         delete = self._deletes.get(address)
-        return delete is not None and delete.blocked is None
+        return address in self._moved or (delete is not None and delete.blocked is None)
 
     def _holders(self, address: Address) -> Iterator[Address]:
         kind, cluster = kind_of(address), cluster_of(address)
@@ -95,7 +99,8 @@ class Holding:
         full_name = full_name_of(address)
         tiers = tiers_of(full_name)[:-1] if kind == "namespace" else tiers_of(split_name(full_name)[0])
         yield from (address_of("namespace", cluster, tier) for tier in tiers)
-        resource = self._situation.observed[address].resource
+        item = self._situation.observed.get(address) or self._situation.wanted[address]
+        resource = item.resource
         if isinstance(resource, MirrorTopic):
             yield address_of("link", cluster, resource.link)
 

@@ -76,7 +76,8 @@ def _bring(sides: Sides, mirror: MirrorTopic, before: Observed, situation: Situa
             converge(sides, situation, decision)
             if isinstance(verdict, Ask):
                 _ask(sides, mirror, before, verdict, decision)
-            is_copying = mirror.state == "mirroring" and status in _COPIES
+            is_resumed = isinstance(verdict, Ask)
+            is_copying = mirror.state == "mirroring" and (is_resumed or status in _COPIES)
             if is_copying and not before.first_copy_done and mirror.source_cluster in situation.trusted:
                 decision.actions.append(first_copy(sides, mirror))
         case _:

@@ -17,6 +17,7 @@ from reconciler.resources.topic import Topic
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from reconciler.planning.actions import Action
     from reconciler.planning.decision import Decision
     from reconciler.planning.situation import Situation
     from reconciler.resources.inventory import Observed
@@ -25,18 +26,27 @@ if TYPE_CHECKING:
 def decide_moved(sides: Sides, old: Address, situation: Situation, decision: Decision) -> bool:
     """Decide about something that says what it was called before; `False`: that name means nothing any more."""
     old_seen, old_last = situation.observed.get(old), situation.recorded.get(old)
-    if old_seen is None and old_last is None:
-        return False
     source = sides.wanted.source
-    if old_seen is not None and sides.before is not None:
+    if old == sides.address:
+        return False
+    if old in situation.wanted:
+        decision.refuse(
+            sides.address,
+            source,
+            f"{old}, which it is moved from, is declared too",
+            "Remove movedFrom, or one of the two.",
+        )
+    elif old_seen is None and old_last is None:
+        return False
+    elif old in decision.settled:
+        decision.refuse(sides.address, source, f"{old} was moved elsewhere already", "Let one topic be moved from it.")
+    elif old_seen is not None and sides.before is not None:
         decision.refuse(
             sides.address,
             source,
             f"{old}, which it was moved from, is there too",
             "Remove movedFrom, or one of the two.",
         )
-    elif old_seen is not None and old in situation.wanted:
-        decision.refuse(sides.address, source, f"{old}, which it is moved from, is declared too", "Remove one of them.")
     elif old_seen is not None:
         decision.settled.add(old)
         _move(sides, old, old_seen, situation, decision)
@@ -45,6 +55,12 @@ def decide_moved(sides: Sides, old: Address, situation: Situation, decision: Dec
     else:
         _follow(sides, old, sides.before, Reason.MOVED, situation, decision)
     return True
+
+
+def moved_from(action: Action) -> Address | None:
+    """Return the address a topic leaves by this action, if it is a move between namespaces."""
+    old = action.parameters.get("from") if isinstance(action, Transition) and action.machine == "topic" else None
+    return Address(old) if isinstance(old, str) else None
 
 
 def _move(sides: Sides, old: Address, before: Observed, situation: Situation, decision: Decision) -> None:

@@ -5,10 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, assert_never
 
 from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
+from reconciler.planning.moved import moved_from
 from reconciler.planning.selection import namespace_of
 from reconciler.planning.situation import mirror_at, source_of
 from reconciler.planning.sources import link_of
-from reconciler.resources.address import Address, address_of, cluster_address, cluster_of, kind_of
+from reconciler.resources.address import (
+    Address,
+    address_of,
+    cluster_address,
+    cluster_of,
+    full_name_of,
+    kind_of,
+    split_name,
+)
 from reconciler.resources.mirrorlink import MirrorLink, MirrorTopic
 
 if TYPE_CHECKING:
@@ -31,6 +40,9 @@ class Needs:
         for action in actions:
             if isinstance(action, Delete | Forget):
                 self._put_inside(action)
+            elif (old := moved_from(action)) is not None:
+                home = address_of("namespace", cluster_of(old) or "", split_name(full_name_of(old))[0])
+                self._inside.setdefault(home, []).append(action.id)
 
     def _put_inside(self, action: Delete | Forget) -> None:
         holders = list(self._holders(action))

@@ -29,7 +29,8 @@ MIRRORS = """
 ABSENT                    | create=ACTIVE |
 REGULAR                   | truncate-and-restore=PENDING_SETUP_FOR_RESTORE delete=ABSENT | PENDING_MIRROR
 ACTIVE                    | pause=PAUSED promote=PENDING_STOPPED failover=STOPPED delete=ABSENT \
-    reverse-and-start=PENDING_SYNCHRONIZE reverse-and-pause=PENDING_SYNCHRONIZE | SOURCE_UNAVAILABLE LINK_PAUSED LINK_FAILED FAILED
+    reverse-and-start=PENDING_SYNCHRONIZE reverse-and-pause=PENDING_SYNCHRONIZE | \
+    SOURCE_UNAVAILABLE LINK_PAUSED LINK_FAILED FAILED
 PAUSED                    | resume=ACTIVE promote=PENDING_STOPPED failover=STOPPED delete=ABSENT | LINK_FAILED FAILED
 LINK_PAUSED               | failover=STOPPED delete=ABSENT | ACTIVE PAUSED
 PENDING_SYNCHRONIZE       | pause=PAUSED failover=STOPPED | PENDING_STOPPED

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ast import literal_eval
+from functools import lru_cache
 from typing import Any
 
 from reconciler.resources.address import Address, split_name
@@ -22,9 +24,19 @@ def cluster(name: str, **spec: Any) -> Resource:
 
 
 def resource(item: dict[str, Any]) -> Resource:
+    """Return the resource of a short form; the same form gives the same one."""
+    return _resource(repr({key: value for key, value in item.items() if key not in {"is", "at"}}))
+
+
+@lru_cache(maxsize=4096)
+def _resource(written: str) -> Resource:
+    return _read(literal_eval(written))
+
+
+def _read(item: dict[str, Any]) -> Resource:
     """Read one short form: its first key is the kind, `where` the cluster, `labels` the labels, the rest its spec."""
     kind, name = next(iter(item.items()))
-    spec = {key: value for key, value in item.items() if key not in {kind, "where", "labels", "is", "at"}}
+    spec = {key: value for key, value in item.items() if key not in {kind, "where", "labels"}}
     on, labels = item.get("where", "west"), item.get("labels", {})
     match kind:
         case "cluster":

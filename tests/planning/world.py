@@ -53,7 +53,7 @@ class World:
         world = self
         for action in plan.actions:
             if not action.blocked:
-                world = world._after(action)  # noqa: SLF001 - its own
+                world = world._after(action)
         return world
 
     def _after(self, action: Action) -> World:

@@ -1,0 +1,133 @@
+"""What holds for every plan, over random worlds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from reconciler.planning.actions import Adopt, Delete, Forget, Transition, Update
+from reconciler.planning.document import canonical_bytes, digest_of_document, to_document
+from reconciler.resources.address import kind_of
+from tests.planning.inventories import strangers, without_allowances, worlds
+from tests.planning.world import World
+
+quick = settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+
+
+@quick
+@given(worlds())
+def test_after_applying_a_plan_nothing_is_to_be_done(world: World) -> None:
+    first = world.plan()
+    if first.errors or first.blocked:
+        return
+    second = without_allowances(world.applied(first)).plan()
+    assert [action.id for action in second.actions] == []
+    assert not second.errors
+    assert not second.drift
+
+
+@quick
+@given(worlds())
+def test_applying_what_is_not_blocked_brings_nothing_new(world: World) -> None:
+    first = world.plan()
+    if first.errors:
+        return
+    second = world.applied(first).plan()
+    assert not second.errors
+    left = {action.id for action in second.actions}
+    # What a blocked action holds up may look different, but it is at the same addresses.
+    assert {action.address for action in second.actions} <= {action.address for action in first.blocked}, left
+
+
+@quick
+@given(worlds(), st.integers())
+def test_the_same_inventories_in_any_order_give_the_same_bytes(world: World, seed: int) -> None:
+    shuffled = replace(
+        world,
+        desired=_shuffled(world.desired, seed),
+        recorded=_shuffled(world.recorded, seed),
+        observed=_shuffled(world.observed, seed),
+    )
+    assert canonical_bytes(to_document(world.plan())) == canonical_bytes(to_document(shuffled.plan()))
+
+
+@quick
+@given(worlds())
+def test_nothing_unowned_is_ever_deleted_or_forgotten(world: World) -> None:
+    plan = strangers(world).plan()
+    for action in plan.actions:
+        if isinstance(action, Delete | Forget):
+            assert action.address in world.recorded
+    survivors = strangers(world).applied(plan).observed
+    assert survivors.keys() >= strangers(world).observed.keys() - world.recorded.keys() - _moved(plan.actions)
+
+
+@quick
+@given(worlds())
+def test_every_delete_that_is_done_was_visible_and_allowed(world: World) -> None:
+    plan = world.plan()
+    applied = world.applied(plan)
+    gone = world.observed.keys() - applied.observed.keys() - _moved(plan.actions)
+    deletes = {action.address: action for action in plan.actions if isinstance(action, Delete)}
+    assert gone == {address for address, action in deletes.items() if action.blocked is None}
+    for address in gone:
+        if kind_of(address) in {"topic", "mirror"}:
+            assert deletes[address].granted_by is not None
+
+
+@quick
+@given(worlds())
+def test_what_is_protected_stays(world: World) -> None:
+    applied = world.applied(world.plan())
+    held = {address for address, item in world.recorded.items() if item.protect and address not in world.desired}
+    same = {
+        address
+        for address in held & world.observed.keys()
+        if world.recorded[address].incarnation in {None, world.observed[address].incarnation}
+    }
+    assert same - _moved(world.plan().actions) <= applied.observed.keys()
+
+
+@quick
+@given(worlds())
+def test_the_digest_is_that_of_the_document(world: World) -> None:
+    plan = world.plan()
+    document = to_document(plan)
+    assert document.digest == plan.digest == digest_of_document(document)
+
+
+@quick
+@given(worlds())
+def test_what_an_action_depends_on_comes_before_it_in_an_earlier_wave(world: World) -> None:
+    waves: dict[str, int] = {}
+    for action in world.plan().actions:
+        assert action.id not in waves
+        assert all(waves[needed] < action.wave for needed in action.depends_on)
+        waves[action.id] = action.wave
+
+
+@quick
+@given(worlds())
+def test_there_is_at_most_one_decision_about_an_address(world: World) -> None:
+    """Adopt and update go together; nothing else does, on what is made and changed in place."""
+    seen: dict[str, list[type]] = {}
+    for action in world.plan().actions:
+        if kind_of(action.address) != "mirror":
+            seen.setdefault(action.address, []).append(type(action))
+    for kinds in seen.values():
+        assert len(kinds) == 1 or kinds in ([Adopt, Update], [Transition, Update])
+
+
+def _shuffled(mapping: object, seed: int) -> dict:  # type: ignore[type-arg]
+    items = list(mapping.items())  # type: ignore[attr-defined]
+    Random(seed).shuffle(items)  # noqa: S311 - nothing secret
+    return dict(items)
+
+
+def _moved(actions: object) -> set[object]:
+    return {action.parameters["from"] for action in actions if action.verb == "move"}  # type: ignore[attr-defined]
