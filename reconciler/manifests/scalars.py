@@ -6,6 +6,7 @@ Only `true` and `false` are booleans, `012` is twelve, `1:30` and `2026-01-31` a
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 Scalar: TypeAlias = str | int | float | bool | None
@@ -28,8 +29,12 @@ _HEXADECIMAL: Final = re.compile(r"0x[0-9a-fA-F]+")
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 
 
+@lru_cache(maxsize=8192)
 def resolve(text: str) -> Scalar:
-    """Return what a plain (unquoted) scalar means."""
+    """Return what a plain (unquoted) scalar means.
+
+    Manifests say the same few words over and over: those are judged once, and share one text in memory.
+    """
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in _FIRST or len(text) > _MAX_DIGITS:

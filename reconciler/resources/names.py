@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
@@ -27,6 +28,7 @@ def check_topic_name(name: str) -> str:
     return name
 
 
+@lru_cache(maxsize=1024)
 def check_namespace(namespace: str) -> str:
     """Return `namespace` if every tier of it is legal; the default namespace is the empty one."""
     tiers = namespace.split(":") if namespace else []
