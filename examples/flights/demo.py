@@ -122,6 +122,7 @@ def write_parquet(flights: pa.Table) -> dict[str, int]:
 
 def tell(story: Story) -> int:
     """Run the whole story and return how many records both sides hold."""
+    say(f"Two clusters, one link, {FLIGHTS:,} records. All of it happens in {WORKSPACE}")
     with story.step("Read the flights that left New York in 2013 and write one Parquet file an airport"):
         fresh_workspace()
         counts = write_parquet(read_flights())

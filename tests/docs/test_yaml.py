@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import yaml
 
@@ -21,3 +23,8 @@ def test_manifests_on_a_page_are_valid(block: markdown.Block) -> None:
 @pytest.mark.parametrize("block", list(markdown.blocks("yaml")), ids=str)
 def test_yaml_on_a_page_is_yaml(block: markdown.Block) -> None:
     assert all(document is None or isinstance(document, dict) for document in yaml.safe_load_all(block.text))
+
+
+@pytest.mark.parametrize("file", sorted((markdown.ROOT / ".github").rglob("*.yml")), ids=lambda file: file.name)
+def test_what_github_reads_is_yaml(file: Path) -> None:
+    assert isinstance(yaml.safe_load(file.read_text(encoding="utf-8")), dict)
