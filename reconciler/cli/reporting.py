@@ -20,6 +20,7 @@ from reconciler.applying.events import (
 )
 from reconciler.cli.console import err, out
 from reconciler.cli.logs import note
+from reconciler.cli.render.amounts import counted
 from reconciler.cli.render.events_text import done_line, failed_line, lost_line, progress_text
 from reconciler.cli.render.lines import line
 
@@ -93,7 +94,7 @@ class Lines:
                 if event.records or event.bytes:
                     err().show([done_line(event)])
                 elif self._is_time():
-                    err().show([line(f"{self._done:,} actions done")])
+                    err().show([line(f"{counted(self._done, 'action')} done")])
             case PlanMade() | ActionStarted() | Summary():
                 pass
             case _:
