@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Final
 from reconciler.errors import IncompleteError, PartialError, ReconcilerError, StalePlanError, UsageError, UserError
 from reconciler.planning.document import compare, read_document, refuse_foreign
 from reconciler.workflow.deciding import Wanted, decide
+from reconciler.workflow.files import workspace_folder
+from reconciler.workflow.findings import errors_of
 from reconciler.workflow.invocation import Select
-from reconciler.workflow.opening import open_work, workspace_folder
-from reconciler.workflow.plan import BlockedPlanError, Planned, errors_of, show_decided
+from reconciler.workflow.opening import open_work
+from reconciler.workflow.plan import BlockedPlanError, Planned, show_decided
 from reconciler.workflow.reading import read_state
 from reconciler.workflow.saved import options_of, wanted_of
 from reconciler.workflow.show import read_plan_file

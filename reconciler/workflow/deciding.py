@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from reconciler.planning.plan import Base, Given, Plan
@@ -12,11 +11,8 @@ from reconciler.workflow.observing import Seen, measure, observe
 from reconciler.workflow.selecting import selection
 
 if TYPE_CHECKING:
-    from datetime import date
-
     from reconciler.resources.inventory import Record
     from reconciler.state.snapshots import Snapshot
-    from reconciler.workflow.invocation import Invocation
     from reconciler.workflow.opening import Work
 
 
@@ -65,7 +61,7 @@ def _given(work: Work, snapshot: Snapshot | None, seen: Seen, wanted: Wanted) ->
         workspace=workspace.metadata.name,
         capabilities=seen.capabilities,
         identities=seen.identities,
-        today=today(invocation),
+        today=invocation.today(),
         now_ms=invocation.now_ms(),
         guards=workspace.spec.guards,
         selection=selection(invocation, work.select, work.folder),
@@ -76,8 +72,3 @@ def _given(work: Work, snapshot: Snapshot | None, seen: Seen, wanted: Wanted) ->
         is_destroy=wanted.is_destroy,
         include_adopted=wanted.include_adopted,
     )
-
-
-def today(invocation: Invocation) -> date:
-    """Return the day in UTC: when reviewed allowances end."""
-    return datetime.fromtimestamp(invocation.now_ms() / 1000, tz=UTC).date()

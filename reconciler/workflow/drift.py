@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from reconciler.errors import DriftError, ReconcilerError, UsageError
 from reconciler.workflow.deciding import decide
+from reconciler.workflow.findings import errors_of
 from reconciler.workflow.known import forget_known
 from reconciler.workflow.opening import open_work
-from reconciler.workflow.plan import Planned, errors_of, show_decided
+from reconciler.workflow.plan import Planned, show_decided
 from reconciler.workflow.reading import read_state
 
 if TYPE_CHECKING:

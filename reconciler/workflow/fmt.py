@@ -12,7 +12,7 @@ from reconciler.manifests.files import OVERLAYS, WORKSPACE_FILE, label_of, manif
 from reconciler.manifests.fmt import format_text
 from reconciler.manifests.loading import Variables, load_workspace
 from reconciler.manifests.problems import ManifestError, Problem
-from reconciler.workflow.opening import workspace_folder
+from reconciler.workflow.files import workspace_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

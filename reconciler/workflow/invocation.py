@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 
@@ -46,6 +47,10 @@ class Invocation:
     principal: str | None = None
     warn: Callable[[str], None] = quiet
     """Takes one line for people, at once."""
+
+    def today(self) -> date:
+        """Return the day in UTC: when reviewed allowances end."""
+        return datetime.fromtimestamp(self.now_ms() / 1000, tz=UTC).date()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

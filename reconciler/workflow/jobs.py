@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Self
 
 from reconciler.applying.events import Progress
@@ -37,6 +38,8 @@ class SparkJobs:
         self._spark: RunningSpark | None = None
         self._starting = threading.Lock()
         self._is_stopped = threading.Event()
+        self._news: SimpleQueue[RunningSpark | Exception | None] = SimpleQueue()
+        """What became of a start: Spark, why not, or `None` where it was stopped first."""
 
     def __enter__(self) -> Self:
         """Start nothing yet."""
@@ -99,6 +102,7 @@ class SparkJobs:
     def stop(self) -> None:
         """Let the running job end soon. Safe from any thread and from a signal handler."""
         self._is_stopped.set()
+        self._news.put(None)
         spark = self._spark
         if spark is not None:
             # Asking the JVM is a call over a socket: not one to wait for in a signal handler.
@@ -111,14 +115,31 @@ class SparkJobs:
             UserError: Java or Spark are not there.
             IncompleteError: It was stopped.
         """
+        with self._starting:
+            if self._spark is None:
+                self._spark = self._started()
+            return self._spark
+
+    def _started(self) -> RunningSpark:
         from reconciler.jobs.session import start_session
 
-        with self._starting:
-            if self._is_stopped.is_set():
+        def start() -> None:
+            try:
+                self._news.put(start_session(self._spec, environ=self._environ))
+            except Exception as error:  # noqa: BLE001 - raised where it is waited for
+                self._news.put(error)
+
+        # A start takes seconds and cannot be called off; whoever stops does not wait for it. A JVM that comes up after
+        # that ends with this process, when its standard input does.
+        if not self._is_stopped.is_set():
+            threading.Thread(target=start, name="spark", daemon=True).start()
+        match self._news.get():
+            case None:
                 raise IncompleteError("stopped before the copy began", hint="Go on with: reconciler apply")
-            if self._spark is None:
-                self._spark = start_session(self._spec, environ=self._environ)
-            return self._spark
+            case Exception() as error:
+                raise error
+            case spark:
+                return spark
 
     def _provider(self, address: Address) -> Provider:
         return self._providers[cluster_of(address) or ""]

@@ -9,8 +9,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from reconciler.errors import UserError
-from reconciler.manifests.loading import Loaded, find_workspace, load
-from reconciler.manifests.variables import Variables
 from reconciler.objectstore.opening import open_store
 from reconciler.objectstore.settings import StoreSettings
 from reconciler.providers.base import Edge, Provider
@@ -19,11 +17,13 @@ from reconciler.resources.cluster import Cluster
 from reconciler.resources.workspace import SparkSpec
 from reconciler.state.lockfile import Owner, read_lockfile
 from reconciler.state.snapshots import snapshot_of
+from reconciler.workflow.files import load_files
 from reconciler.workflow.selecting import left_out
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from reconciler.manifests.loading import Loaded
     from reconciler.objectstore.base import ObjectStore
     from reconciler.resources.locations import LocationSpec
     from reconciler.workflow.invocation import Invocation, Select
@@ -118,10 +118,7 @@ def open_work(invocation: Invocation, select: Select) -> Work:
     Raises:
         UserError: There is no workspace here, or its files have problems (`ManifestError` lists them all).
     """
-    folder = workspace_folder(invocation)
-    files = tuple(invocation.cwd / path for path in select.var_files)
-    variables = Variables.of(select.variables, files=files, environ=invocation.environ)
-    loaded = load(folder, environment=select.environment, variables=variables)
+    loaded = load_files(invocation, select)
     spec, environment = loaded.workspace.spec, select.environment
     state = settings_of(spec.state, loaded.folder)
     declared = (item.resource for item in loaded.desired.values())
@@ -157,14 +154,6 @@ def open_site(invocation: Invocation, state_url: str) -> Site:
         clusters={item.metadata.name: item for item in recorded if isinstance(item, Cluster)},
         spark=SparkSpec(),
     )
-
-
-def workspace_folder(invocation: Invocation) -> Path:
-    """Return the folder of `reconciler.yaml`: the one named, or the nearest upwards."""
-    if invocation.workspace is None:
-        return find_workspace(invocation.cwd)
-    folder = invocation.cwd / invocation.workspace
-    return folder.parent if folder.name == "reconciler.yaml" else folder
 
 
 def edge_of(invocation: Invocation, folder: Path) -> Edge:

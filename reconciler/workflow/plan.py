@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 from reconciler.errors import BlockedError, PendingError, ReconcilerError, UserError
 from reconciler.planning.document import PlanDocument, canonical_bytes, to_document
 from reconciler.workflow.deciding import Decided, Wanted, decide
+from reconciler.workflow.findings import errors_of
 from reconciler.workflow.opening import Work, open_work
 from reconciler.workflow.reading import read_state
 from reconciler.workflow.saved import to_options
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
-    from reconciler.planning.plan import Finding, Plan
+    from reconciler.planning.plan import Plan
     from reconciler.workflow.invocation import Invocation, Select
 
 
@@ -94,20 +94,6 @@ def write_plan(path: Path, document: PlanDocument) -> None:
         raise UserError(
             f"cannot write the plan to {path}: {error.strerror or error}", hint="Name a file that can be written."
         ) from error
-
-
-def errors_of(findings: Sequence[Finding]) -> UserError:
-    """Return all errors of a plan as one."""
-    lines = [
-        f"{finding.source or finding.address or 'plan'}: {finding.message}. {finding.hint}" for finding in findings
-    ]
-    count = f"{len(lines)} errors" if len(lines) > 1 else "1 error"
-    return UserError("the plan has " + count + ":\n  " + "\n  ".join(lines), hint="No --allow lifts these.")
-
-
-def finding_line(finding: Finding) -> str:
-    """Return a finding as one line that begins with where it is."""
-    return f"{finding.source or finding.address or 'plan'}: {finding.message}. {finding.hint}"
 
 
 class BlockedPlanError(BlockedError):

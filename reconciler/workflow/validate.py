@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reconciler.planning.offline import check_offline
-from reconciler.workflow.deciding import today
-from reconciler.workflow.opening import open_work
-from reconciler.workflow.plan import errors_of
+from reconciler.workflow.files import load_files
+from reconciler.workflow.findings import errors_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,8 +36,8 @@ def validate(invocation: Invocation, select: Select) -> Validated:
     Raises:
         ManifestError: Some do not read; lists every problem of every file.
     """
-    loaded = open_work(invocation, select).loaded
-    findings = check_offline(loaded.desired, loaded.workspace.spec.guards, today=today(invocation))
+    loaded = load_files(invocation, select)
+    findings = check_offline(loaded.desired, loaded.workspace.spec.guards, today=invocation.today())
     counts = Counter(declared.resource.kind for declared in loaded.desired.values())
     return Validated(
         workspace=loaded.workspace.metadata.name,

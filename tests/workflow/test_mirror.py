@@ -5,12 +5,16 @@ from __future__ import annotations
 import io
 import json
 import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from reconciler.applying.events import ActionDone, Progress
 from reconciler.errors import PartialError, ReconcilerError, UserError
+from reconciler.objectstore.directory import DirectoryStore
+from reconciler.state.lockfile import read_lockfile
 from reconciler.workflow.drift import drift
 from reconciler.workflow.explain import explain
 from reconciler.workflow.invocation import Select
@@ -104,6 +108,43 @@ def test_a_link_brings_its_mirrors_to_the_source_and_keeps_them_there(linked: Be
     assert differences(linked) == {"end"}
     assert upkeep(linked) == [(MIRROR, 500, None)]
     assert differences(linked) == set()
+
+
+STOPPED = """
+import os, sys, threading, time, uuid
+from pathlib import Path
+from reconciler.applying.events import ActionStarted
+from reconciler.workflow.apply import ApplyOptions, apply
+from reconciler.workflow.invocation import Invocation, Select
+from reconciler.workflow.stopping import Stop
+
+stop = Stop()
+
+def report(event):
+    if isinstance(event, ActionStarted) and event.id.startswith("mirror:"):
+        threading.Timer(0.5, stop.request).start()
+
+here = Invocation(cwd=Path(sys.argv[1]), environ=dict(os.environ), now_ms=lambda: time.time_ns() // 10**6,
+    new_id=lambda: str(uuid.uuid4()), new_run=lambda: str(uuid.uuid4()), tool="0.1.0", who="anna@build-7")
+done = apply(here, Select(), ApplyOptions(yes=True), confirm=lambda _: True, report=report, stop=stop)
+print(done.result.not_started, done.verdict)
+sys.exit(done.verdict.exit_code)
+"""
+
+
+@pytest.mark.spark
+def test_a_copy_that_is_stopped_while_spark_starts_is_left_for_the_next_run(linked: Bench) -> None:
+    feed(linked, 10)
+    done = subprocess.run(
+        [sys.executable, "-c", STOPPED, str(linked.folder)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 4, done.stdout + done.stderr
+    assert f"('mirror:{MIRROR}',)" in done.stdout
+    assert "Traceback" not in done.stderr
+    assert [action.id for action in linked.plan().plan.actions] == [f"mirror:{MIRROR}"]
+    found = read_lockfile(DirectoryStore(linked.folder / ".reconciler"))
+    assert found is not None
+    assert found.lockfile.lease.status == "free"
 
 
 def test_what_is_at_its_end_already_needs_no_spark(linked: Bench) -> None:
