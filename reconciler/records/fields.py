@@ -49,7 +49,14 @@ def to_records(rows: Rows, fields: Fields) -> pa.RecordBatch:
     batch = rows.batch
     keys = json_texts(_column(rows, fields.key, "--key-field")) if fields.key else pa.nulls(len(batch), pa.binary())
     times = _times(rows, fields.timestamp) if fields.timestamp else pa.nulls(len(batch), pa.int64())
-    return input_batch(keys, times, json_values(batch))
+    try:
+        values = json_values(batch)
+    except (UnicodeDecodeError, KeyError) as error:
+        message = (
+            f"{rows.source}: rows {rows.before + 1} to {rows.before + len(batch)} cannot be written as JSON: {error}"
+        )
+        raise UserError(message, hint="Nested texts must be UTF-8, and a map may have each key once.") from None
+    return input_batch(keys, times, values)
 
 
 def input_batch(keys: pa.Array, times: pa.Array, values: pa.Array) -> pa.RecordBatch:

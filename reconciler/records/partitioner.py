@@ -14,6 +14,8 @@ import pyarrow as pa
 
 _SEED: Final = np.uint32(0x9747B28C)
 _M: Final = np.uint32(0x5BD1E995)
+_WORD: Final = 0xFFFFFFFF
+_FEW: Final = 8
 _RUN: Final = 1_000
 """Rows without a key that go to one partition before the next takes over."""
 
@@ -48,11 +50,12 @@ def murmur2(keys: pa.Array) -> Words:
     # A word beginning at every byte, without copying: four bytes of padding let the last ones be read.
     words = np.ndarray((len(content) - 3,), "<u4", content, strides=(1,))
     whole = lengths // 4
-    for index in range(int(whole[-1]) if len(whole) else 0):
+    for index in range(int(whole[-_FEW]) if len(whole) >= _FEW else 0):
         active = slice(int(np.searchsorted(whole, index, side="right")), None)
         word = words[starts[active] + 4 * index] * _M
         word ^= word >> np.uint32(24)
         mixed[active] = mixed[active] * _M ^ word * _M
+    _mix_longest(mixed, words, starts, whole)
     _mix_tail(mixed, words, starts + 4 * whole, lengths % 4)
     mixed ^= mixed >> np.uint32(13)
     mixed *= _M
@@ -60,6 +63,19 @@ def murmur2(keys: pa.Array) -> Words:
     result = np.empty_like(mixed)
     result[order] = mixed
     return result
+
+
+def _mix_longest(mixed: Words, words: Words, starts: npt.NDArray[np.int64], whole: npt.NDArray[np.int64]) -> None:
+    """Mix what is left of the few longest keys one word at a time: for so few, columns cost more than they save."""
+    done = int(whole[-_FEW]) if len(whole) >= _FEW else 0
+    for row in range(max(0, len(whole) - _FEW), len(whole)):
+        state = int(mixed[row])
+        first = int(starts[row])
+        for word in words[first + 4 * done : first + 4 * int(whole[row]) : 4].tolist():
+            scrambled = word * 0x5BD1E995 & _WORD
+            scrambled ^= scrambled >> 24
+            state = (state * 0x5BD1E995 ^ scrambled * 0x5BD1E995) & _WORD
+        mixed[row] = state
 
 
 def _mix_tail(mixed: Words, words: Words, at: npt.NDArray[np.int64], rest: npt.NDArray[np.int64]) -> None:

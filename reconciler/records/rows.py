@@ -64,7 +64,10 @@ def _plain(column: pa.Array) -> list[Any]:
     if pa.types.is_timestamp(kind):
         column = _iso(column)
     if _is_text(column.type):
-        return list(column.to_numpy(zero_copy_only=False).tolist())
+        try:
+            return list(column.to_numpy(zero_copy_only=False).tolist())
+        except pa.ArrowException:  # Parquet files may hold anything as text: it is written like other bytes
+            return list(column.cast(pa.binary()).to_pylist())
     if pa.types.is_temporal(kind):
         return list(column.cast(pa.string()).to_pylist())
     return list(column.to_pylist(maps_as_pydicts="strict"))

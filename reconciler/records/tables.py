@@ -13,10 +13,11 @@ from reconciler.errors import UserError
 from reconciler.records.fields import Rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 _ROWS: Final = 1 << 14
 _BLOCK: Final = 1 << 24
+_NULLS: Final = ["", "NA", "N/A", "NULL", "null", "NaN", "nan"]
 _TYPES_HINT: Final = (
     "Types of CSV columns are taken from the first 16 MiB; write the file as Parquet or JSON lines to choose them."
 )
@@ -25,20 +26,29 @@ _TYPES_HINT: Final = (
 def read_csv(stream: BinaryIO, source: str) -> Iterator[Rows]:
     """Yield the rows of a CSV file with a header line.
 
-    Columns have the types Arrow infers from the first 16 MiB; a column empty so far is text.
+    Columns have the types Arrow infers from the first 16 MiB; a column empty so far is text, where the file can be
+    read from its start again. A cell that is empty, NA, N/A, NULL or NaN is null, unless it is quoted.
     """
-    options = pyarrow.csv.ReadOptions(block_size=_BLOCK, use_threads=False)
     start = stream.tell() if stream.seekable() else None
+    names: list[str] = []
     try:
-        reader = pyarrow.csv.open_csv(stream, read_options=options)
+        reader = _csv_reader(stream, {})
+        names = reader.schema.names
         empty = {field.name: pa.string() for field in reader.schema if pa.types.is_null(field.type)}
         if empty and start is not None:
             stream.seek(start)
-            convert = pyarrow.csv.ConvertOptions(column_types=empty, strings_can_be_null=True)
-            reader = pyarrow.csv.open_csv(stream, read_options=options, convert_options=convert)
+            reader = _csv_reader(stream, empty)
         yield from _counted(reader, source)
     except pa.ArrowInvalid as error:
-        raise _bad_csv(source, error) from error
+        raise _bad_csv(source, names, error) from error
+
+
+def _csv_reader(stream: BinaryIO, types: dict[str, pa.DataType]) -> pyarrow.csv.CSVStreamingReader:
+    convert = pyarrow.csv.ConvertOptions(
+        column_types=types, null_values=_NULLS, strings_can_be_null=True, quoted_strings_can_be_null=False
+    )
+    options = pyarrow.csv.ReadOptions(block_size=_BLOCK, use_threads=False)
+    return pyarrow.csv.open_csv(stream, read_options=options, convert_options=convert)
 
 
 def read_parquet(stream: BinaryIO, source: str) -> Iterator[Rows]:
@@ -70,13 +80,15 @@ def _counted(batches: Iterable[pa.RecordBatch], source: str) -> Iterator[Rows]:
         before += batch.num_rows
 
 
-def _bad_csv(source: str, error: pa.ArrowInvalid) -> UserError:
-    said = _first_line(error)
-    # Arrow counts the header as row 1; we count rows of values, as everywhere.
-    row = re.search(r"Row #(\d+): ", said)
-    where = f"{source}: row {int(row[1]) - 1}" if row else source
-    if row:
-        said = said.replace(row[0], "")
+def _bad_csv(source: str, names: Sequence[str], error: pa.ArrowInvalid) -> UserError:
+    said, where = _first_line(error), source
+    if row := re.search(r"Row #(\d+): ", said):
+        # Arrow counts the header as row 1; we count rows of values, as everywhere.
+        where, said = f"{where}: row {int(row[1]) - 1}", said.replace(row[0], "")
+    if column := re.search(r"In CSV column #(\d+): ", said):
+        number = int(column[1])
+        name = names[number] if number < len(names) else f"column {number + 1}"
+        where, said = f"{where}: {name}", said.replace(column[0], "")
     hint = _TYPES_HINT if "conversion error" in said else "A CSV file has a header line and as many cells in every row."
     return UserError(f"{where}: {said}", hint=hint)
 
