@@ -1,0 +1,33 @@
+"""A workspace's files: found and loaded. All that `validate` and `fmt` need; no store, no cluster, no plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reconciler.manifests.loading import find_workspace, load
+from reconciler.manifests.variables import Variables
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from reconciler.manifests.loading import Loaded
+    from reconciler.workflow.invocation import Invocation, Select
+
+
+def load_files(invocation: Invocation, select: Select) -> Loaded:
+    """Find the workspace and load its manifests.
+
+    Raises:
+        UserError: There is no workspace here, or its files have problems (`ManifestError` lists them all).
+    """
+    files = tuple(invocation.cwd / path for path in select.var_files)
+    variables = Variables.of(select.variables, files=files, environ=invocation.environ)
+    return load(workspace_folder(invocation), environment=select.environment, variables=variables)
+
+
+def workspace_folder(invocation: Invocation) -> Path:
+    """Return the folder of `reconciler.yaml`: the one named, or the nearest upwards."""
+    if invocation.workspace is None:
+        return find_workspace(invocation.cwd)
+    folder = invocation.cwd / invocation.workspace
+    return folder.parent if folder.name == "reconciler.yaml" else folder
