@@ -21,7 +21,8 @@ class JsonLines(logging.Formatter):
         at = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03}Z"
         said: dict[str, Any] = {"at": at, "level": record.levelname.lower(), "logger": record.name}
         said["message"] = visible(record.getMessage())
-        return json.dumps({**said, **getattr(record, "facts", {})}, ensure_ascii=True, default=str)
+        said["facts"] = getattr(record, "facts", {})
+        return json.dumps(said, default=str)
 
 
 def log_to_stderr() -> None:
@@ -34,7 +35,7 @@ def log_to_stderr() -> None:
     logger.propagate = False
 
 
-def note(message: str, **facts: object) -> None:
+def note(message: str, /, **facts: object) -> None:
     """Log something worth knowing at 3 a.m.; costs nothing where nobody asked."""
     if _LOGGER.isEnabledFor(logging.DEBUG):
         _LOGGER.debug(message, extra={"facts": facts})

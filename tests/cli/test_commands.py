@@ -330,7 +330,7 @@ def test_verbose_speaks_in_json_lines_on_standard_error_only(applied: Call) -> N
     lines = [json.loads(line) for line in said.err.splitlines() if line.startswith("{")]
     assert all(set(line) >= {"at", "level", "logger", "message"} for line in lines)
     assert [line["message"] for line in lines] == ["began", "ActionStarted", "ActionDone", "Summary", "ended"]
-    assert lines[-1]["exit_code"] == 0
+    assert lines[-1]["facts"]["exit_code"] == 0
 
 
 def test_without_verbose_nothing_is_logged(applied: Call) -> None:

@@ -86,11 +86,11 @@ def test_leaving_the_question_exits_130_and_starts_nothing(
 @pytest.mark.usefixtures("workspace")
 def test_a_terminal_has_colours_and_no_color_takes_them_away(on_terminal: OnTerminal) -> None:
     code, coloured = on_terminal("plan")
-    assert code == 0
+    assert code == 0, coloured
     assert f"{ESCAPE}32m+ topic/west/shop:orders" in coloured
     for quiet in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
         code, plain = on_terminal("plan", environ=quiet)
-        assert code == 0
+        assert code == 0, plain
         assert ESCAPE not in plain
         timeless = [re.sub(r" in [\d.]+ s", "", text) for text in (re.sub(r"\x1b\[[\d;]*m", "", coloured), plain)]
         assert timeless[0] == timeless[1]
