@@ -97,7 +97,8 @@ def _attach(node: Node, comments: Comments, end: int, column: int = -1) -> None:
     if node.is_flow and comments.inside(node):
         node.is_flow = False
     if node.kind == "scalar" or node.is_flow:
-        comments.skip_blanks(node.end.line - 1)
+        if node.is_flow:
+            comments.skip_blanks(node.end.line - 1)
         return
     starts = [entry.start.line for entry in node.entries]
     for position, entry in enumerate(node.entries):
@@ -134,8 +135,14 @@ def _beside_value(entry: Entry, comments: Comments) -> str:
 
 
 def _text_of(node: Node) -> tuple[Mark, Mark]:
-    """Return from where to where # is text: a block scalar begins below its header."""
-    return (Mark(node.start.line + 1, 0) if node.is_block_scalar else node.start), node.end
+    """Return from where to where # is text, and blank lines are."""
+    if not node.is_block_scalar:
+        return node.start, node.end
+    header, *lines = node.text.split("\n")
+    if "+" not in header:  # the blank lines below it are not its own
+        while lines and not lines[-1].strip():
+            lines.pop()
+    return Mark(node.start.line + 1, 0), Mark(node.start.line + 1 + len(lines), 0)
 
 
 def _within(mark: Mark, covered: list[tuple[Mark, Mark]]) -> bool:

@@ -16,13 +16,14 @@ _PERCENTAGE: Final = re.compile(r"(\d|[1-9]\d|100)%")
 
 
 def _date(value: object) -> object:
-    if isinstance(value, str):
-        try:
-            return date.fromisoformat(value)
-        except ValueError as error:
-            message = "not a date such as 2026-12-01"
-            raise ValueError(message) from error
-    return value
+    if isinstance(value, date):
+        return value
+    try:
+        # Nothing but a text: pydantic would take a number for a time since 1970.
+        return date.fromisoformat(value if isinstance(value, str) else "")
+    except ValueError as error:
+        message = "not a date such as 2026-12-01"
+        raise ValueError(message) from error
 
 
 Day = Annotated[
@@ -79,12 +80,18 @@ def _canonical_choices(configs: object) -> object:
     if type(configs) is not dict:
         return configs
     wrong: list[Complaint] = []
-    done: dict[object, object] = {}
+    done: dict[object, list[str]] = {}
     for key, values in configs.items():
-        try:
-            done[key] = [canonical_value(str(key), value) for value in values] if type(values) is list else values
-        except ValueError as error:
-            wrong.append(Complaint(str(error), hint="", at=(str(key),)))
+        name = str(key)
+        if type(values) not in {list, tuple}:
+            wrong.append(Complaint("not a list of values", f"Write `{name}: [{values}]`", (name,)))
+            continue
+        done[key] = []
+        for position, value in enumerate(values):
+            try:
+                done[key].append(canonical_value(name, value))
+            except ValueError as error:
+                wrong.append(Complaint(str(error), hint="", at=(name, position)))
     if wrong:
         raise refusal(*wrong)
     return done

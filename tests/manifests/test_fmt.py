@@ -128,6 +128,18 @@ def test_every_manifest_says_the_same_in_canonical_form(file: Path) -> None:
     assert contents == [document.content for document in parse(file.read_bytes(), "before").documents]
 
 
+def test_lists_of_lists_and_texts_in_blocks_are_laid_out_as_well() -> None:
+    before = (
+        "a:\n-   - 1\n    -    2\n- b:   3\n  c: 4\n- |+\n   kept\n\n- |-\n   text\n\n\n"
+        "d: |\n      deep\n        er\n\n\n---\n---\n# c\nlast:   x\n"
+    )
+    after = (
+        "a:\n  - - 1\n    - 2\n  - b: 3\n    c: 4\n  - |+\n    kept\n\n  - |-\n    text\n\n"
+        "d: |\n  deep\n    er\n---\n---\n# c\nlast: x\n"
+    )
+    assert format_text(before) == after
+
+
 def test_what_does_not_fit_a_line_becomes_a_block() -> None:
     names = ", ".join(f"name-{number}" for number in range(20))
     lines = format_text(f"names: [{names}] # all\n").splitlines()
@@ -143,6 +155,12 @@ def test_what_does_not_fit_a_line_becomes_a_block() -> None:
         "a:   !!map {b: c}\n",
         "a: |2\n    b\n   c\nd:   1\n",
         "a:\t1\n",
+        "- >-\n\n   folded\n",
+        "- # beside a dash\n  a: 1\n",
+        "scalar   # beside\n",
+        "&x\na:   1\n",
+        "a: {b: , c: 1}\n",
+        "a:   !!str 12\nb: !!seq [1]\n",
     ],
 )
 def test_what_is_rare_stays_as_it_is(text: str) -> None:
