@@ -7,12 +7,14 @@ import subprocess
 import sys
 import tempfile
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Self
 
 from reconciler.errors import UserError
 from reconciler.jobs.faults import refused
 from reconciler.jobs.java import check_java
+from reconciler.jobs.shipping import ship
 from reconciler.jobs.stage import JOB_GROUP
 
 if TYPE_CHECKING:
@@ -41,10 +43,10 @@ _EXIT_S: Final = 20
 class RunningSpark:
     """A Spark session that this process started, and the JVM behind it."""
 
-    def __init__(self, session: SparkSession, gateway: Any | None = None, aside: IO[bytes] | None = None) -> None:
+    def __init__(self, session: SparkSession, gateway: Any | None, kept: ExitStack) -> None:
         self.session = session
         self._gateway = gateway
-        self._aside = aside
+        self._kept = kept
 
     def cancel(self) -> None:
         """Stop what runs and what would be started after it; may be called from any thread."""
@@ -57,12 +59,8 @@ class RunningSpark:
 
     def stop(self) -> None:
         """End the session, and the JVM with it."""
-        self.session.stop()
-        if self._gateway is not None:
-            _end(self._gateway)
-            self._gateway = None
-        if self._aside is not None:
-            self._aside.close()
+        with self._kept:
+            self.session.stop()
 
     def __enter__(self) -> Self:
         return self
@@ -82,10 +80,16 @@ def start_session(spark: SparkSpec, *, environ: Mapping[str, str], log: IO[bytes
         UserError: Java or PySpark are missing, or Spark refuses its settings.
     """
     check_ready(spark, environ=environ)
-    if spark.remote is not None:
-        return _connect(spark.remote, spark)
-    with _interrupts_kept():
-        return _launch(spark, environ, log)
+    with ExitStack() as kept:
+        if spark.remote is not None:
+            session, gateway = _connect(spark.remote, spark), None
+        else:
+            with _interrupts_kept():
+                session, gateway = _launch(spark, log, kept)
+            session.sparkContext.pythonExec = _python(spark, environ)
+        if not _is_local(spark):
+            ship(session, Path(kept.enter_context(tempfile.TemporaryDirectory(prefix="reconciler-"))))
+        return RunningSpark(session, gateway, kept.pop_all())
 
 
 def check_ready(spark: SparkSpec, *, environ: Mapping[str, str]) -> None:
@@ -103,38 +107,47 @@ def check_ready(spark: SparkSpec, *, environ: Mapping[str, str]) -> None:
         check_java(environ)
 
 
-def _connect(url: str, spark: SparkSpec) -> RunningSpark:
+def _connect(url: str, spark: SparkSpec) -> SparkSession:
     from pyspark.sql import SparkSession  # noqa: PLC0415 - see above
 
     builder = SparkSession.builder.remote(url)
     for name, value in spark.conf.items():
         builder = builder.config(name, _text(value))
     try:
-        return RunningSpark(builder.getOrCreate())
+        session = builder.getOrCreate()
+        session.range(1).count()
     except Exception as error:
         raise refused(f"Spark Connect at {url} does not answer", error) from error
+    return session
 
 
-def _launch(spark: SparkSpec, environ: Mapping[str, str], log: IO[bytes] | None) -> RunningSpark:
+def _launch(spark: SparkSpec, log: IO[bytes] | None, kept: ExitStack) -> tuple[SparkSession, Any]:
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - see above
     from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
-    settings = {**_DEFAULTS, **(_LOCAL if spark.master.startswith("local") else {}), "spark.master": spark.master}
+    settings = {**_DEFAULTS, **(_LOCAL if _is_local(spark) else {}), "spark.master": spark.master}
     settings.update({name: _text(value) for name, value in spark.conf.items()})
-    aside = None if log else tempfile.TemporaryFile()  # noqa: SIM115 - the JVM writes to it as long as it lives
-    said = log or aside
-    gateway = None
+    aside = kept.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - it lives as long as the JVM writes to it
+    words = {"stdout": log or aside, "stderr": log or aside}
     try:
         conf = SparkConf().setAll(list(settings.items()))
-        gateway = launch_gateway(conf, {"stdout": said, "stderr": said})  # type: ignore[no-untyped-call]  # PySpark's own
-        context = SparkContext(conf=conf, gateway=gateway)
+        gateway: Any = launch_gateway(conf, words)  # type: ignore[no-untyped-call]  # PySpark's own
+        kept.callback(_end, gateway)
+        return SparkSession(SparkContext(conf=conf, gateway=gateway)), gateway
     except Exception as error:
-        if gateway is not None:
-            _end(gateway)
-        raise refused(f"Spark does not start with master {spark.master}", error, said=_taken(aside)) from error
-    context.pythonExec = settings.get("spark.pyspark.python") or environ.get("PYSPARK_PYTHON") or sys.executable
-    return RunningSpark(SparkSession(context), gateway, aside)
+        aside.seek(0)
+        said = aside.read(1 << 16).decode(errors="replace")
+        raise refused(f"Spark does not start with master {spark.master}", error, said=said) from error
+
+
+def _is_local(spark: SparkSpec) -> bool:
+    return spark.remote is None and spark.master.startswith("local")
+
+
+def _python(spark: SparkSpec, environ: Mapping[str, str]) -> str:
+    """Return the interpreter of the tasks: this one, unless somebody says which."""
+    return str(spark.conf.get("spark.pyspark.python") or environ.get("PYSPARK_PYTHON") or sys.executable)
 
 
 def _end(gateway: Any) -> None:
@@ -162,14 +175,6 @@ def _interrupts_kept() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, kept)
-
-
-def _taken(aside: IO[bytes] | None) -> str:
-    if aside is None:
-        return ""
-    with aside:
-        aside.seek(0)
-        return aside.read(1 << 16).decode(errors="replace")
 
 
 def _text(value: str | int | bool) -> str:  # noqa: FBT001 - what YAML gives

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -140,3 +141,17 @@ class Halting(Wrapped):
         self.said.with_suffix(".new").write_text(str(os.getpid()))
         self.said.with_suffix(".new").rename(self.said)
         threading.Event().wait()
+
+
+@dataclass
+class Deadly(Wrapped):
+    """A sink that kills the process it is in once, after it has staged something."""
+
+    died: Path
+
+    def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Staged:
+        staged = super().stage_copy(partition, source, offsets)
+        if partition == 1 and not self.died.exists():
+            self.died.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return staged

@@ -1,0 +1,114 @@
+"""Copies on a real standalone cluster: a master and two workers, each a process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyspark
+import pytest
+from pyspark import cloudpickle
+
+from reconciler.jobs.mirror import mirror
+from reconciler.jobs.session import RunningSpark, start_session
+from reconciler.jobs.verify import verify
+from reconciler.resources.workspace import SparkSpec
+from tests.embedded.samples import read
+from tests.jobs import doubles
+from tests.jobs.doubles import TOPIC, Deadly, append
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from reconciler.embedded.cluster import EmbeddedCluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.soak]
+
+HOME = Path(pyspark.__file__).parent
+
+
+def process(stack: ExitStack, folder: Path, kind: str, *arguments: str) -> Iterator[str]:
+    """Start a part of a Spark cluster, ended with the stack, and yield the lines of its log."""
+    command = [str(HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}", "--host", "127.0.0.1"]
+    ports = ["--port", "0", "--webui-port", "0"]
+    environ = os.environ | {"SPARK_NO_DAEMONIZE": "1", "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": ""}
+    running = stack.enter_context(
+        subprocess.Popen([*command, *ports, *arguments], cwd=folder, env=environ, stderr=subprocess.PIPE, text=True)
+    )
+    stack.callback(running.kill)
+    assert running.stderr is not None
+    yield from running.stderr
+
+
+def wait_for(lines: Iterator[str], pattern: str) -> str:
+    for line in lines:
+        if found := re.search(pattern, line):
+            # It goes on talking: a full pipe would stop it.
+            threading.Thread(target=lambda: deque(lines, 0), daemon=True).start()
+            return found[1]
+    raise AssertionError(f"it ended without saying {pattern}")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSpark]:
+    folder = tmp_path_factory.mktemp("standalone")
+    cloudpickle.register_pickle_by_value(doubles)
+    with ExitStack() as stack:
+        master = wait_for(process(stack, folder, "master.Master"), r"Starting Spark master at (spark://\S+)")
+        for number in range(2):
+            options = ("--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"work-{number}"))
+            wait_for(
+                process(stack, folder, "worker.Worker", *options, master), r"Successfully (registered) with master"
+            )
+        conf: dict[str, str | int | bool] = {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.executor.memory": "512m",
+        }
+        yield stack.enter_context(start_session(SparkSpec(master=master, conf=conf), environ=os.environ))
+
+
+@pytest.fixture
+def topics(west: EmbeddedCluster, east: EmbeddedCluster) -> None:
+    for one in (west, east):
+        one.create_topic(TOPIC, partitions=4)
+    append(west, partitions=4, count=200, parts=3)
+
+
+def test_executors_run_the_package_that_was_sent(cluster: RunningSpark) -> None:
+    def where(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow  # noqa: ICN001, PLC0415 - where the executor has it
+
+        import reconciler.jobs.mirror  # noqa: PLC0415 - as above
+
+        for _ in batches:
+            yield pyarrow.RecordBatch.from_pydict({"file": [reconciler.jobs.mirror.__file__], "pid": [os.getppid()]})
+
+    rows = cluster.session.range(0, 8, 1, 8).mapInArrow(where, "file string, pid long").collect()
+    assert all("reconciler.zip" in row.file for row in rows)
+    assert len({row.pid for row in rows}) == 2
+
+
+@pytest.mark.usefixtures("topics")
+def test_a_copy_is_done_by_all_executors(cluster: RunningSpark, west: EmbeddedCluster, east: EmbeddedCluster) -> None:
+    assert mirror(cluster.session, west.log(TOPIC), east.sink(TOPIC)).records == 2400
+    assert verify(cluster.session, west.log(TOPIC), east.log(TOPIC), deep=True).is_equal
+
+
+@pytest.mark.usefixtures("topics")
+def test_a_task_that_is_killed_is_done_again_and_nothing_is_there_twice(
+    cluster: RunningSpark, west: EmbeddedCluster, east: EmbeddedCluster, tmp_path: Path
+) -> None:
+    copied = mirror(cluster.session, west.log(TOPIC), Deadly(east.sink(TOPIC), tmp_path / "died"))
+    assert (tmp_path / "died").exists()
+    assert copied.records == 2400
+    for partition in range(4):
+        assert [row["offset"] for row in read(east.log(TOPIC), partition)] == list(range(600))
+    assert verify(None, west.log(TOPIC), east.log(TOPIC), deep=True).is_equal
