@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.planning.plan import Base, Given, Plan
 from reconciler.planning.planner import plan, to_measure
+from reconciler.workflow.bursts import burst
 from reconciler.workflow.observing import Seen, measure, observe
 from reconciler.workflow.selecting import selection
 
@@ -44,9 +45,14 @@ def decide(work: Work, snapshot: Snapshot | None, wanted: Wanted | None = None) 
     Raises:
         RetryableError: A cluster cannot be read.
     """
+    with burst():
+        return _decide(work, snapshot, wanted or Wanted())
+
+
+def _decide(work: Work, snapshot: Snapshot | None, wanted: Wanted) -> Decided:
     record = snapshot.record if snapshot else {}
     seen = observe(work.providers, work.to_read, record)
-    given = _given(work, snapshot, seen, wanted or Wanted())
+    given = _given(work, snapshot, seen, wanted)
     first = plan(work.loaded.desired, record, seen.inventory, given=given)
     wanted_sizes = to_measure(first)
     if not wanted_sizes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reconciler.state.snapshots import Snapshot, read_snapshot
+from reconciler.workflow.bursts import burst
 
 if TYPE_CHECKING:
     from reconciler.workflow.opening import Site
@@ -16,4 +17,5 @@ def read_state(site: Site) -> Snapshot | None:
     Raises:
         UserError: The state is another workspace's, lost or damaged.
     """
-    return read_snapshot(site.state, owner=site.owner)
+    with burst():
+        return read_snapshot(site.state, owner=site.owner)
