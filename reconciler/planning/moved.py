@@ -69,6 +69,11 @@ def _move(sides: Sides, old: Address, before: Observed, situation: Situation, de
         what = f"rename {old} to {sides.address}"
         decision.refuse(sides.address, sides.wanted.source, *beyond(capabilities, what))
         return
+    if mirrors := situation.mirrored.get(old):
+        message = f"{', '.join(mirrors)} mirrors {old}, and a mirror never changes its source"
+        hint = "Promote or remove the mirror first, then move the topic and mirror it anew."
+        decision.refuse(sides.address, sides.wanted.source, message, hint)
+        return
     moved = Sides(sides.address, sides.wanted, situation.recorded.get(old), before)
     found = compare(moved, before, situation)
     problems = list(check_changes(found.changes, capabilities))
