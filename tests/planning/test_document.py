@@ -1,0 +1,167 @@
+"""The plan as JSON: its shape, its digest, and what is read back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jsonschema
+import orjson
+import pytest
+
+from reconciler.errors import UserError
+from reconciler.planning.document import canonical_bytes, read_document, refuse_foreign, to_document
+from reconciler.planning.documents import PlanDocument
+from reconciler.planning.plan import Plan
+from tests.planning.casefile import Case
+
+ROW: dict[str, Any] = {
+    "clusters": ["west", "east"],
+    "desired": [
+        {"topic": "orders", "partitions": 6},
+        {"topic": "logs", "configs": {"retention.ms": "3d"}},
+        {"link": "l", "where": "east", "source": "west", "mirrors": ["orders"]},
+    ],
+    "recorded": [
+        {"topic": "orders", "partitions": 3},
+        {"topic": "logs", "configs": {"retention.ms": "7d"}},
+        {"topic": "old"},
+    ],
+    "observed": [
+        {"topic": "orders", "partitions": 3},
+        {"topic": "logs", "configs": {"retention.ms": "9d"}},
+        {"topic": "old"},
+    ],
+}
+
+
+@pytest.fixture
+def plan() -> Plan:
+    return Case("sample", ROW).world.plan()
+
+
+def row_of(plan: Plan, options: dict[str, Any] | None = None) -> dict[str, Any]:
+    row: dict[str, Any] = orjson.loads(canonical_bytes(to_document(plan, options)))
+    return row
+
+
+def test_the_document_has_the_keys_it_promises(plan: Plan) -> None:
+    row = row_of(plan)
+    assert row["format"] == "reconciler.plan/1"
+    assert list(row) == sorted(row)
+    assert {"workspace", "digest", "base", "environment", "tool", "git", "summary", "actions", "drift"} <= row.keys()
+    assert {"waiting", "unmanaged", "errors", "warnings"} <= row.keys()
+    assert row["git"] is None
+    assert row["environment"] is None
+    assert "options" not in row
+    assert "seal" not in row
+
+
+def test_the_summary_always_has_all_nine_keys_and_counts_blocked_ones_under_their_own_kind_too(plan: Plan) -> None:
+    assert row_of(plan)["summary"] == {
+        "create": 2,
+        "update": 2,
+        "delete": 1,
+        "transition": 0,
+        "job": 1,
+        "adopt": 0,
+        "forget": 0,
+        "drift": 1,
+        "blocked": 2,
+    }
+
+
+def test_an_action_says_all_that_a_reader_needs(plan: Plan) -> None:
+    actions = {action["id"]: action for action in row_of(plan)["actions"]}
+    update = actions["update:topic/west/orders"]
+    assert update["cluster"] == "west"
+    assert update["action"] == update["verb"] == "update"
+    assert update["changes"] == [{"path": "partitions", "before": 3, "after": 6, "drift": False, "origin": None}]
+    assert update["reasons"] == ["changed", "partitions_increase"]
+    assert update["risk"] == "irreversible"
+    assert update["source"] == "manifests/all.yaml:1"
+    assert update["precondition"].startswith("sha256:")
+    assert update["after"]["spec"]["partitions"] == 6
+    assert actions["delete:topic/west/old"]["blocked"]["allow"] == "delete:topic/west/old"
+    assert actions["delete:topic/west/old"]["after"] is None
+    job = actions["mirror:mirror/east/orders"]
+    assert job["action"] == "job"
+    assert job["parameters"] == {"job": "mirror", "source": "topic/west/orders", "sink": "topic/east/orders"}
+    assert job["source"] == "manifests/all.yaml:1"
+    made = actions["create:mirror/east/orders"]
+    assert made["parameters"] == {"partitions": 6, "configs": {}, "incarnation": "topic orders"}
+
+
+def test_the_document_follows_its_own_schema(plan: Plan) -> None:
+    schema = PlanDocument.model_json_schema()
+    jsonschema.validate(row_of(plan), schema)
+    jsonschema.validate(row_of(plan, {"targets": ["topic/*"]}), schema)
+
+
+def test_a_saved_plan_keeps_its_options(plan: Plan) -> None:
+    document = read_document(canonical_bytes(to_document(plan, {"targets": ["topic/*"]})))
+    assert document.options == {"targets": ["topic/*"]}
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda row: row["actions"].pop(),
+        lambda row: row["actions"][0].update(risk="none" if row["actions"][0]["risk"] != "none" else "data-loss"),
+        lambda row: row["actions"][0].update(precondition="sha256:other"),
+        lambda row: row["actions"][0].update(grant="--allow everything"),
+        lambda row: row["options"].update(targets=["*"]),
+        lambda row: row["actions"][0].update(changes=[]) or row["actions"][0].update(wave=7),
+        lambda row: row["summary"].update(blocked=0),
+        lambda row: row.update(digest="0" * 64),
+    ],
+)
+def test_a_saved_plan_edited_by_hand_is_refused(plan: Plan, edit: Any) -> None:
+    row = row_of(plan, {"targets": []})
+    edit(row)
+    with pytest.raises(UserError, match="changed after it was written") as refused:
+        read_document(orjson.dumps(row))
+    assert "plan --out" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"", "not JSON"),
+        (b"plan", "not JSON"),
+        (b"[]", "format is None"),
+        (b"{}", "format is None"),
+        (b'{"format": "reconciler.plan/2"}', "its format is 'reconciler.plan/2'"),
+        (b'{"format": "reconciler.plan/1"}', "does not read: workspace"),
+        (b"\xff\xfe", "not JSON"),
+    ],
+)
+def test_what_is_no_saved_plan_is_said_so(body: bytes, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        read_document(body)
+
+
+@pytest.mark.parametrize(
+    ("other", "word"),
+    [({"workspace": "x"}, "workspace"), ({"environment": "prod"}, "environment"), ({"tool": "9"}, "version")],
+)
+def test_a_saved_plan_of_something_else_is_refused(plan: Plan, other: dict[str, str], word: str) -> None:
+    document = to_document(plan, {})
+    here: dict[str, Any] = {"workspace": "shop", "environment": None, "tool": "0.1.0"}
+    refuse_foreign(document, **here)
+    with pytest.raises(UserError, match=word):
+        refuse_foreign(document, **{**here, **other})
+
+
+def test_the_digest_does_not_change_with_what_is_only_shown(plan: Plan) -> None:
+    moved = replace(plan, git_commit="1f2e9ab", tool="9", actions=plan.actions)
+    assert to_document(moved).digest == to_document(plan).digest
+    elsewhere = Case("sample", {**ROW, "desired": [{**item, "at": "other.yaml:9"} for item in ROW["desired"]]})
+    assert elsewhere.world.plan().digest == plan.digest
+
+
+def test_the_digest_changes_with_what_is_done(plan: Plan) -> None:
+    other = [{**item, "partitions": 7} if item.get("topic") == "orders" else item for item in ROW["desired"]]
+    assert Case("sample", {**ROW, "desired": other}).world.plan().digest != plan.digest
+    allowed = Case("sample", {**ROW, "given": {"allow": ["delete:topic/west/old"]}}).world.plan()
+    assert allowed.digest != plan.digest

@@ -1,0 +1,102 @@
+"""The record after an action: a pure fold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
+from reconciler.planning.recording import after_action, fold
+from reconciler.resources.address import Address
+from reconciler.resources.inventory import Recorded
+from tests.planning.short import recorded, resource
+from tests.planning.world import Answered
+
+ORDERS = Address("topic/west/orders")
+DONE = Answered("id-1", "physical")
+
+
+def test_what_is_created_is_ours() -> None:
+    made = resource({"topic": "orders", "protect": True})
+    origins = {"configs.segment.ms": "policy/p"}
+    changes = after_action(Create(address=ORDERS, after=made, origins=origins), DONE, {}, "run-9")
+    assert changes == {
+        ORDERS: Recorded(made, "id-1", "physical", "created", protect=True, run="run-9", origins=origins)
+    }
+
+
+def test_what_was_missing_and_is_made_again_is_another_one() -> None:
+    record = dict([recorded({"topic": "orders", "is": {"ownership": "adopted", "protect": True}})])
+    made = resource({"topic": "orders"})
+    changes = after_action(Create(address=ORDERS, after=made), Answered(), record, "run-9")
+    item = changes[ORDERS]
+    assert item is not None
+    assert (item.incarnation, item.ownership, item.protect) == (None, "created", True)
+
+
+def test_an_update_keeps_who_owns_it_and_which_one_it_is() -> None:
+    record = dict([recorded({"topic": "orders", "is": {"ownership": "adopted", "incarnation": "id-0"}})])
+    after = resource({"topic": "orders", "partitions": 9})
+    action = Update(address=ORDERS, before=record[ORDERS].resource, after=after, changes=())
+    assert after_action(action, Answered(), record, "run-9") == {
+        ORDERS: replace(record[ORDERS], resource=after, run="run-9")
+    }
+
+
+def test_protection_is_held_until_it_is_lifted() -> None:
+    record = dict([recorded({"topic": "orders", "is": {"protect": True}})])
+    held = resource({"topic": "orders"})
+    lifted = resource({"topic": "orders", "protect": False})
+    for after, expected in ((held, True), (lifted, False)):
+        changes = after_action(Adopt(address=ORDERS, observed=after, after=after), None, record, "run-9")
+        item = changes[ORDERS]
+        assert item is not None
+        assert item.protect is expected
+
+
+def test_what_is_adopted_says_so_and_follows_a_name() -> None:
+    old = Address("mirror/west/orders")
+    record = {old: recorded({"topic": "orders", "is": {"incarnation": "id-0"}})[1]}
+    topic = resource({"topic": "orders"})
+    fresh = after_action(Adopt(address=ORDERS, observed=topic, after=topic, incarnation="id-7"), None, {}, "r")
+    assert fresh[ORDERS] == Recorded(topic, "id-7", None, "adopted", run="r")
+    moved = after_action(Adopt(address=ORDERS, observed=topic, after=topic, moved_from=old), None, record, "r")
+    assert moved[old] is None
+    assert moved[ORDERS] == Recorded(topic, "id-0", None, "created", run="r")
+
+
+def test_deleting_and_forgetting_leave_nothing() -> None:
+    record = dict([recorded({"topic": "orders"})])
+    for action in (Delete(address=ORDERS, before=record[ORDERS].resource), Forget(address=ORDERS)):
+        assert fold(record, after_action(action, DONE, record, "r")) == {}
+
+
+def test_a_move_takes_the_record_along() -> None:
+    old = Address("topic/west/purchases")
+    record = {old: recorded({"topic": "purchases", "is": {"incarnation": "id-0", "ownership": "adopted"}})[1]}
+    topic = resource({"topic": "orders"})
+    action = Transition(
+        address=ORDERS,
+        machine="topic",
+        verb="move",
+        from_state="purchases",
+        to_state="orders",
+        after=topic,
+        parameters={"from": old},
+    )
+    assert fold(record, after_action(action, Answered(), record, "r")) == {
+        ORDERS: Recorded(topic, "id-0", None, "adopted", run="r")
+    }
+
+
+def test_a_move_of_a_lifecycle_keeps_its_address() -> None:
+    address = Address("mirror/east/orders")
+    mirror = resource({"mirror": "orders", "where": "east", "link": "l"})
+    action = Transition(
+        address=address, machine="mirror", verb="pause", from_state="ACTIVE", to_state="PAUSED", after=mirror
+    )
+    assert fold({}, after_action(action, DONE, {}, "r"))[address].incarnation == "id-1"
+
+
+def test_a_job_changes_no_record() -> None:
+    job = RunJob(address=Address("mirror/east/o"), job="mirror", source=ORDERS, sink=ORDERS)
+    assert after_action(job, None, {}, "r") == {}
