@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
+from reconciler import __version__
 
 
 def tool_version() -> str:
-    """Return the installed version; a source tree that was never installed has none."""
-    try:
-        return version("stream-reconciler")
-    except PackageNotFoundError:
-        return "0.0.0"
+    """Return our version."""
+    return __version__
 
 
 def version_line() -> str:
