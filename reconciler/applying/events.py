@@ -6,14 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from reconciler.planning.document import ONLY_WHEN_SAVED, to_document
+from reconciler.planning.plan import Plan
 from reconciler.resources.address import Address
 
 
 @dataclass(frozen=True, slots=True)
 class PlanMade:
-    """The plan a run carries out, as `reconciler.plan/1`."""
+    """The plan a run carries out."""
 
-    document: Mapping[str, Any]
+    plan: Plan
+
+    @property
+    def document(self) -> Mapping[str, Any]:
+        """It as `reconciler.plan/1`; made only for who reads it."""
+        document: Mapping[str, Any] = to_document(self.plan).model_dump(mode="json")
+        return {key: value for key, value in document.items() if key not in ONLY_WHEN_SAVED}
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMAT", "ActionDocument", "PlanDocument", "canonical_bytes", "compare", "read_document", "to_document"]
 
-_ONLY_WHEN_SAVED: Final = ("options", "seal")
+ONLY_WHEN_SAVED: Final = ("options", "seal")
 _AGAIN: Final = "Make it again with: reconciler plan --out FILE"
 
 
@@ -93,7 +93,7 @@ def digest_of_document(document: PlanDocument) -> str:
 
 def _plain(document: PlanDocument) -> dict[str, Any]:
     row = document.model_dump(mode="json")
-    for key in _ONLY_WHEN_SAVED:
+    for key in ONLY_WHEN_SAVED:
         if row[key] is None:
             del row[key]
     return row

@@ -143,7 +143,7 @@ class _Applying:
             found.append((planned, skipped))
             if not is_confirmed and not planned.plan.is_empty:
                 self._confirm(planned)
-            return Settled(planned.plan.actions, planned.plan.digest, planned.document.model_dump(mode="json"))
+            return Settled(planned.plan.actions, planned.plan.digest, planned.plan)
 
         wish = Wish(
             command="destroy" if self._wanted.is_destroy else "apply",

@@ -17,12 +17,12 @@ from reconciler.workflow.jobs import SparkJobs
 from reconciler.workflow.turn import LeaseTurn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
+    from collections.abc import Callable, Sequence
 
     from reconciler.applying.events import Event
     from reconciler.effects import Effects
     from reconciler.planning.actions import Action
+    from reconciler.planning.plan import Plan
     from reconciler.resources.inventory import Record
     from reconciler.state.lease import Lease
     from reconciler.state.snapshots import Snapshot
@@ -36,8 +36,8 @@ class Settled:
 
     actions: Sequence[Action]
     digest: str
-    document: Mapping[str, Any] | None = None
-    """The plan, where it is one that a reader of the events knows nothing of yet."""
+    plan: Plan | None = None
+    """Where the actions come from, if from a plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +89,8 @@ class _Run:
             snapshot = await lease.snapshot()
             settled = await self._effects.call(lambda: settle(snapshot))
             self._check_stop()
-            if settled.document is not None:
-                self._wish.report(PlanMade(settled.document))
+            if settled.plan is not None:
+                self._wish.report(PlanMade(settled.plan))
             if not settled.actions:
                 return None
             await self._effects.call(lambda: self._jobs.check(settled.actions))

@@ -21,6 +21,7 @@ from reconciler.applying.events import (
 from reconciler.cli.bars import Bars
 from reconciler.cli.documents.events import EventDocument, event_line
 from reconciler.cli.reporting import Ending, Lines, reporter
+from reconciler.planning.plan import Plan
 from reconciler.resources.address import Address
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 MIRROR = "mirror:mirror/east/shop:refunds"
 ADDRESS = Address("mirror/east/shop:refunds")
 EVENTS: tuple[Event, ...] = (
-    PlanMade({"format": "reconciler.plan/1"}),
+    PlanMade(Plan(workspace="shop", environment=None, base=None, tool="0.1.0", git_commit=None, actions=())),
     ActionStarted(MIRROR, ADDRESS),
     Progress(MIRROR, 1_200_000, 4_100_000, 10, 40, 10.0, 24.2),
     Progress(MIRROR, 0, 0, 0, 0, 0.0),
