@@ -1,5 +1,3 @@
 """Plan and apply for streaming platforms."""
 
-from typing import Final
-
-__version__: Final = "0.1.0"
+__version__ = "0.1.0"
