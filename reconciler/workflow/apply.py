@@ -14,7 +14,7 @@ from reconciler.workflow.invocation import Select
 from reconciler.workflow.opening import open_work
 from reconciler.workflow.plan import BlockedPlanError, Planned, show_decided
 from reconciler.workflow.reading import read_state
-from reconciler.workflow.saved import options_of, wanted_of
+from reconciler.workflow.saved import options_of
 from reconciler.workflow.show import read_plan_file
 from reconciler.workflow.underlease import Settled, Wish, run_under_lease
 
@@ -101,7 +101,7 @@ def apply(
         environment=work.select.environment,
         tool=invocation.tool,
     )
-    return _Applying(work, options, hooks, wanted_of(approved)).run(approved)
+    return _Applying(work, options, hooks, Wanted()).run(approved)
 
 
 def apply_wanted(
@@ -158,7 +158,7 @@ class _Applying:
 
     def _plan(self, snapshot: Snapshot | None) -> Planned:
         started_ms = self._work.invocation.now_ms()
-        return show_decided(self._work, decide(self._work, snapshot, self._wanted), started_ms, self._wanted)
+        return show_decided(self._work, decide(self._work, snapshot, self._wanted), started_ms)
 
     def _confirm(self, planned: Planned) -> None:
         if not self._hooks.confirm(planned):

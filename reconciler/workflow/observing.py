@@ -88,7 +88,7 @@ def _ask(providers: Mapping[str, Provider], name: str, recorded: Record) -> Answ
     if identity is None and cluster_address(name) in recorded:
         # A recorded cluster that is not there is out of reach, never one to be made anew over its data.
         raise RetryableError(
-            f"cluster {name} is recorded, but nothing is there now",
+            "it is recorded, but nothing is there now",
             hint="Check that its root is mounted and that the location in its manifest is right.",
         )
     return Answer(provider.capabilities, identity, provider.observe(Scope()) if identity else {})
@@ -96,11 +96,11 @@ def _ask(providers: Mapping[str, Provider], name: str, recorded: Record) -> Answ
 
 def _unreachable(lost: Mapping[str, ReconcilerError]) -> RetryableError:
     names = sorted(lost)
-    what = "; ".join(f"{name}: {lost[name].message}" for name in names)
+    is_one = len(names) == 1
+    what = "; ".join(lost[name].message if is_one else f"{name}: {lost[name].message}" for name in names)
     without = " ".join(f"--exclude '*/{name}/*'" for name in names)
     hints = " ".join(dict.fromkeys(lost[name].hint for name in names))
-    plural = "clusters" if len(names) > 1 else "cluster"
     return RetryableError(
-        f"cannot read {plural} {', '.join(names)}: {what}",
+        f"cannot read {'cluster' if is_one else 'clusters'} {', '.join(names)}: {what}",
         hint=f"{hints} To go on without: {without}",
     )

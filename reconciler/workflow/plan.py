@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from reconciler.errors import BlockedError, PendingError, ReconcilerError, UserError
 from reconciler.planning.document import PlanDocument, canonical_bytes, to_document
-from reconciler.workflow.deciding import Decided, Wanted, decide
+from reconciler.workflow.deciding import Decided, decide
 from reconciler.workflow.findings import errors_of
 from reconciler.workflow.opening import Work, open_work
 from reconciler.workflow.reading import read_state
@@ -41,7 +41,6 @@ class Planned:
     options: Select
     folder: Path
     warnings: tuple[str, ...] = ()
-    wanted: Wanted = field(default_factory=Wanted)
 
     @cached_property
     def document(self) -> PlanDocument:
@@ -67,12 +66,12 @@ def plan(invocation: Invocation, select: Select, *, out: Path | None = None) -> 
     work.warn_about_local_state()
     planned = show_decided(work, decide(work, read_state(work)), started_ms)
     if out is not None:
-        options = to_options(select, planned.wanted, cwd=invocation.cwd, folder=work.folder)
+        options = to_options(select, cwd=invocation.cwd, folder=work.folder)
         write_plan(invocation.cwd / out, to_document(planned.plan, options))
     return planned
 
 
-def show_decided(work: Work, decided: Decided, started_ms: int, wanted: Wanted | None = None) -> Planned:
+def show_decided(work: Work, decided: Decided, started_ms: int) -> Planned:
     """Wrap what was decided with what a reader wants to know about how."""
     snapshot = decided.snapshot
     header = Header(
@@ -83,7 +82,7 @@ def show_decided(work: Work, decided: Decided, started_ms: int, wanted: Wanted |
         commit=decided.plan.git_commit,
     )
     warnings = tuple(str(problem) for problem in work.loaded.warnings)
-    return Planned(decided.plan, header, work.select, work.folder, warnings, wanted or Wanted())
+    return Planned(decided.plan, header, work.select, work.folder, warnings)
 
 
 def write_plan(path: Path, document: PlanDocument) -> None:

@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reconciler.workflow.deciding import Wanted
 from reconciler.workflow.invocation import Select
 
 if TYPE_CHECKING:
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from reconciler.planning.document import PlanDocument
 
 
-def to_options(select: Select, wanted: Wanted, *, cwd: Path, folder: Path) -> dict[str, Any]:
+def to_options(select: Select, *, cwd: Path, folder: Path) -> dict[str, Any]:
     """Return what was typed, as JSON; files relative to the workspace, so that it means the same elsewhere."""
     kept = {
         "environment": select.environment,
@@ -26,8 +25,6 @@ def to_options(select: Select, wanted: Wanted, *, cwd: Path, folder: Path) -> di
         "label": list(select.labels),
         "changed_since": select.changed_since,
         "allow": list(select.allow),
-        "destroy": wanted.is_destroy,
-        "include_adopted": wanted.include_adopted,
     }
     return {name: value for name, value in kept.items() if value}
 
@@ -45,12 +42,6 @@ def options_of(document: PlanDocument, folder: Path) -> Select:
         changed_since=kept.get("changed_since"),
         allow=tuple(kept.get("allow", ())),
     )
-
-
-def wanted_of(document: PlanDocument) -> Wanted:
-    """Return what a saved plan was to do beside following the files."""
-    kept: Mapping[str, Any] = document.options or {}
-    return Wanted(is_destroy=kept.get("destroy", False), include_adopted=kept.get("include_adopted", False))
 
 
 def _relative(path: Path, folder: Path) -> str:
