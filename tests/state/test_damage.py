@@ -122,13 +122,15 @@ def replace_snapshot(store: MemoryStore, content: bytes) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        b"not gzip",
-        gzip.compress(b"not json"),
-        gzip.compress(b"[]"),
-        gzip.compress(b"{}"),
-        gzip.compress(b'{"format": "reconciler.state/1", "resources": [{}]}'),
-        gzip.compress(b'{"format": "reconciler.state/1", "resources": [null]}'),
-        gzip.compress(b'{"format": "reconciler.state/1"}')[:-9],
+        pytest.param(b"not gzip", id="not gzip"),
+        pytest.param(gzip.compress(b"not json"), id="not JSON"),
+        pytest.param(gzip.compress(b"[]"), id="a list"),
+        pytest.param(gzip.compress(b"{}"), id="nothing in it"),
+        pytest.param(
+            gzip.compress(b'{"format": "reconciler.state/1", "resources": [{}]}'), id="a resource without an address"
+        ),
+        pytest.param(gzip.compress(b'{"format": "reconciler.state/1", "resources": [null]}'), id="no resource"),
+        pytest.param(gzip.compress(b'{"format": "reconciler.state/1"}')[:-9], id="cut short"),
     ],
 )
 def test_a_snapshot_that_makes_no_sense_is_said_so(store: MemoryStore, content: bytes) -> None:
