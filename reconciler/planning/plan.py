@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
+from typing import TYPE_CHECKING
 
-from reconciler.planning.actions import Action, Value
-from reconciler.resources.address import Address
-from reconciler.resources.capabilities import Capabilities, ClusterIdentity
-from reconciler.resources.measures import Measures
 from reconciler.resources.workspace import Guards
+
+# Only for reading: `validate` needs findings, and what else a plan holds is slow to import.
+if TYPE_CHECKING:
+    from reconciler.planning.actions import Action, Value
+    from reconciler.resources.address import Address
+    from reconciler.resources.capabilities import Capabilities, ClusterIdentity
+    from reconciler.resources.measures import Measures
 
 
 @dataclass(frozen=True, slots=True)
