@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Self
 
 from reconciler.errors import UserError
+from reconciler.jobs.connecting import as_text, check_answers, connect
 from reconciler.jobs.faults import refused
 from reconciler.jobs.java import check_java
 from reconciler.jobs.shipping import ship
@@ -77,12 +78,12 @@ def start_session(spark: SparkSpec, *, environ: Mapping[str, str], log: IO[bytes
     `log`: where Spark's own words go; by default they are kept aside and quoted when it does not start.
 
     Raises:
-        UserError: Java or PySpark are missing, or Spark refuses its settings.
+        UserError: Java, PySpark or the Connect server are missing, or Spark refuses its settings.
     """
     check_ready(spark, environ=environ)
     with ExitStack() as kept:
         if spark.remote is not None:
-            session, gateway = _connect(spark.remote, spark), None
+            session, gateway = connect(spark.remote, spark.conf), None
         else:
             with _interrupts_kept():
                 session, gateway = _launch(spark, log, kept)
@@ -96,7 +97,7 @@ def check_ready(spark: SparkSpec, *, environ: Mapping[str, str]) -> None:
     """Return if Spark could be started here; starts nothing.
 
     Raises:
-        UserError: Java or PySpark are missing.
+        UserError: Java, PySpark or the Connect server are missing.
     """
     try:
         import pyspark  # noqa: F401, PLC0415 - heavy, and an extra: only jobs need it
@@ -105,20 +106,8 @@ def check_ready(spark: SparkSpec, *, environ: Mapping[str, str]) -> None:
         raise UserError("Data jobs run on Spark, and PySpark is not installed", hint=hint) from error
     if spark.remote is None:
         check_java(environ)
-
-
-def _connect(url: str, spark: SparkSpec) -> SparkSession:
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - see above
-
-    builder = SparkSession.builder.remote(url)
-    for name, value in spark.conf.items():
-        builder = builder.config(name, _text(value))
-    try:
-        session = builder.getOrCreate()
-        session.range(1).count()
-    except Exception as error:
-        raise refused(f"Spark Connect at {url} does not answer", error) from error
-    return session
+    else:
+        check_answers(spark.remote)
 
 
 def _launch(spark: SparkSpec, log: IO[bytes] | None, kept: ExitStack) -> tuple[SparkSession, Any]:
@@ -127,7 +116,7 @@ def _launch(spark: SparkSpec, log: IO[bytes] | None, kept: ExitStack) -> tuple[S
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     settings = {**_DEFAULTS, **(_LOCAL if _is_local(spark) else {}), "spark.master": spark.master}
-    settings.update({name: _text(value) for name, value in spark.conf.items()})
+    settings.update({name: as_text(value) for name, value in spark.conf.items()})
     aside = kept.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - it lives as long as the JVM writes to it
     words = {"stdout": log or aside, "stderr": log or aside}
     try:
@@ -175,7 +164,3 @@ def _interrupts_kept() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, kept)
-
-
-def _text(value: str | int | bool) -> str:  # noqa: FBT001 - what YAML gives
-    return str(value).lower() if isinstance(value, bool) else str(value)
