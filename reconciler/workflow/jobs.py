@@ -96,7 +96,7 @@ class SparkJobs:
 
         spark = self.session()
         copied = mirror(spark.session, source, sink, progress=tell, is_stopped=self._is_stopped.is_set)
-        _check_equal(name, source, below.log(sink_address))
+        check_equal(name, source, below.log(sink_address))
         return Moved(copied.records, copied.bytes)
 
     def stop(self) -> None:
@@ -158,7 +158,7 @@ def progress_event(name: str, found: JobProgress) -> Progress:
     )
 
 
-def _check_equal(name: str, source: TopicLog, copy: TopicLog) -> None:
+def check_equal(name: str, source: TopicLog, copy: TopicLog) -> None:
     """Refuse a copy that differs from its source where it has offsets; that the source went on is no difference."""
     from reconciler.jobs.verify import verify
 

@@ -68,6 +68,15 @@ def test_recursive_takes_what_lies_below_a_target(applied: Bench) -> None:
     ]
 
 
+def test_recursive_takes_all_that_a_cluster_holds(applied: Bench) -> None:
+    select = Select(targets=("cluster/west",), allow=("delete:*",))
+    assert done(applied.destroy(select, recursive=True)) == [
+        "delete:topic/west/shop:orders",
+        "delete:namespace/west/shop",
+        "forget:cluster/west",
+    ]
+
+
 def test_what_was_adopted_is_forgotten_and_left_alone(bench: Bench) -> None:
     EmbeddedCluster.create(
         DirectoryStore(bench.folder / ".clusters/west"),

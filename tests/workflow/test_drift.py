@@ -127,6 +127,12 @@ def test_a_file_of_known_drift_that_is_none_is_refused(applied: Bench, text: str
         look(applied, known=Path("known.json"))
 
 
+def test_a_file_of_known_drift_that_cannot_be_kept_is_said(applied: Bench) -> None:
+    for name, said in (("no/such/folder/known.json", "cannot write"), ("manifests", "cannot read")):
+        with pytest.raises(UserError, match=said):
+            look(applied, known=Path(name))
+
+
 def test_ignored_drift_is_listed_and_fails_nothing(applied: Bench) -> None:
     applied.write(
         "reconciler.yaml",

@@ -1,0 +1,133 @@
+"""What commands are made of, where a whole command would show it only by luck."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from reconciler.applying.threads import ThreadEffects
+from reconciler.embedded.cluster import EmbeddedCluster
+from reconciler.errors import UsageError, UserError
+from reconciler.objectstore.memory import MemoryStore
+from reconciler.planning.actions import RunJob
+from reconciler.resources.address import Address
+from reconciler.resources.workspace import SparkSpec
+from reconciler.state.acquiring import Claim, acquire
+from reconciler.state.lockfile import Owner
+from reconciler.workflow.jobs import SparkJobs, check_equal
+from reconciler.workflow.selecting import left_out, pair
+from reconciler.workflow.stopping import Stop
+from reconciler.workflow.turn import LeaseTurn
+
+if TYPE_CHECKING:
+    from reconciler.embedded.log import EmbeddedLog
+
+
+class Clock(ThreadEffects):
+    """Real effects under a clock that stands still until it is set."""
+
+    at = 0.0
+
+    def now(self) -> float:
+        return self.at
+
+
+def test_a_request_to_stop_reaches_everything_under_way() -> None:
+    stop, ended = Stop(), list[str]()
+    assert not Stop().request()
+    with stop.ends(lambda: ended.append("outer")), stop.ends(lambda: ended.append("inner")):
+        assert stop.request()
+    assert ended == ["outer", "inner"]
+    assert stop.is_requested
+    assert not stop.request()
+
+
+def test_what_begins_after_a_request_to_stop_is_ended_at_once() -> None:
+    stop, ended = Stop(), list[str]()
+    stop.request()
+    with stop.ends(lambda: ended.append("late")):
+        assert ended == ["late"]
+
+
+def test_waiting_ends_when_somebody_asks_to_stop() -> None:
+    stop = Stop()
+    asker = threading.Thread(target=stop.request)
+    asker.start()
+    assert stop.wait(60)
+    asker.join()
+    assert not Stop().wait(0)
+
+
+@pytest.mark.parametrize(
+    ("excludes", "left"),
+    [
+        ((), set()),
+        (("*/east/*",), {"east"}),
+        (("*",), {"east", "west"}),
+        (("topic/east/*",), set()),
+        (("topic/east/*", "namespace/east/*", "link/*", "mirror/*", "mounting/*"), {"east"}),
+        (("*/east/shop:*",), set()),
+        (("*/e*/*", "*/west/*"), {"east", "west"}),
+    ],
+)
+def test_a_cluster_is_left_out_where_nothing_on_it_is_wanted(excludes: tuple[str, ...], left: set[str]) -> None:
+    assert left_out(["east", "west"], excludes) == left
+
+
+@pytest.mark.parametrize("text", ["", "team", "=checkout"])
+def test_what_is_no_pair_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="-l"):
+        pair("-l", text)
+    assert pair("-l", "team=a=b") == ("team", "a=b")
+
+
+def test_a_run_commits_once_a_minute_and_no_more() -> None:
+    async def run() -> list[int]:
+        effects = Clock()
+        claim = Claim(owner=Owner("shop"), run="r1", who="anna", lineage="l1")
+        serials = []
+        async with await acquire(MemoryStore(), effects, claim) as lease:
+            turn = LeaseTurn(lease, effects)
+            for at in (59.0, 60.0, 61.0, 119.0, 120.0):
+                effects.at = at
+                await lease.renew()
+                turn.check()
+                assert turn.may_start
+                await turn.checkpoint({})
+                serials.append(lease.lockfile.serial)
+        effects.close()
+        return serials
+
+    assert asyncio.run(run()) == [0, 1, 1, 1, 2]
+
+
+def log_of(cluster: EmbeddedCluster, topic: str, *values: str) -> EmbeddedLog:
+    cluster.create_topic(topic)
+    with cluster.producer() as producer:
+        for value in values:
+            producer.send(topic, value, timestamp_ms=1)
+    return cluster.log(topic)
+
+
+def test_a_copy_that_differs_from_its_source_is_refused_and_one_that_is_behind_is_not() -> None:
+    cluster = EmbeddedCluster.create(MemoryStore(), now_ms=lambda: 1, new_id=lambda: "x" * 36)
+    ids = iter(f"{number:036}" for number in range(9))
+    cluster = EmbeddedCluster.open(cluster.store, now_ms=lambda: 1, new_id=lambda: next(ids))
+    source = log_of(cluster, "source", "a", "b", "c")
+    check_equal("mirror:x", source, log_of(cluster, "same", "a", "b", "c"))
+    check_equal("mirror:x", source, log_of(cluster, "behind", "a", "b"))
+    with pytest.raises(UserError, match="mirror:x: the copy differs from its source in partitions 0"):
+        check_equal("mirror:x", source, log_of(cluster, "other", "a", "x", "c"))
+
+
+def test_a_plan_without_a_copy_needs_no_java() -> None:
+    jobs = SparkJobs({}, SparkSpec(), {"PATH": "/nonexistent", "JAVA_HOME": "/nonexistent"})
+    jobs.check([])
+    job = RunJob(
+        address=Address("mirror/east/a"), job="mirror", source=Address("topic/west/a"), sink=Address("mirror/east/a")
+    )
+    with pytest.raises(UserError, match="Java"):
+        jobs.check([job])
