@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reconciler.planning.plan import Finding
+from reconciler.planning.rows import name_of
 from reconciler.resources.address import matches
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ class Allowed:
     is_reviewed: bool
 
     def covers(self, action: Action) -> bool:
-        """Tell whether it names an action."""
-        return self.verb == action.verb and matches(self.pattern, action.address)
+        """Tell whether it names an action, by its verb or by what kind of action it is."""
+        return self.verb in {action.verb, name_of(action)} and matches(self.pattern, action.address)
 
 
 def allowances(guards: Guards, selection: Selection) -> tuple[Allowed, ...]:

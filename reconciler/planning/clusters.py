@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def declared_clusters(desired: Desired) -> dict[str, Cluster]:
     """Return the declared clusters by name."""
-    found = (declared.resource for declared in desired.values())
+    found = (declared.resource for address, declared in desired.items() if address.startswith("cluster/"))
     return {resource.metadata.name: resource for resource in found if isinstance(resource, Cluster)}
 
 

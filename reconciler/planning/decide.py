@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from reconciler.planning.cluster import decide_cluster
@@ -69,7 +70,7 @@ def _decide_topic(sides: Sides, renamed: Mapping[Address, Address], situation: S
     old = renamed.get(sides.address) or _stopped_mirror(sides, situation)
     before = sides.before or (situation.observed.get(old) if old else None)
     if old is not None and before is not None:
-        hand_over(sides, old, before, situation, decision)
+        hand_over(replace(sides, before=before), old, situation, decision)
     else:
         converge(sides, situation, decision)
 

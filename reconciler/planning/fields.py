@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
+from reconciler.planning.canonical import canonical
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.configs import canonical_value
 from reconciler.resources.kinds import Resource
@@ -64,9 +65,7 @@ def record_fields_of(resource: Resource) -> dict[str, Value]:
 
 def acls_of(resource: Resource) -> dict[bytes, dict[str, Any]]:
     """Return the access rules of a resource by their canonical form."""
-    from reconciler.planning.canonical import canonical  # noqa: PLC0415 - only resources with ACLs pay for it
-
-    if isinstance(resource, Topic | Namespace):
+    if isinstance(resource, Topic | Namespace) and resource.spec.acls:
         return {canonical(rule): rule for rule in (acl.to_json() for acl in resource.spec.acls)}
     return {}
 

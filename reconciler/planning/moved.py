@@ -53,7 +53,7 @@ def decide_moved(sides: Sides, old: Address, situation: Situation, decision: Dec
     elif sides.before is None:
         return False  # what we moved from is gone: it is made anew, and the old record is forgotten
     else:
-        _follow(sides, old, sides.before, Reason.MOVED, situation, decision)
+        _follow(sides, old, Reason.MOVED, situation, decision)
     return True
 
 
@@ -101,10 +101,11 @@ def _move(sides: Sides, old: Address, before: Observed, situation: Situation, de
         decision.actions.append(update(moved, before, found))
 
 
-def _follow(
-    sides: Sides, old: Address, before: Observed, reason: Reason, situation: Situation, decision: Decision
-) -> None:
+def _follow(sides: Sides, old: Address, reason: Reason, situation: Situation, decision: Decision) -> None:
     """Let the record follow to the new address; nothing is called."""
+    before = sides.before
+    if before is None:
+        return
     decision.settled.add(old)
     moved = Sides(sides.address, sides.wanted, situation.recorded[old], before)
     is_same_kind = type(before.resource) is type(sides.wanted.resource)
@@ -115,9 +116,9 @@ def _follow(
         decision.actions.append(update(moved, before, found))
 
 
-def hand_over(sides: Sides, old: Address, before: Observed, situation: Situation, decision: Decision) -> None:
+def hand_over(sides: Sides, old: Address, situation: Situation, decision: Decision) -> None:
     """Let the record of `old` become that of a wanted address: the same thing on the platform, under another name."""
-    _follow(sides, old, before, Reason.READDRESSED, situation, decision)
+    _follow(sides, old, Reason.READDRESSED, situation, decision)
 
 
 def readdressed(situation: Situation) -> Mapping[Address, Address]:

@@ -40,9 +40,9 @@ def after_action(action: Action, done: Finished | None, record: Record, run: str
     last = record.get(action.address)
     match action:
         case Create():
-            return {action.address: _recorded(action, action.after, "created", last, done, run)}
+            return {action.address: _recorded(action, "created", last, done, run)}
         case Update():
-            return {action.address: _recorded(action, action.after, "adopted", last, done, run)}
+            return {action.address: _recorded(action, "adopted", last, done, run)}
         case Adopt():
             return _adopted(action, record, run)
         case Transition():
@@ -63,7 +63,6 @@ def fold(record: Record, changes: RecordChanges) -> dict[Address, Recorded]:
 
 def _recorded(
     action: Create | Update | Transition,
-    after: Resource,
     ownership: Ownership,
     last: Recorded | None,
     done: Finished | None,
@@ -71,11 +70,11 @@ def _recorded(
 ) -> Recorded:
     is_new = last is None or isinstance(action, Create)
     return Recorded(
-        resource=after,
+        resource=action.after,
         incarnation=_known(done.incarnation if done else None, None if is_new or not last else last.incarnation),
         physical_name=_known(done.physical_name if done else None, last.physical_name if last else None),
         ownership=ownership if is_new or not last else last.ownership,
-        protect=_protect(after, last),
+        protect=_protect(action.after, last),
         run=run,
         origins=dict(action.origins),
     )
@@ -100,11 +99,11 @@ def _moved(action: Transition, done: Finished | None, record: Record, run: str) 
     old = action.parameters.get("from")
     if action.machine != "topic" or not isinstance(old, str):
         last = record.get(action.address)
-        return {action.address: _recorded(action, action.after, "adopted", last, done, run)}
+        return {action.address: _recorded(action, "adopted", last, done, run)}
     last = record.get(Address(old))
     return {
         Address(old): None,
-        action.address: _recorded(action, action.after, "adopted", last, done, run),
+        action.address: _recorded(action, "adopted", last, done, run),
     }
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from reconciler.planning.canonical import plain
+from reconciler.planning.digest import parameters_of
 from reconciler.planning.plan import Base, Given, Plan, Selection
 from reconciler.planning.rows import changes_of
 from reconciler.resources.capabilities import Capabilities, ClusterIdentity
@@ -90,6 +91,7 @@ def differences(case: Case, plan: Plan) -> list[str]:
             "wave": action.wave,
             "bytes": action.estimate.bytes,
             "origins": dict(action.origins),
+            "parameters": parameters_of(action),
         }
         defaults = {"blocked": None} if "blocked" not in item else {}
         wrong += [
