@@ -5,18 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from reconciler.errors import IncompleteError, PartialError, ReconcilerError, StalePlanError, UsageError, UserError
+from reconciler.errors import ReconcilerError, StalePlanError, UsageError, UserError
 from reconciler.planning.document import compare, read_document, refuse_foreign
 from reconciler.workflow.deciding import Wanted, decide
 from reconciler.workflow.files import workspace_folder
 from reconciler.workflow.findings import errors_of
 from reconciler.workflow.invocation import Select
+from reconciler.workflow.jobs import SparkJobs
 from reconciler.workflow.opening import open_work
-from reconciler.workflow.plan import BlockedPlanError, Planned, show_decided
+from reconciler.workflow.plan import Planned, show_decided
 from reconciler.workflow.reading import read_state
 from reconciler.workflow.saved import options_of
 from reconciler.workflow.show import read_plan_file
 from reconciler.workflow.underlease import Settled, Wish, run_under_lease
+from reconciler.workflow.verdicts import BlockedPlanError, verdict_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -129,6 +131,8 @@ class _Applying:
         _check(planned)
         if planned.plan.is_empty:
             return Applied(planned, None, (), None)
+        site = self._work
+        SparkJobs(site.providers, site.spark, site.edge.environ).check(planned.plan.actions)
         self._confirm(planned)
         return self.run(planned.document, is_confirmed=True)
 
@@ -186,26 +190,3 @@ def _check(planned: Planned) -> None:
         raise errors_of(planned.plan.errors)
     if planned.plan.blocked:
         raise BlockedPlanError(planned)
-
-
-def verdict_of(result: RunResult | None) -> ReconcilerError | None:
-    """Return what the exit code says of a run."""
-    if result is None:
-        return None
-    if result.not_started:
-        left = counted(len(result.not_started), "action is", "actions are")
-        return IncompleteError(f"stopped: {left} left", hint="Go on with: reconciler apply")
-    if result.failed:
-        first = result.failed[0]
-        failed = counted(len(result.failed), "action", "actions")
-        skipped = f", {len(result.skipped)} more were not tried because of that" if result.skipped else ""
-        return PartialError(
-            f"{failed} failed{skipped}; the first is {first.id}: {first.error.message}",
-            hint=f"{first.error.hint} Then run: reconciler apply",
-        )
-    return None
-
-
-def counted(number: int, one: str, many: str) -> str:
-    """Return a number with the word that goes with it."""
-    return f"{number} {one if number == 1 else many}"

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from reconciler.errors import BlockedError, PendingError, ReconcilerError, UserError
+from reconciler.errors import PendingError, ReconcilerError, UserError
 from reconciler.planning.document import PlanDocument, canonical_bytes, to_document
 from reconciler.workflow.deciding import Decided, decide
 from reconciler.workflow.findings import errors_of
 from reconciler.workflow.opening import Work, open_work
 from reconciler.workflow.reading import read_state
 from reconciler.workflow.saved import to_options
+from reconciler.workflow.verdicts import BlockedPlanError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,16 +94,3 @@ def write_plan(path: Path, document: PlanDocument) -> None:
         raise UserError(
             f"cannot write the plan to {path}: {error.strerror or error}", hint="Name a file that can be written."
         ) from error
-
-
-class BlockedPlanError(BlockedError):
-    """A guard refused a part of a plan, so nothing of it was done; `planned` is for showing."""
-
-    def __init__(self, planned: Planned) -> None:
-        """Name what is blocked, and the words that would allow it."""
-        actions = planned.plan.blocked
-        allows = [action.blocked.allow for action in actions if action.blocked and action.blocked.allow]
-        hint = f"Allow once with {' '.join(f'--allow {allow}' for allow in allows)}" if allows else "Change the files."
-        what = "; ".join(f"{action.id}: {action.blocked.message}" for action in actions if action.blocked)
-        super().__init__(f"nothing was done: {len(actions)} blocked ({what})", hint=hint)
-        self.planned = planned
