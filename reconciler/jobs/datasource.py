@@ -7,8 +7,9 @@ stable offset as it is when the read is planned, or an offset); what names the l
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from reconciler.errors import UserError
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
-    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
     from reconciler.records.log import Bounds, TopicLog
 
+Session: TypeAlias = SparkSession
 NAME: Final = "topic-log"
 OPTIONS: Final = ("cluster", "topic", "start", "end")
 SCHEMA: Final = (
@@ -33,7 +34,7 @@ SCHEMA: Final = (
 """`RECORD_SCHEMA` in Spark's words."""
 
 
-def register(session: SparkSession, open_log: Callable[[Mapping[str, str]], TopicLog]) -> None:
+def register(session: Session, open_log: Callable[[Mapping[str, str]], TopicLog]) -> None:
     """Make `topic-log` known to a session. `open_log` gets a read's options and is pickled, with all it holds.
 
     It runs on the driver and the log it returns is pickled to the executors: what it resolves (secrets, connections)

@@ -18,13 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import NoReturn
 
-    from pyspark.sql import SparkSession
-
+    from reconciler.jobs.datasource import Session
     from reconciler.records.log import TopicLog
 
 
 def register_topics(
-    session: SparkSession, workspace: Path, *, environ: Mapping[str, str], environment: str | None = None
+    session: Session, workspace: Path, *, environ: Mapping[str, str], environment: str | None = None
 ) -> None:
     """Make `spark.read.format("topic-log")` read the topics of a workspace's clusters.
 
