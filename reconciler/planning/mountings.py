@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from reconciler.planning.converge import Sides
     from reconciler.planning.decision import Decision
     from reconciler.planning.situation import Situation
+    from reconciler.resources.inventory import Observed
 
 _DONE = frozenset({MigrationState.FINISHED.value, MigrationState.GONE.value, MigrationState.CANCELLED.value})
 
@@ -30,29 +31,8 @@ def decide_mounting(sides: Sides, situation: Situation, decision: Decision) -> N
         decision.waiting.append(Waiting(sides.address, running))
         return
     topic = situation.observed.get(address_of("topic", mounting.cluster, mounting.topic_name))
-    is_mounted = topic is not None
-    if is_mounted != (mounting.spec.state == "mounted"):
-        parameters: dict[str, Value] = {"source": mounting.spec.source or mounting.metadata.name}
-        if mounting.spec.as_ is not None:
-            parameters["as"] = mounting.spec.as_
-        if mounting.spec.timeout is not None:
-            parameters["timeout_ms"] = mounting.spec.timeout
-        machine = UNMOUNT if is_mounted else MOUNT
-        decision.actions.append(
-            Transition(
-                address=sides.address,
-                machine=machine.name,
-                verb=machine.name,
-                from_state="mounted" if is_mounted else "unmounted",
-                to_state=mounting.spec.state,
-                after=mounting,
-                parameters=parameters,
-                risk=Risk.DISRUPTIVE if is_mounted else Risk.NONE,
-                reasons=(Reason.ROLE_WANTED,),
-                source=sides.wanted.source,
-                precondition=state_precondition(sides.address, topic) if topic else "",
-            )
-        )
+    if (topic is not None) != (mounting.spec.state == "mounted"):
+        decision.actions.append(_transition(sides, mounting, topic))
     elif sides.last is None or sides.last.resource != mounting:
         reason = Reason.ALREADY_EXISTS if sides.last is None else Reason.RECORD_ONLY
         decision.actions.append(
@@ -60,3 +40,25 @@ def decide_mounting(sides: Sides, situation: Situation, decision: Decision) -> N
                 address=sides.address, observed=mounting, after=mounting, reasons=(reason,), source=sides.wanted.source
             )
         )
+
+
+def _transition(sides: Sides, mounting: Mounting, topic: Observed | None) -> Transition:
+    machine = MOUNT if topic is None else UNMOUNT
+    parameters: dict[str, Value] = {"source": mounting.spec.source or mounting.metadata.name}
+    if mounting.spec.as_ is not None:
+        parameters["as"] = mounting.spec.as_
+    if mounting.spec.timeout is not None:
+        parameters["timeout_ms"] = mounting.spec.timeout
+    return Transition(
+        address=sides.address,
+        machine=machine.name,
+        verb=machine.name,
+        from_state="unmounted" if topic is None else "mounted",
+        to_state=mounting.spec.state,
+        after=mounting,
+        parameters=parameters,
+        risk=Risk.NONE if topic is None else Risk.DISRUPTIVE,
+        reasons=(Reason.ROLE_WANTED,),
+        source=sides.wanted.source,
+        precondition=state_precondition(sides.address, topic) if topic else "",
+    )

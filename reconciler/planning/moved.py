@@ -15,7 +15,7 @@ from reconciler.resources.address import Address, cluster_of, full_name_of
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from reconciler.planning.actions import Action
     from reconciler.planning.decision import Decision
@@ -64,19 +64,10 @@ def moved_from(action: Action) -> Address | None:
 
 
 def _move(sides: Sides, old: Address, before: Observed, situation: Situation, decision: Decision) -> None:
-    capabilities = situation.capabilities(cluster_of(sides.address) or "")
-    if not (isinstance(sides.wanted.resource, Topic) and capabilities.topic_move):
-        what = f"rename {old} to {sides.address}"
-        decision.refuse(sides.address, sides.wanted.source, *beyond(capabilities, what))
-        return
-    if mirrors := situation.mirrored.get(old):
-        message = f"{', '.join(mirrors)} mirrors {old}, and a mirror never changes its source"
-        hint = "Promote or remove the mirror first, then move the topic and mirror it anew."
-        decision.refuse(sides.address, sides.wanted.source, message, hint)
-        return
     moved = Sides(sides.address, sides.wanted, situation.recorded.get(old), before)
-    found = compare(moved, before, situation)
-    problems = list(check_changes(found.changes, capabilities))
+    problems = [*_obstacles(sides, old, situation)]
+    found = Differences() if problems else compare(moved, before, situation)
+    problems += check_changes(found.changes, situation.capabilities(cluster_of(sides.address) or ""))
     for message, hint in problems:
         decision.refuse(sides.address, sides.wanted.source, message, hint)
     if problems:
@@ -99,6 +90,18 @@ def _move(sides: Sides, old: Address, before: Observed, situation: Situation, de
     )
     if found.changes:
         decision.actions.append(update(moved, before, found))
+
+
+def _obstacles(sides: Sides, old: Address, situation: Situation) -> Iterator[tuple[str, str]]:
+    """Yield why something cannot be moved at all."""
+    capabilities = situation.capabilities(cluster_of(sides.address) or "")
+    if not (isinstance(sides.wanted.resource, Topic) and capabilities.topic_move):
+        yield beyond(capabilities, f"rename {old} to {sides.address}")
+    elif mirrors := situation.mirrored.get(old):
+        yield (
+            f"{', '.join(mirrors)} mirrors {old}, and a mirror never changes its source",
+            "Promote or remove the mirror first, then move the topic and mirror it anew.",
+        )
 
 
 def _follow(sides: Sides, old: Address, reason: Reason, situation: Situation, decision: Decision) -> None:
