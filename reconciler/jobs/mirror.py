@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.errors import IncompleteError, RetryableError
 from reconciler.jobs.progress import JobProgress, unseen
 from reconciler.jobs.ranges import Budget, joined, missing, pieces_of, rounds, tasks_of
-from reconciler.jobs.stage import cores_of, described, run_stage
+from reconciler.jobs.stage import Cores, described, run_stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -74,8 +74,8 @@ class _Mirror:
 
     def __init__(self, source: TopicLog, sink: StagedSink, means: _Means) -> None:
         self._source, self._sink, self._means = source, sink, means
-        self._cores = cores_of(means.session)
-        self._budget = Budget(self._cores)
+        self._cores = Cores(means.session)
+        self._budget = Budget(self._cores.now)
         self._began = means.clock()
         self._done = Copy()
         self._total = Copy()
@@ -103,7 +103,7 @@ class _Mirror:
         for taken in rounds(pieces, self._budget):
             began = self._means.clock()
             self._round(taken)
-            self._budget.learn(taken, self._means.clock() - began)
+            self._budget.learn(taken, self._means.clock() - began, cores=self._cores.now)
         return self._done.offsets - before == sum(offsets.length for offsets in wanted.values())
 
     def _pieces(self, partition: int, offsets: OffsetRange) -> Iterator[Piece]:
@@ -115,7 +115,7 @@ class _Mirror:
         try:
             staged, error = run_stage(
                 self._means.session,
-                tasks_of(pieces, self._cores),
+                tasks_of(pieces, self._cores.now),
                 partial(stage_pieces, self._source, self._sink),
                 what="copying records",
             )

@@ -19,6 +19,8 @@ PIECE_BYTES: Final = 32 * MIB
 PIECE_COST: Final = MIB
 """What a piece costs beside its bytes, in bytes: requests, and a swap of its head."""
 _TASKS_A_CORE: Final = 3
+_ROUND_S: Final = 10.0
+"""How long a round should take: what is published in between is what a crash does not lose."""
 _TASK_COST: Final = 8 * MIB
 """Work smaller than this is not worth a task of its own."""
 
@@ -118,20 +120,14 @@ def joined(pieces: Iterable[Piece]) -> Iterator[Piece]:
         yield held
 
 
-@dataclass(slots=True)
 class Budget:
     """How much a round may cost, in bytes; learns from the rounds before to end each in due time."""
 
-    cores: int
-    cost: int = 0
-    seconds: float = 10.0
-    """How long a round should take: what is published in between is what a crash does not lose."""
+    def __init__(self, cores: int) -> None:
+        """Begin with less than may be: nothing is known of the stores yet."""
+        self.cost = 768 * MIB * cores
 
-    def __post_init__(self) -> None:
-        """Begin carefully: nothing is known of the stores yet."""
-        self.cost = 768 * MIB * self.cores
-
-    def learn(self, pieces: Sequence[Piece], seconds: float) -> None:
+    def learn(self, pieces: Sequence[Piece], seconds: float, *, cores: int) -> None:
         """Fit the next round to how long this one took; never more than 1 GiB a core."""
         rate = sum(piece.cost for piece in pieces) / max(seconds, 0.001)
-        self.cost = max(PIECE_COST, min(1024 * MIB * self.cores, int(rate * self.seconds)))
+        self.cost = max(PIECE_COST, min(1024 * MIB * cores, int(rate * _ROUND_S)))

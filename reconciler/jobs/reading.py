@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from reconciler.jobs.differing import kept_digest, read_digest
 from reconciler.jobs.progress import JobProgress
 from reconciler.jobs.ranges import Budget, pieces_of, rounds, tasks_of
-from reconciler.jobs.stage import cores_of, described, run_stage
+from reconciler.jobs.stage import Cores, described, run_stage
 from reconciler.records.digest import Digest
 
 if TYPE_CHECKING:
@@ -77,15 +77,15 @@ class DeepReading:
             for piece in self._pieces:
                 yield list(self._read([piece]))
             return
-        cores = cores_of(session)
-        budget = Budget(cores)
+        cores = Cores(session)
+        budget = Budget(cores.now)
         with described(session, "reconciler: verify"):
             for pieces in rounds(self._pieces, budget):
                 began = self._watch.clock()
-                found, error = run_stage(session, tasks_of(pieces, cores), self._read, what="comparing records")
+                found, error = run_stage(session, tasks_of(pieces, cores.now), self._read, what="comparing records")
                 if error is not None:
                     raise error
-                budget.learn(pieces, self._watch.clock() - began)
+                budget.learn(pieces, self._watch.clock() - began, cores=cores.now)
                 yield found
 
     def _tell(self, done: Sequence[Reading], seconds: float) -> None:

@@ -73,16 +73,27 @@ def attempt(do: Callable[[W], Iterable[R]], task: W) -> Iterator[R | _Refused]:
         yield _Refused(error)
 
 
-def cores_of(session: SparkSession) -> int:
-    """Return how many tasks run side by side."""
-    if not _is_remote(session):
-        return int(session.sparkContext.defaultParallelism)
+class Cores:
+    """How many tasks run side by side; executors come and go while a job runs."""
 
-    def once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield pa.RecordBatch.from_pydict({"seen": [sum(batch.num_rows for batch in batches)]})
+    def __init__(self, session: SparkSession) -> None:
+        """Ask when asked."""
+        self._session = session
+        self._counted: int | None = None
 
-    # A Connect server does not tell; a range without a number of parts gets one a core.
-    return int(session.range(0, 1 << 16).mapInArrow(once, "seen long").count())
+    @property
+    def now(self) -> int:
+        """Return the number at this moment."""
+        if not _is_remote(self._session):
+            return int(self._session.sparkContext.defaultParallelism)
+        if self._counted is None:
+            # A Connect server does not tell; a range without a number of parts gets one a core.
+            self._counted = int(self._session.range(0, 1 << 16).mapInArrow(_once, "seen long").count())
+        return self._counted
+
+
+def _once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield pa.RecordBatch.from_pydict({"seen": [sum(batch.num_rows for batch in batches)]})
 
 
 @contextmanager

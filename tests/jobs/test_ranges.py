@@ -121,11 +121,11 @@ def test_neighbours_of_one_partition_are_joined_and_others_are_not() -> None:
 
 
 def test_a_budget_learns_from_how_long_a_round_took() -> None:
-    budget = Budget(cores=2)
+    budget = Budget(2)
     taken = [Piece(0, OffsetRange(0, 1), 1, 99 * MIB)]
-    budget.learn(taken, seconds=100.0)
+    budget.learn(taken, seconds=100.0, cores=2)
     assert budget.cost == 10 * MIB
-    budget.learn(taken, seconds=0.01)
+    budget.learn(taken, seconds=0.01, cores=2)
     assert budget.cost == 2 * 1024 * MIB
 
 
