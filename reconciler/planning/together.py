@@ -62,6 +62,6 @@ def _is_mounting(sides: Sides, situation: Situation, decision: Decision) -> bool
         sides.address,
         sides.wanted.source,
         f"it lies detached at {where}, and its Mounting is no longer declared",
-        f"Declare the Mounting with state mounted, or: reconciler state rm {last.resource.address}",
+        "Declare the Mounting again: mounted to have the topic back, unmounted to leave it there.",
     )
     return True
