@@ -63,10 +63,11 @@ def read_bounded(path: Path, label: str) -> bytes | Problem:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except OSError as error:
         return _unreadable(label, error)
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(handle)
+        return Problem(label, None, None, "", "is not a regular file", "Name a file of YAML")
     with open(handle, "rb") as file:  # noqa: PTH123 - from a descriptor, so that what was checked is what is read
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            return Problem(label, None, None, "", "is not a regular file", "Name a file of YAML")
         if status.st_size > MAX_BYTES:
             return _too_big(label, status.st_size)
         try:

@@ -14,6 +14,7 @@ from reconciler.manifests.mirrors import check_mirrors
 from reconciler.manifests.overlays import overlay_folder
 from reconciler.manifests.problems import ManifestError, Problem
 from reconciler.manifests.references import check_references
+from reconciler.manifests.sharing import check_sharing
 from reconciler.manifests.variables import FROM_COMMAND_LINE, Variables
 from reconciler.manifests.workspacefile import VALUES_FILE, read_workspace
 
@@ -60,6 +61,7 @@ def load(folder: Path, *, environment: str | None, variables: Variables) -> Load
     if findings.is_whole:
         check_references(gathering, findings)
         check_mirrors(gathering, findings)
+        check_sharing(gathering, folder, findings)
     for name in file.values.unused(FROM_COMMAND_LINE):
         message = f"the variable {name} is used nowhere"
         findings.warnings.append(Problem(FROM_COMMAND_LINE, None, None, name, message, "Check its name"))

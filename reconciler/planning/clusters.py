@@ -76,7 +76,10 @@ def _check_one(
 
 
 def _moved_away(name: str, last: Recorded, identity: ClusterIdentity) -> tuple[str, str] | None:
-    hint = f"If that is on purpose: reconciler state rm cluster/{name} --recursive; the next plan adopts."
+    hint = (
+        f"If that is on purpose: take {name} and all on it out of the files and apply, which only forgets them; "
+        "then declare them again, and the next plan adopts what is there."
+    )
     if isinstance(last.resource, Cluster) and last.resource.spec.provider != identity.provider:
         recorded = last.resource.spec.provider
         return f"cluster {name} was {recorded} when it was recorded, and is {identity.provider} now", hint

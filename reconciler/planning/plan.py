@@ -42,6 +42,17 @@ class DriftFinding:
 
 
 @dataclass(frozen=True, slots=True)
+class Override:
+    """A key that nobody declares, set on a topic of ours, and the declared value of a tier that it hides."""
+
+    address: Address
+    path: str
+    value: str
+    hidden: str
+    origin: Address
+
+
+@dataclass(frozen=True, slots=True)
 class Waiting:
     """A resource found half-way through a lifecycle; `run` or a later apply finishes it."""
 
@@ -106,6 +117,8 @@ class Plan:
     drift: tuple[DriftFinding, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     unmanaged: tuple[Address, ...] = ()
+    overrides: tuple[Override, ...] = ()
+    """Each is a warning too."""
     errors: tuple[Finding, ...] = ()
     """Errors of the plan: wrong cluster, what a platform cannot do, what the tables refuse. Exit 1, never lifted."""
     warnings: tuple[Finding, ...] = ()

@@ -15,10 +15,11 @@ from reconciler.planning.effective import effective
 from reconciler.planning.guards import guard
 from reconciler.planning.impact import Impact
 from reconciler.planning.order import in_order
+from reconciler.planning.overrides import overrides, warnings_of
 from reconciler.planning.plan import Finding, Given, Plan
 from reconciler.planning.removed import decide_removed
 from reconciler.planning.rules import check_rules
-from reconciler.planning.selection import chooser, is_partial
+from reconciler.planning.selection import check_targets, chooser, is_partial
 from reconciler.planning.situation import Situation
 from reconciler.planning.unmanaged import unmanaged
 from reconciler.resources.address import rank
@@ -46,6 +47,7 @@ def plan(desired: Desired, recorded: Record, observed: Inventory, *, given: Give
     judged, refused = guard([impact.judge(action) for action in decision.actions], desired, situation, allowed)
     actions = in_order(judged, situation)
 
+    hiding = () if given.is_destroy else overrides(situation)
     unmatched = check_unmatched(actions, allowed, is_partial=is_partial(given.selection))
     return Plan(
         workspace=given.workspace,
@@ -57,8 +59,11 @@ def plan(desired: Desired, recorded: Record, observed: Inventory, *, given: Give
         drift=tuple(sorted(decision.drift, key=lambda found: (rank(found.address), found.path))),
         waiting=tuple(sorted(decision.waiting, key=lambda found: rank(found.address))),
         unmanaged=unmanaged(situation),
+        overrides=hiding,
         errors=_in_order([*decision.errors, *refused]),
-        warnings=_in_order([*decision.warnings, *check_rules(situation, actions), *unmatched]),
+        warnings=_in_order(
+            [*decision.warnings, *check_rules(situation, actions), *unmatched, *warnings_of(hiding, situation)]
+        ),
         unmeasured=impact.unmeasured,
         digest=digest(actions),
     )
@@ -85,7 +90,8 @@ def _look(desired: Desired, recorded: Record, observed: Inventory, given: Given)
         ignored=ignoring(given.guards),
     )
     chosen = [finding for finding in unclear if finding.address and situation.is_decidable(finding.address)]
-    return situation, [*findings, *chosen, *check(situation)]
+    missed = check_targets(given.selection, wanted, recorded, observed)
+    return situation, [*findings, *chosen, *missed, *check(situation)]
 
 
 def _in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from reconciler.planning.plan import Finding
 from reconciler.planning.situation import Wanted, source_of
 from reconciler.resources.address import (
     Address,
@@ -56,6 +58,18 @@ def chooser(
         chosen = named if is_destroy else named | set(_leaned_on(named, wanted, recorded))
     excluded = {address for address in chosen if any(matches(pattern, address) for pattern in selection.excludes)}
     return (chosen - excluded).__contains__
+
+
+def check_targets(
+    selection: Selection, wanted: Mapping[Address, Wanted], recorded: Record, observed: Inventory
+) -> Iterator[Finding]:
+    """Yield each target that names nothing: a typing error must not look like nothing to do."""
+    for pattern in selection.targets:
+        everything = {*wanted, *recorded, *observed}
+        if not any(matches(pattern, address) for address in everything):
+            near = get_close_matches(pattern, sorted(everything), 1)
+            hint = f"Did you mean {near[0]}?" if near else "Addresses are listed by: reconciler show"
+            yield Finding(None, None, f"--target {pattern} names nothing that is declared, recorded or there", hint)
 
 
 def _is_named(address: Address, selection: Selection, wanted: Mapping[Address, Wanted], recorded: Record) -> bool:

@@ -220,7 +220,7 @@ def _check_range(key: ConfigKey, number: float) -> None:
     low = -LONG_MAX if key.minimum is None else key.minimum
     high = LONG_MAX if key.maximum is None else key.maximum
     if not low <= number <= high:
-        bounds = f"at least {low:.12g}" if number < low else f"at most {high:.19g}"
+        bounds = f"at least {low}" if number < low else f"at most {high}"
         message = f"{number} is out of range: {bounds}"
         raise ValueError(message)
 

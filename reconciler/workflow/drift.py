@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reconciler.planning.actions import Value
-    from reconciler.planning.plan import DriftFinding, Plan
+    from reconciler.planning.plan import DriftFinding, Override, Plan
     from reconciler.resources.address import Address
     from reconciler.workflow.invocation import Invocation, Select
 
@@ -84,7 +84,12 @@ def sort_out(plan: Plan) -> tuple[Found, ...]:
         if action.blocked
     )
     unmanaged = tuple(Found("unmanaged", address, "is there, but nobody declares it") for address in plan.unmanaged)
-    return (*moved, *pending, *blocked, *unmanaged)
+    return (*moved, *pending, *blocked, *unmanaged, *map(_hiding, plan.overrides))
+
+
+def _hiding(found: Override) -> Found:
+    message = f"{found.path} is set by nobody's file and hides what {found.origin} says"
+    return Found("unmanaged", found.address, message, found.path, found.hidden, found.value)
 
 
 def _moved(finding: DriftFinding) -> Found:
