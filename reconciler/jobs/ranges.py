@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 MIB: Final = 1 << 20
 PIECE_BYTES: Final = 32 * MIB
 """Neighbouring extents become one piece up to here."""
-PIECE_COST: Final = MIB
+PIECE_COST: Final = 4 * MIB
 """What a piece costs beside its bytes, in bytes: requests, and a swap of its head."""
 _TASKS_A_CORE: Final = 3
 _ROUND_S: Final = 10.0
 """How long a round should take: what is published in between is what a crash does not lose."""
-_TASK_COST: Final = 8 * MIB
+_TASK_COST: Final = 16 * MIB
 """Work smaller than this is not worth a task of its own."""
 
 

@@ -105,7 +105,7 @@ def test_ten_thousand_tiny_partitions_are_a_few_tasks_a_core() -> None:
 
 
 def test_work_that_is_too_little_to_share_is_one_task() -> None:
-    assert len(tasks_of([Piece(number, OffsetRange(0, 1), 1, 100) for number in range(5)], 8)) == 1
+    assert len(tasks_of([Piece(number, OffsetRange(0, 1), 1, 100) for number in range(4)], 8)) == 1
 
 
 def test_neighbours_of_one_partition_are_joined_and_others_are_not() -> None:
@@ -122,7 +122,7 @@ def test_neighbours_of_one_partition_are_joined_and_others_are_not() -> None:
 
 def test_a_budget_learns_from_how_long_a_round_took() -> None:
     budget = Budget(2)
-    taken = [Piece(0, OffsetRange(0, 1), 1, 99 * MIB)]
+    taken = [Piece(0, OffsetRange(0, 1), 1, 96 * MIB)]
     budget.learn(taken, seconds=100.0, cores=2)
     assert budget.cost == 10 * MIB
     budget.learn(taken, seconds=0.01, cores=2)
