@@ -26,9 +26,9 @@ def rows(scale: Scale, scratch: Path) -> Iterator[Row]:
     yield compared(what, "`reconciler plan` of the same", in_turns(subjects, scale.of(3, 1)), aim=2.0)
     root = folder / ".clusters" / "west"
     swaps = json.loads((root / "catalog" / "head.json").read_bytes())["serial"]
-    yield Row("its catalog swaps", "a count", str(swaps), "10", swaps, 10, "")
+    yield Row("catalog swaps of that apply", "—", str(swaps), "—", swaps, 10, "")
     objects = sum(1 for path in root.rglob("*") if path.is_file() and path.parts[len(root.parts)] in _PER_TOPIC)
-    yield Row("its objects per topic or partition", "a count", str(objects), "0", objects, 0, "")
+    yield Row("objects it made for a topic or partition", "—", str(objects), "—", objects, 0, "")
 
 
 _PER_TOPIC = ("heads", "pages", "topics")

@@ -17,5 +17,5 @@ def rows(scale: Scale, scratch: Path) -> Iterator[Row]:
     what = f"mirror {records:,} records of 100 bytes, Spark warm"
     yield compared(what, "copying the same files", {"ours": took["ours"], "floor": took["floor"]}, aim=1.5)
     synced = {"ours": took["ours"], "floor": took["synced"]}
-    yield compared("the same", "copying them and making each durable, as ours are", synced, aim=1.5)
+    yield compared(what, "copying them and making each durable, as ours are", synced, aim=1.5)
     shutil.rmtree(folder)

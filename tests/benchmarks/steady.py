@@ -26,4 +26,4 @@ def rows(scale: Scale, scratch: Path) -> Iterator[Row]:
     what = f"a plan with nothing to do, {topics:,} topics, start to exit"
     yield compared(what, "`reconciler validate` of the same", in_turns(subjects, scale.of(5, 1)), aim=1.5)
     peak = max(peaks) / MIB
-    yield Row("its memory", "a bound", f"{peak:.0f} MiB", "400 MB", max(peaks) / 1e6, 400, " MB")
+    yield Row("memory of that plan", "—", f"{peak:.0f} MiB", "—", max(peaks) / 1e6, 400, " MB")

@@ -10,6 +10,8 @@ import statistics
 import subprocess
 import sys
 import time
+from collections import deque
+from functools import partial
 from pathlib import Path
 
 from probes.embedded import fill, providers, topic
@@ -42,16 +44,23 @@ def settled(seconds: float) -> float:
     return seconds
 
 
+def mirrored(number: int) -> float:
+    """Mirror `events` once; return the seconds it took."""
+    began = time.perf_counter()
+    copy = mirror(spark.session, west.log(topic("west", "events")), east.sink(topic("east", f"copy-{number}")))
+    if copy.records != records:
+        sys.exit(f"{copy.records} records were copied, not {records}")
+    return time.perf_counter() - began
+
+
 took: dict[str, list[float]] = {"ours": [], "floor": [], "synced": []}
+turns = deque(took)
 with start_session(SparkSpec(), environ=os.environ) as spark:
     mirror(spark.session, west.log(topic("west", "few")), east.sink(topic("east", f"copy-{repetitions}")))
     settled(0)
     for number in range(repetitions):
-        began = time.perf_counter()
-        copy = mirror(spark.session, west.log(topic("west", "events")), east.sink(topic("east", f"copy-{number}")))
-        took["ours"].append(settled(time.perf_counter() - began))
-        took["floor"].append(settled(copied()))
-        took["synced"].append(settled(copied("--sync")))
-        if copy.records != records:
-            sys.exit(f"{copy.records} records were copied, not {records}")
+        do = {"ours": partial(mirrored, number), "floor": copied, "synced": partial(copied, "--sync")}
+        for name in turns:
+            took[name].append(settled(do[name]()))
+        turns.rotate()  # whoever comes first finds the machine another way
 print(json.dumps({name: statistics.median(each) for name, each in took.items()}))
