@@ -100,6 +100,7 @@ class _Mirror:
         records, stored = sum(piece.records for piece in pieces), sum(piece.stored_bytes for piece in pieces)
         self._total = Copy(self._done.records + records, self._done.bytes + stored)
         before = self._done.offsets
+        self._tell({})
         for taken in rounds(pieces, self._budget):
             began = self._means.clock()
             self._round(taken)
@@ -134,6 +135,9 @@ class _Mirror:
             self._done.bytes + sum(one.stored_bytes for one in done),
             self._done.offsets + sum(one.at.length for one in done if one.at is not None),
         )
+        self._tell(gained)
+
+    def _tell(self, gained: Mapping[int, OffsetRange]) -> None:
         self._means.progress(
             JobProgress(
                 records=self._done.records,

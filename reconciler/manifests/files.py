@@ -136,7 +136,7 @@ class _Walk:
         before = len(self.problems)
         self._descend(path)
         if not self.files and not self._may_be_empty and len(self.problems) == before:
-            hint = "Write a manifest there, or take the folder out of spec.manifests; `destroy` removes what was made"
+            hint = "Write a manifest there, or take the folder out of spec.manifests"
             self.problems.append(Problem(name, None, None, "", "holds no *.yaml or *.yml file", hint))
 
     def warnings(self, name: str) -> Iterator[Problem]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reconciler.manifests.loading import find_workspace, load
+from reconciler.manifests.loading import find_workspace, load, load_workspace
 from reconciler.manifests.variables import Variables
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from reconciler.manifests.loading import Loaded
+    from reconciler.resources.workspace import Workspace
     from reconciler.workflow.invocation import Invocation, Select
 
 
@@ -20,9 +21,18 @@ def load_files(invocation: Invocation, select: Select) -> Loaded:
     Raises:
         UserError: There is no workspace here, or its files have problems (`ManifestError` lists them all).
     """
-    files = tuple(invocation.cwd / path for path in select.var_files)
-    variables = Variables.of(select.variables, files=files, environ=invocation.environ)
-    return load(workspace_folder(invocation), environment=select.environment, variables=variables)
+    return load(workspace_folder(invocation), environment=select.environment, variables=_variables(invocation, select))
+
+
+def load_workspace_file(invocation: Invocation, select: Select) -> Workspace:
+    """Find the workspace and load `reconciler.yaml` alone: the state can be asked while manifests are broken.
+
+    Raises:
+        UserError: There is no workspace here, or that file has problems.
+    """
+    return load_workspace(
+        workspace_folder(invocation), environment=select.environment, variables=_variables(invocation, select)
+    )
 
 
 def workspace_folder(invocation: Invocation) -> Path:
@@ -31,3 +41,8 @@ def workspace_folder(invocation: Invocation) -> Path:
         return find_workspace(invocation.cwd)
     folder = invocation.cwd / invocation.workspace
     return folder.parent if folder.name == "reconciler.yaml" else folder
+
+
+def _variables(invocation: Invocation, select: Select) -> Variables:
+    files = tuple(invocation.cwd / path for path in select.var_files)
+    return Variables.of(select.variables, files=files, environ=invocation.environ)

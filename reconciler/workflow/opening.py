@@ -17,7 +17,7 @@ from reconciler.resources.cluster import Cluster
 from reconciler.resources.workspace import SparkSpec
 from reconciler.state.lockfile import Owner, read_lockfile
 from reconciler.state.snapshots import snapshot_of
-from reconciler.workflow.files import load_files
+from reconciler.workflow.files import load_files, load_workspace_file, workspace_folder
 from reconciler.workflow.selecting import left_out
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from reconciler.manifests.loading import Loaded
     from reconciler.objectstore.base import ObjectStore
     from reconciler.resources.locations import LocationSpec
+    from reconciler.resources.workspace import Workspace
     from reconciler.workflow.invocation import Invocation, Select
 
 
@@ -119,19 +120,39 @@ def open_work(invocation: Invocation, select: Select) -> Work:
         UserError: There is no workspace here, or its files have problems (`ManifestError` lists them all).
     """
     loaded = load_files(invocation, select)
-    spec, environment = loaded.workspace.spec, select.environment
-    state = settings_of(spec.state, loaded.folder)
     declared = (item.resource for item in loaded.desired.values())
     return Work(
         invocation=invocation,
         edge=edge_of(invocation, loaded.folder),
-        owner=Owner(loaded.workspace.metadata.name, environment),
-        state_settings=state.below(f"env/{environment}") if environment else state,
+        owner=Owner(loaded.workspace.metadata.name, select.environment),
+        state_settings=_state_settings(loaded.workspace, loaded.folder, select),
         clusters={item.metadata.name: item for item in declared if isinstance(item, Cluster)},
-        spark=spec.spark,
+        spark=loaded.workspace.spec.spark,
         select=select,
         loaded=loaded,
     )
+
+
+def open_state(invocation: Invocation, select: Select) -> Site:
+    """Open a workspace's state alone: its manifests may be broken or gone, and none of its clusters is known.
+
+    Raises:
+        UserError: There is no workspace here, or `reconciler.yaml` has problems.
+    """
+    workspace, folder = load_workspace_file(invocation, select), workspace_folder(invocation)
+    return Site(
+        invocation=invocation,
+        edge=edge_of(invocation, folder),
+        owner=Owner(workspace.metadata.name, select.environment),
+        state_settings=_state_settings(workspace, folder, select),
+        clusters={},
+        spark=workspace.spec.spark,
+    )
+
+
+def _state_settings(workspace: Workspace, folder: Path, select: Select) -> StoreSettings:
+    state = settings_of(workspace.spec.state, folder)
+    return state.below(f"env/{select.environment}") if select.environment else state
 
 
 def open_site(invocation: Invocation, state_url: str) -> Site:

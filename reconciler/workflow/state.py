@@ -13,7 +13,7 @@ from reconciler.state.lockfile import read_lockfile
 from reconciler.state.runs import read_run
 from reconciler.state.snapshots import SnapshotRow, history, run_of
 from reconciler.state.unlock import Unlocked, Unlocking, unlock
-from reconciler.workflow.opening import open_work
+from reconciler.workflow.opening import open_state
 from reconciler.workflow.reading import read_state
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from reconciler.resources.inventory import Recorded
     from reconciler.workflow.invocation import Invocation, Select
-    from reconciler.workflow.opening import Work
+    from reconciler.workflow.opening import Site
     from reconciler.workflow.stopping import Stop
 
 
@@ -52,12 +52,12 @@ class HistoryRow:
 
 def state_list(invocation: Invocation, select: Select) -> StateListing:
     """Return what this workspace owns, in the order of plans."""
-    work = open_work(invocation, select)
-    snapshot = read_state(work)
+    site = open_state(invocation, select)
+    snapshot = read_state(site)
     if snapshot is None:
-        return StateListing(work.state.url, None, 0, ())
+        return StateListing(site.state.url, None, 0, ())
     rows = tuple((address, snapshot.record[address]) for address in sorted(snapshot.record, key=rank))
-    return StateListing(work.state.url, snapshot.lineage, snapshot.serial, rows)
+    return StateListing(site.state.url, snapshot.lineage, snapshot.serial, rows)
 
 
 def state_show(invocation: Invocation, select: Select, address: str) -> Recorded:
@@ -66,7 +66,7 @@ def state_show(invocation: Invocation, select: Select, address: str) -> Recorded
     Raises:
         UserError: It is not ours.
     """
-    snapshot = read_state(open_work(invocation, select))
+    snapshot = read_state(open_state(invocation, select))
     recorded = snapshot.record.get(Address(address)) if snapshot else None
     if recorded is None:
         raise UserError(f"{address} is not recorded", hint="List what is with: reconciler state list")
@@ -75,11 +75,11 @@ def state_show(invocation: Invocation, select: Select, address: str) -> Recorded
 
 def state_history(invocation: Invocation, select: Select) -> tuple[HistoryRow, ...]:
     """Return every snapshot kept, newest first."""
-    work = open_work(invocation, select)
-    current = read_lockfile(work.state, owner=work.owner)
+    site = open_state(invocation, select)
+    current = read_lockfile(site.state, owner=site.owner)
     pointer = current.lockfile.state if current else None
     return tuple(
-        _row(work, row, is_current=pointer is not None and row.key == pointer.key) for row in history(work.state)
+        _row(site, row, is_current=pointer is not None and row.key == pointer.key) for row in history(site.state)
     )
 
 
@@ -94,25 +94,25 @@ def state_unlock(
         LeaseError: It is alive, or another run holds it.
         UserError: Not confirmed.
     """
-    work = open_work(invocation, select)
-    found = read_lockfile(work.state, owner=work.owner)
+    site = open_state(invocation, select)
+    found = read_lockfile(site.state, owner=site.owner)
     if found is None or found.lockfile.lease.status == "free":
         return Unlocked(was_free=True, epoch=found.lockfile.lease.epoch if found else 0)
     lease = found.lockfile.lease
     if not confirm(f"The lease is held by {lease.who} since {lease.since}, run {lease.run}."):
         raise UserError("not confirmed: nothing was changed", hint="Only 'yes' confirms.")
     effects = ThreadEffects()
-    wanted = Unlocking(owner=work.owner, run=run, is_stopped=lambda: stop.is_requested)
+    wanted = Unlocking(owner=site.owner, run=run, is_stopped=lambda: stop.is_requested)
     try:
         with stop.ends(lambda: None):
-            return asyncio.run(unlock(work.state, effects, wanted))
+            return asyncio.run(unlock(site.state, effects, wanted))
     finally:
         effects.close()
 
 
-def _row(work: Work, row: SnapshotRow, *, is_current: bool) -> HistoryRow:
-    run = run_of(work.state, row)
-    known = read_run(work.state, run) if run else None
+def _row(site: Site, row: SnapshotRow, *, is_current: bool) -> HistoryRow:
+    run = run_of(site.state, row)
+    known = read_run(site.state, run) if run else None
     return HistoryRow(
         row.serial,
         row.key,

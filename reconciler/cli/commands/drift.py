@@ -33,5 +33,5 @@ def command(
 
     drifted = drift(place.invocation(), chosen.select(), fail_on=tuple(fail_on or ()), known=known)
     warn_all(drifted.planned.warnings)
-    present(form, lambda: drift_lines(drifted.findings), lambda: DriftDocument.of(drifted))
+    present(form, lambda: drift_lines(drifted), lambda: DriftDocument.of(drifted))
     raise_verdict(drifted.verdict)

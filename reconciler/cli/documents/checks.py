@@ -111,6 +111,8 @@ class DriftDocument(Document):
     environment: str | None
     summary: DriftSummary
     findings: tuple[FoundPart, ...]
+    errors: tuple[str, ...] = ()
+    """What kept parts of the workspace from being compared."""
 
     @classmethod
     def of(cls, drifted: Drifted) -> DriftDocument:
@@ -123,4 +125,5 @@ class DriftDocument(Document):
             environment=plan.environment,
             summary=DriftSummary(**counts),
             findings=findings,
+            errors=tuple(f"{error.message}. {error.hint}" for error in plan.errors),
         )

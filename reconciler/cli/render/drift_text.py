@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.render.amounts import count_text, counted
+from reconciler.cli.render.findings import finding_line
 from reconciler.cli.render.lines import EMPTY, Line, Span, Tone, aligned, line
 from reconciler.cli.render.values import field_name, value_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from reconciler.workflow.drift import Found
+    from reconciler.workflow.drift import Drifted, Found
 
 _SIGNS: Final = {
     "drift": ("!", Tone.CHANGE),
@@ -22,11 +21,13 @@ _SIGNS: Final = {
 }
 
 
-def drift_lines(findings: Sequence[Found]) -> list[Line]:
-    """Return every finding under its class, what fails first."""
+def drift_lines(drifted: Drifted) -> list[Line]:
+    """Return what kept us from looking, then every finding under its class, what fails first."""
+    findings, errors = drifted.findings, drifted.planned.plan.errors
+    lines = [finding_line(error) for error in errors]
     if not findings:
-        return [line("No drift: clusters are as they were last applied.")]
-    lines: list[Line] = []
+        nothing = "Not all could be compared." if errors else "No drift: clusters are as they were last applied."
+        return [*lines, line(nothing)]
     for kind, (sign, tone) in _SIGNS.items():
         rows = [found for found in findings if found.kind == kind]
         if rows:
