@@ -70,8 +70,9 @@ def test_dozens_of_small_partitions_are_one_round(
     east.create_topic(TOPIC, partitions=60)
     seen: list[JobProgress] = []
     assert mirror(spark, west.log(TOPIC), east.sink(TOPIC), progress=seen.append).records == 120
-    assert len(seen) == 1
-    assert seen[0].ends == dict.fromkeys(range(60), 2)
+    assert len(seen) == 2
+    assert (seen[0].records, seen[0].records_total) == (0, 120)
+    assert seen[1].ends == dict.fromkeys(range(60), 2)
     assert verify(None, west.log(TOPIC), east.log(TOPIC)).is_equal
 
 
