@@ -32,6 +32,13 @@ def west(bench: Bench) -> EmbeddedCluster:
     return EmbeddedCluster.open(store, now_ms=bench.invocation.now_ms, new_id=bench.invocation.new_id)
 
 
+def _let_the_namespace_say(bench: Bench, configs: str) -> None:
+    path = bench.folder / "manifests/west.yaml"
+    before = "metadata: {name: shop, cluster: west}\n"
+    assert before in path.read_text()
+    path.write_text(path.read_text().replace(before, f"{before}spec: {{configs: {configs}}}\n"))
+
+
 def everything(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -144,3 +151,16 @@ def test_ignored_drift_is_listed_and_fails_nothing(applied: Bench) -> None:
     assert [found.ignored is not None for found in drifted.findings] == [True]
     assert drifted.verdict is None
     assert applied.plan().plan.is_empty
+
+
+def test_a_key_set_by_hand_that_hides_what_a_namespace_says_is_listed_and_left_alone(applied: Bench) -> None:
+    _let_the_namespace_say(applied, "{max.message.bytes: 1MiB}")
+    applied.apply()
+    west(applied).alter_topic("shop:orders", {"max.message.bytes": "7"})
+    drifted = look(applied)
+    assert [(found.kind, found.path, found.recorded, found.observed) for found in drifted.findings] == [
+        ("unmanaged", "configs.max.message.bytes", "1048576", "7")
+    ]
+    assert drifted.verdict is None
+    assert applied.plan().plan.is_empty
+    assert isinstance(look(applied, fail_on=["unmanaged"]).verdict, DriftError)

@@ -42,3 +42,13 @@ def test_history_outlives_the_files_of_its_runs(applied: Bench) -> None:
         path.unlink()
     (row,) = state_history(applied.invocation, Select())
     assert (row.serial, row.run, row.command) == (1, "019a0000-0000-7000-8000-000000000001", None)
+
+
+@pytest.mark.parametrize("manifests", [{}, {"broken.yaml": "kind: [\n"}], ids=["gone", "broken"])
+def test_the_state_answers_while_manifests_are_not_there_or_broken(applied: Bench, manifests: dict[str, str]) -> None:
+    for path in (applied.folder / "manifests").iterdir():
+        path.unlink()
+    for name, text in manifests.items():
+        (applied.folder / "manifests" / name).write_text(text)
+    assert len(state_list(applied.invocation, Select()).rows) == 3
+    assert len(state_history(applied.invocation, Select())) == 1
