@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from reconciler.planning.document import ONLY_WHEN_SAVED, to_document
+from reconciler.planning.document.saved import ONLY_WHEN_SAVED, to_document
 from reconciler.planning.plan import Plan
 from reconciler.resources.address import Address
 

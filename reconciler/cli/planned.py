@@ -9,7 +9,7 @@ from reconciler.cli.presenting import warn_all
 from reconciler.cli.render.plan_text import plan_text
 
 if TYPE_CHECKING:
-    from reconciler.planning.document import PlanDocument
+    from reconciler.planning.document.saved import PlanDocument
     from reconciler.workflow.plan import Planned
 
 
@@ -21,7 +21,7 @@ def show_planned(planned: Planned, form: Literal["text", "json", "markdown"]) ->
         case "text":
             show_as_text(planned, screen)
         case "json":
-            from reconciler.planning.document import canonical_bytes
+            from reconciler.planning.document.saved import canonical_bytes
 
             screen.write_bytes(canonical_bytes(planned.document) + b"\n")
         case "markdown":
@@ -45,7 +45,7 @@ def show_document(document: PlanDocument, form: Literal["text", "json"]) -> None
     """Print a saved plan on standard output."""
     screen = out()
     if form == "json":
-        from reconciler.planning.document import canonical_bytes
+        from reconciler.planning.document.saved import canonical_bytes
 
         screen.write_bytes(canonical_bytes(document) + b"\n")
     else:

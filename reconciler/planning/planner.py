@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reconciler.planning.allowances import allowances, check_expired, check_unmatched
-from reconciler.planning.checks import check
-from reconciler.planning.clusters import check_clusters, declared_clusters, trusted_clusters
-from reconciler.planning.decide import decide_wanted
-from reconciler.planning.decision import Decision
-from reconciler.planning.digest import digest
-from reconciler.planning.drift import ignoring
-from reconciler.planning.effective import effective
-from reconciler.planning.guards import guard
-from reconciler.planning.impact import Impact
-from reconciler.planning.order import in_order
-from reconciler.planning.overrides import overrides, warnings_of
+from reconciler.planning.deciding.decide import decide_wanted
+from reconciler.planning.deciding.decision import Decision
+from reconciler.planning.deciding.drift import ignoring
+from reconciler.planning.deciding.overrides import overrides, warnings_of
+from reconciler.planning.deciding.removed import decide_removed
+from reconciler.planning.deciding.unmanaged import unmanaged
+from reconciler.planning.document.digest import digest
+from reconciler.planning.judging.allowances import allowances, check_expired, check_unmatched
+from reconciler.planning.judging.checks import check
+from reconciler.planning.judging.clusters import check_clusters, declared_clusters, trusted_clusters
+from reconciler.planning.judging.guards import guard
+from reconciler.planning.judging.impact import Impact
+from reconciler.planning.judging.rules import check_rules
+from reconciler.planning.ordering.order import in_order
 from reconciler.planning.plan import Finding, Given, Plan
-from reconciler.planning.removed import decide_removed
-from reconciler.planning.rules import check_rules
 from reconciler.planning.selection import check_targets, chooser, is_partial
 from reconciler.planning.situation import Situation
-from reconciler.planning.unmanaged import unmanaged
+from reconciler.planning.wanted.effective import effective
 from reconciler.resources.address import rank
 
 if TYPE_CHECKING:

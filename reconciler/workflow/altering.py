@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, assert_never
 from reconciler.applying.events import ActionDone, ActionStarted
 from reconciler.errors import UserError
 from reconciler.planning.actions import Change, Reason, Update
-from reconciler.planning.decision import precondition
-from reconciler.planning.digest import digest
+from reconciler.planning.deciding.decision import precondition
+from reconciler.planning.document.digest import digest
 from reconciler.providers.base import Done, Failed
 from reconciler.resources.configs import canonical_value
 from reconciler.resources.topic import Topic

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import ReconcilerError, StalePlanError, UsageError, UserError
-from reconciler.planning.document import compare, read_document, refuse_foreign
+from reconciler.planning.document.saved import compare, read_document, refuse_foreign
 from reconciler.workflow.deciding import Wanted, decide
 from reconciler.workflow.files import workspace_folder
 from reconciler.workflow.findings import errors_of
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from reconciler.applying.engine import RunResult
     from reconciler.applying.events import Event
-    from reconciler.planning.document import PlanDocument
+    from reconciler.planning.document.saved import PlanDocument
     from reconciler.state.snapshots import Snapshot
     from reconciler.workflow.invocation import Invocation
     from reconciler.workflow.opening import Work

@@ -11,7 +11,7 @@ from reconciler.workflow.invocation import Select
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from reconciler.planning.document import PlanDocument
+    from reconciler.planning.document.saved import PlanDocument
 
 
 def to_options(select: Select, *, cwd: Path, folder: Path) -> dict[str, Any]:

@@ -15,9 +15,9 @@ from typing import Any
 import yaml
 
 from reconciler.planning.canonical import plain
-from reconciler.planning.digest import parameters_of
+from reconciler.planning.document.digest import parameters_of
+from reconciler.planning.document.rows import changes_of
 from reconciler.planning.plan import Base, Given, Plan, Selection
-from reconciler.planning.rows import changes_of
 from reconciler.resources.capabilities import Capabilities, ClusterIdentity
 from reconciler.resources.configs import EMBEDDED_CONFIGS
 from reconciler.resources.guards import Guards

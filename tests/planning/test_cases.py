@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from reconciler.planning.actions import Delete
-from reconciler.planning.document import canonical_bytes, read_document, to_document
+from reconciler.planning.document.saved import canonical_bytes, read_document, to_document
 from tests.planning.casefile import Case, cases, differences
 
 CASES = cases()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.planning.document import compare, to_document
+from reconciler.planning.document.saved import compare, to_document
 from reconciler.planning.plan import Plan
 from tests.planning.casefile import Case
 

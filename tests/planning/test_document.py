@@ -10,8 +10,8 @@ import orjson
 import pytest
 
 from reconciler.errors import UserError
-from reconciler.planning.document import canonical_bytes, read_document, refuse_foreign, to_document
-from reconciler.planning.documents import PlanDocument
+from reconciler.planning.document.documents import PlanDocument
+from reconciler.planning.document.saved import canonical_bytes, read_document, refuse_foreign, to_document
 from reconciler.planning.plan import Plan
 from tests.planning.casefile import Case
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from reconciler.planning.actions import Adopt, Delete, Forget, Transition, Update
-from reconciler.planning.document import canonical_bytes, digest_of_document, to_document
+from reconciler.planning.document.saved import canonical_bytes, digest_of_document, to_document
 from reconciler.resources.address import kind_of
 from tests.planning.inventories import strangers, without_allowances, worlds
 from tests.planning.world import World

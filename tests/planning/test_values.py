@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from reconciler.planning.canonical import canonical, fingerprint
-from reconciler.planning.decision import precondition
+from reconciler.planning.deciding.decision import precondition
 from reconciler.planning.fields import equal, fields_of
-from reconciler.planning.names import physical_name
-from reconciler.planning.retention import Keeping, loss
+from reconciler.planning.judging.retention import Keeping, loss
+from reconciler.planning.wanted.names import physical_name
 from reconciler.resources.address import Address
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.configs import EMBEDDED_CONFIGS

@@ -10,7 +10,7 @@ import pytest
 
 from reconciler.errors import BlockedError, PendingError, RetryableError, UsageError, UserError
 from reconciler.manifests.problems import ManifestError
-from reconciler.planning.document import canonical_bytes
+from reconciler.planning.document.saved import canonical_bytes
 from reconciler.workflow.invocation import Select
 from reconciler.workflow.show import show_plan
 

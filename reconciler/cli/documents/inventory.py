@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from reconciler.cli.documents.base import Document, Part, jsonable
-from reconciler.planning.rows import changes_of
+from reconciler.planning.document.rows import changes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -18,7 +18,7 @@ from reconciler.cli.documents.inventory import (
 )
 from reconciler.cli.documents.logs import PipelineDocument, VerifyDocument
 from reconciler.manifests.jsonschema import DIALECT, schemas
-from reconciler.planning.documents import PlanDocument
+from reconciler.planning.document.documents import PlanDocument
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from reconciler.cli.render.amounts import count_text, counted, took
 from reconciler.cli.render.lines import EMPTY, Line, Span, Tone, aligned, joined, line, width_of
 from reconciler.cli.render.sections import Row, Sections, sections
-from reconciler.planning.rows import name_of
+from reconciler.planning.document.rows import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

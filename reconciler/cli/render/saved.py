@@ -30,7 +30,7 @@ from reconciler.resources.tieringpolicy import TieringPolicy, TieringPolicySpec
 _NOT_THERE: Final = TieringPolicy(metadata=NameOnly(name="unknown", labels={}), spec=TieringPolicySpec())
 
 if TYPE_CHECKING:
-    from reconciler.planning.documents import ActionDocument, ChangeDocument, FindingDocument, PlanDocument
+    from reconciler.planning.document.documents import ActionDocument, ChangeDocument, FindingDocument, PlanDocument
 
 
 def plan_of(document: PlanDocument) -> Plan:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from reconciler.planning.cluster import decide_cluster
-from reconciler.planning.converge import Sides, converge
-from reconciler.planning.differences import is_unchanged
-from reconciler.planning.mirrors import decide_mirror
-from reconciler.planning.mountings import decide_mounting
-from reconciler.planning.moved import decide_moved, hand_over, readdressed
+from reconciler.planning.deciding.cluster import decide_cluster
+from reconciler.planning.deciding.converge import Sides, converge
+from reconciler.planning.deciding.differences import is_unchanged
+from reconciler.planning.deciding.mirrors import decide_mirror
+from reconciler.planning.deciding.mountings import decide_mounting
+from reconciler.planning.deciding.moved import decide_moved, hand_over, readdressed
+from reconciler.planning.deciding.together import is_spoken_for
 from reconciler.planning.situation import STOPPED, Situation, mirror_at
-from reconciler.planning.together import is_spoken_for
 from reconciler.resources.address import Address, rank
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mirrorlink import MirrorLink, MirrorTopic
@@ -24,7 +24,7 @@ from reconciler.resources.topic import Topic
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from reconciler.planning.decision import Decision
+    from reconciler.planning.deciding.decision import Decision
 
 
 def decide_wanted(situation: Situation, refused: frozenset[Address], decision: Decision) -> None:

@@ -10,8 +10,8 @@ from reconciler.resources.mirrorlink import MirrorTopic
 from reconciler.resources.mounting import Mounting
 
 if TYPE_CHECKING:
-    from reconciler.planning.converge import Sides
-    from reconciler.planning.decision import Decision
+    from reconciler.planning.deciding.converge import Sides
+    from reconciler.planning.deciding.decision import Decision
 
 _MIRRORS = frozenset({"mirroring", "paused"})
 

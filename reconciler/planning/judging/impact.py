@@ -19,7 +19,7 @@ from reconciler.planning.actions import (
     Update,
 )
 from reconciler.planning.fields import CONFIGS
-from reconciler.planning.retention import KEYS, Keeping, Loss, loss, reason_of
+from reconciler.planning.judging.retention import KEYS, Keeping, Loss, loss, reason_of
 from reconciler.planning.situation import mirror_at
 from reconciler.resources.address import Address, address_of, cluster_of, kind_of, tiers_of
 from reconciler.resources.mirrorlink import MirrorTopic

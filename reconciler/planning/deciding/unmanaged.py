@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reconciler.planning.situation import mirror_at
-from reconciler.planning.sources import link_of
+from reconciler.planning.wanted.sources import link_of
 from reconciler.resources.address import Address, kind_of, matches, rank
 from reconciler.resources.mirrorlink import MirrorTopic
 

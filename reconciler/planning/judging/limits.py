@@ -5,7 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from reconciler.planning.policies import NEEDS_TIERING, REMOTE_WRITE, is_harmless
+from reconciler.planning.wanted.policies import NEEDS_TIERING, REMOTE_WRITE, is_harmless
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

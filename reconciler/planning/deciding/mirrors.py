@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, assert_never
 from reconciler.lifecycles.mirror import MIRROR, MirrorStatus
 from reconciler.lifecycles.roles import Ask, Held, Refuse, Wait, towards
 from reconciler.planning.actions import Reason, Risk, RunJob, Transition
-from reconciler.planning.converge import Sides, converge, create
-from reconciler.planning.decision import precondition, state_precondition
+from reconciler.planning.deciding.converge import Sides, converge, create
+from reconciler.planning.deciding.decision import precondition, state_precondition
 from reconciler.planning.plan import Waiting
 from reconciler.planning.situation import Wanted, source_of, topic_of
-from reconciler.planning.sources import taken_from_source
+from reconciler.planning.wanted.sources import taken_from_source
 from reconciler.resources.mirrorlink import MirrorTopic
 
 if TYPE_CHECKING:
-    from reconciler.planning.decision import Decision
+    from reconciler.planning.deciding.decision import Decision
     from reconciler.planning.situation import Situation
     from reconciler.resources.inventory import Observed
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from reconciler.planning.digest import after_of, parameters_of
+from reconciler.planning.document.digest import after_of, parameters_of
 
 if TYPE_CHECKING:
-    from reconciler.planning.documents import ActionDocument, PlanDocument
+    from reconciler.planning.document.documents import ActionDocument, PlanDocument
     from reconciler.planning.plan import Plan
 
 _RISKS: Final = ("none", "disruptive", "irreversible", "data-loss")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, assert_never
 
 from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
-from reconciler.planning.moved import moved_from
+from reconciler.planning.deciding.moved import moved_from
 from reconciler.planning.selection import namespace_of
 from reconciler.planning.situation import mirror_at, source_of
-from reconciler.planning.sources import link_of
+from reconciler.planning.wanted.sources import link_of
 from reconciler.resources.address import (
     Address,
     address_of,

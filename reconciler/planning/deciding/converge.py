@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from reconciler.planning.actions import Adopt, Change, Create, Reason, Update
-from reconciler.planning.adopting import as_observed, observed_origins
 from reconciler.planning.canonical import plain
-from reconciler.planning.decision import Decision, precondition
-from reconciler.planning.differences import Comparison, Differences, differences, drifted
+from reconciler.planning.deciding.adopting import as_observed, observed_origins
+from reconciler.planning.deciding.decision import Decision, precondition
+from reconciler.planning.deciding.differences import Comparison, Differences, differences, drifted
 from reconciler.planning.fields import LINK_FEATURES
-from reconciler.planning.limits import check_changes
+from reconciler.planning.judging.limits import check_changes
 from reconciler.resources.address import cluster_of
 from reconciler.resources.mirrorlink import MirrorLink
 

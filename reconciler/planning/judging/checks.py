@@ -6,11 +6,11 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, assert_never
 
 from reconciler.planning.fields import LINK_FEATURES, PROPERTIES
-from reconciler.planning.limits import beyond, check_namespace, check_topic
-from reconciler.planning.names import check_names
+from reconciler.planning.judging.limits import beyond, check_namespace, check_topic
 from reconciler.planning.plan import Finding
 from reconciler.planning.situation import Situation, Wanted
-from reconciler.planning.sources import check_mirror
+from reconciler.planning.wanted.names import check_names
+from reconciler.planning.wanted.sources import check_mirror
 from reconciler.resources.address import Address, cluster_address, split_name
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mirrorlink import MirrorLink, MirrorTopic

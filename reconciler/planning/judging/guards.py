@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from reconciler.planning.actions import Adopt, Block, Create, Delete, Forget, Risk, RunJob, Transition, Update
-from reconciler.planning.allowances import Allowed, granted_by
-from reconciler.planning.holding import Holding
-from reconciler.planning.rules import violations
+from reconciler.planning.deciding.holding import Holding
+from reconciler.planning.judging.allowances import Allowed, granted_by
+from reconciler.planning.judging.rules import violations
 from reconciler.resources.address import cluster_of, kind_of, matches
 from reconciler.resources.tieringpolicy import TieringPolicy
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from reconciler.planning.actions import Change, Create, Reason
-from reconciler.planning.converge import Sides, adopt, compare, update
+from reconciler.planning.deciding.converge import Sides, adopt, compare, update
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Observed
 
 if TYPE_CHECKING:
-    from reconciler.planning.decision import Decision
+    from reconciler.planning.deciding.decision import Decision
     from reconciler.planning.situation import Situation
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reconciler.planning.actions import Forget, Reason, Risk, Transition
-from reconciler.planning.adopting import as_observed, observed_origins
-from reconciler.planning.converge import Sides, adopt, compare, update
-from reconciler.planning.decision import state_precondition
-from reconciler.planning.differences import Differences
-from reconciler.planning.limits import beyond, check_changes
-from reconciler.planning.names import physical_name
+from reconciler.planning.deciding.adopting import as_observed, observed_origins
+from reconciler.planning.deciding.converge import Sides, adopt, compare, update
+from reconciler.planning.deciding.decision import state_precondition
+from reconciler.planning.deciding.differences import Differences
+from reconciler.planning.judging.limits import beyond, check_changes
+from reconciler.planning.wanted.names import physical_name
 from reconciler.resources.address import Address, cluster_of, full_name_of
 from reconciler.resources.topic import Topic
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from reconciler.planning.actions import Action
-    from reconciler.planning.decision import Decision
+    from reconciler.planning.deciding.decision import Decision
     from reconciler.planning.situation import Situation
     from reconciler.resources.inventory import Observed
 

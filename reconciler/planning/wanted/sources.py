@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reconciler.planning.limits import beyond, check_configs
+from reconciler.planning.judging.limits import beyond, check_configs
 from reconciler.planning.situation import mirror_at, source_of
 from reconciler.resources.address import address_of
 from reconciler.resources.mirrorlink import MirrorLink, MirrorTopic

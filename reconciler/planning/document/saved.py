@@ -14,10 +14,10 @@ from pydantic import ValidationError
 
 from reconciler.errors import UserError
 from reconciler.planning.canonical import canonical
-from reconciler.planning.comparing import compare
-from reconciler.planning.digest import after_of, digest_of_rows, parameters_of
-from reconciler.planning.documents import FORMAT, ActionDocument, PlanDocument
-from reconciler.planning.rows import action_row, plan_row
+from reconciler.planning.document.comparing import compare
+from reconciler.planning.document.digest import after_of, digest_of_rows, parameters_of
+from reconciler.planning.document.documents import FORMAT, ActionDocument, PlanDocument
+from reconciler.planning.document.rows import action_row, plan_row
 
 if TYPE_CHECKING:
     from reconciler.planning.plan import Plan

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reconciler.planning.actions import Delete, Forget, Reason
-from reconciler.planning.converge import GOING, is_another
-from reconciler.planning.decision import Decision, precondition
+from reconciler.planning.deciding.converge import GOING, is_another
+from reconciler.planning.deciding.decision import Decision, precondition
 from reconciler.planning.plan import Waiting
 from reconciler.planning.situation import IMPLIED, STOPPED, Situation
 from reconciler.resources.address import Address, cluster_of, kind_of, rank

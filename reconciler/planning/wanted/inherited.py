@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from reconciler.planning.plan import Finding
-from reconciler.planning.policies import compile_policy
+from reconciler.planning.wanted.policies import compile_policy
 from reconciler.resources.address import Address, address_of, tiers_of
 from reconciler.resources.configs import DEFAULT
 from reconciler.resources.namespace import Namespace

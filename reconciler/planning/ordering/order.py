@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, assert_never
 
 from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
-from reconciler.planning.needs import Needs
+from reconciler.planning.ordering.needs import Needs
 from reconciler.resources.address import rank
 
 if TYPE_CHECKING:

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from reconciler.lifecycles.mounting import MOUNT, UNMOUNT, MigrationState
 from reconciler.planning.actions import Adopt, Reason, Risk, Transition
-from reconciler.planning.decision import state_precondition
+from reconciler.planning.deciding.decision import state_precondition
 from reconciler.planning.plan import Waiting
 from reconciler.resources.address import address_of
 from reconciler.resources.mounting import Mounting
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Value
-    from reconciler.planning.converge import Sides
-    from reconciler.planning.decision import Decision
+    from reconciler.planning.deciding.converge import Sides
+    from reconciler.planning.deciding.decision import Decision
     from reconciler.planning.situation import Situation
     from reconciler.resources.inventory import Observed
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from reconciler.planning.document.rows import name_of
 from reconciler.planning.plan import Finding
-from reconciler.planning.rows import name_of
 from reconciler.resources.address import matches
 
 if TYPE_CHECKING:

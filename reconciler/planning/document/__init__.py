@@ -1,0 +1,1 @@
+"""The plan as JSON: its shape, its digest, saved and read back."""

@@ -1,0 +1,1 @@
+"""What the files want, effective: policies compiled, tiers implied, mirrors derived."""
