@@ -19,9 +19,14 @@ def ask(question: str) -> bool:
     screen = err()
     screen.show([line(Span(question, Tone.STRONG))])
     screen.write(text_of([line("Only 'yes' goes on: ")]).rstrip("\n") + " ")
-    with signals.asking():
-        answer = sys.stdin.readline()
+    try:
+        with signals.asking():
+            answer = sys.stdin.readline()
+    except KeyboardInterrupt:
+        screen.write("\n")  # what is said next does not stand behind the question
+        raise
     if not answer:
+        screen.write("\n")
         raise EOFError
     return answer.strip() == "yes"
 

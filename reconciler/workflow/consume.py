@@ -160,5 +160,10 @@ def _opened(invocation: Invocation, options: ConsumeOptions, stdout: BinaryIO) -
         raise UserError(
             f"cannot write {options.output}: {error.strerror or error}", hint="Name a file that can be written."
         ) from error
-    with stream:
-        yield stream
+    try:
+        with stream:
+            yield stream
+    except OSError as error:
+        # A write that fails, on a full disk say, does not name its file by itself.
+        error.filename = error.filename or str(options.output)
+        raise

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _LIMITS: Final = (72, 48, 48, 28, 48)
 """Beyond these a cell no longer moves the columns of the others."""
 
+_NAMED: Final = 20
+"""How many blocked actions the last lines name; each has a row of its own above."""
 _SHORT_DIGEST: Final = 8
 _SHORT_COMMIT: Final = 7
 
@@ -62,10 +64,16 @@ def last_lines(plan: Plan) -> list[Line]:
     """Return the counts, the digest, and what would lift each block."""
     lines = [line(Span("Plan: ", Tone.STRONG), totals(plan), f" · digest {plan.digest[:_SHORT_DIGEST]}")]
     if allows := _allows(plan):
-        lines.append(line(Span("Blocked: ", Tone.DANGER), "allow once with  ", " ".join(allows)))
+        lines.append(line(Span("Blocked: ", Tone.DANGER), "allow once with  ", _some(allows)))
     if stuck := [action.id for action in plan.blocked if action.blocked and action.blocked.allow is None]:
-        lines.append(line(Span("Blocked: ", Tone.DANGER), "no --allow lifts  ", " ".join(stuck)))
+        lines.append(line(Span("Blocked: ", Tone.DANGER), "no --allow lifts  ", _some(stuck)))
     return lines
+
+
+def _some(words: list[str]) -> str:
+    """Join what a person may still read; a pattern in ADDR allows many at once."""
+    more = len(words) - _NAMED
+    return " ".join(words[:_NAMED]) + (f" … and {count_text(more)} more" if more > 0 else "")
 
 
 def totals(plan: Plan) -> str:
