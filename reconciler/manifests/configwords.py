@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.manifests.suggestions import did_you_mean, one_of
-from reconciler.resources.address import Address, cluster_address
+from reconciler.resources.address import Address, cluster_address, cluster_of
 from reconciler.resources.base import Complaint
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.configs import EMBEDDED_CONFIGS, KAFKA_CONFIGS, ConfigKey
@@ -43,6 +43,15 @@ def check_configs(resource: Topic | Namespace | MirrorLink, gathering: Gathering
             _check_forms(resource, resource.spec.tiering_policy, gathering, findings)
         case _:
             pass
+
+
+def check_unread(gathering: Gathering, findings: Findings) -> None:
+    """Complain about unknown keys of documents that are wrong elsewhere too, so that one run says everything."""
+    for address, (places, keys) in gathering.unread.items():
+        catalog = _catalog_of(cluster_of(address) or "", gathering)
+        if catalog is not None:
+            path = ("spec", "configs")
+            findings.complain_all(places, (_unknown(key, path, catalog) for key in keys if key not in catalog))
 
 
 def _catalog_of(cluster: str, gathering: Gathering) -> Mapping[str, ConfigKey] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reconciler.manifests.drafts import merged
 from reconciler.manifests.files import OVERLAYS, WORKSPACE_FILE
@@ -35,6 +35,8 @@ class Gathering:
         self.places: dict[Address, tuple[Place, ...]] = {}
         self.declared: set[Address] = set()
         """Every address that is declared, also where the declaration is not valid."""
+        self.unread: dict[Address, tuple[tuple[Place, ...], tuple[str, ...]]] = {}
+        """Where a declaration is not valid: its places, and the config keys it names all the same."""
         self._findings = findings
         self._overlays: dict[Address, tuple[Draft, bool]] = {}
         self._first: dict[Address, Place] = {}
@@ -100,4 +102,15 @@ class Gathering:
         elif resource is not None:
             self.desired[resource.address] = Declared(resource, str(draft.places[-1]))
             self.places[resource.address] = draft.places
+        elif address is not None:
+            self.unread[address] = draft.places, _config_keys(draft.content)
         self._findings.complain_all(draft.places, complaints)
+
+
+def _config_keys(content: Any) -> tuple[str, ...]:
+    spec = content.get("spec")
+    configs = spec.get("configs") if isinstance(spec, dict) else None
+    if not isinstance(configs, dict):
+        return ()
+    # A key that is a reference has been complained of as such.
+    return tuple(key for key in configs if isinstance(key, str) and "${" not in key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from reconciler.manifests.configwords import check_configs
+from reconciler.manifests.configwords import check_configs, check_unread
 from reconciler.manifests.suggestions import did_you_mean, one_of
 from reconciler.resources.address import Address, cluster_address, tiers_of
 from reconciler.resources.base import Complaint
@@ -47,6 +47,7 @@ def check_references(gathering: Gathering, findings: Findings) -> None:
                 check_configs(link, gathering, findings)
             case _:
                 pass  # clusters and policies name nothing
+    check_unread(gathering, findings)
     references.warn_of_unseen()
 
 
