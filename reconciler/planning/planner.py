@@ -87,7 +87,7 @@ def _look(desired: Desired, recorded: Record, observed: Inventory, given: Given)
         clusters=declared_clusters(desired),
         trusted=trusted,
         is_chosen=chooser(given.selection, wanted, recorded, observed, is_destroy=given.is_destroy),
-        ignored=ignoring(given.guards),
+        ignored=ignoring(given.guards, given.today),
     )
     chosen = [finding for finding in unclear if finding.address and situation.is_decidable(finding.address)]
     missed = check_targets(given.selection, wanted, recorded, observed)

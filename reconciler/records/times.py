@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_AFTER_TIME: Final = 1 << 63
+"""Milliseconds are kept in 63 bits."""
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
@@ -57,9 +59,7 @@ def _milliseconds(row: int, cell: object) -> int | None:
             return None
         case bool():
             raise BadTimeError(row, cell)
-        case int():
-            return cell
-        case float() if cell.is_integer():
+        case int() | float() if cell % 1 == 0 and abs(cell) < _AFTER_TIME:
             return int(cell)
         case str():
             try:

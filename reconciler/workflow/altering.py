@@ -12,9 +12,11 @@ from reconciler.planning.actions import Change, Reason, Update
 from reconciler.planning.deciding.decision import precondition
 from reconciler.planning.document.digest import digest
 from reconciler.providers.base import Done, Failed
+from reconciler.resources.address import cluster_of
 from reconciler.resources.configs import canonical_value
 from reconciler.resources.topic import Topic
 from reconciler.workflow.actingconfigs import configs_of
+from reconciler.workflow.identity import refuse_another_cluster
 from reconciler.workflow.opening import open_site, open_work
 from reconciler.workflow.topicaddress import provider_of, topic_address
 from reconciler.workflow.topics import find_topic
@@ -66,11 +68,14 @@ def alter_topic(  # noqa: PLR0913 - as many as the command has options, each nam
     topic = topic_address(address)
     provider = provider_of(site, topic)
     wanted = _wanted(provider.capabilities, set_, delete)
+    name = cluster_of(topic) or ""
     if no_state:
+        refuse_another_cluster(site, name, None)
         return _alter_now(provider, _action(provider, topic, wanted), report)
     done: list[Altered] = []
 
     def settle(snapshot: Snapshot) -> Settled:
+        refuse_another_cluster(site, name, snapshot)
         action = _owned(_action(provider, topic, wanted), snapshot, wanted)
         done.append(Altered(action.address, action.changes))
         actions = [action] if action.changes else []

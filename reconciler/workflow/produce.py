@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, BinaryIO
 from reconciler.errors import UserError
 from reconciler.records.fields import Fields
 from reconciler.records.inputs import INPUT_FORMATS, Input, InputFormat, format_of, read_input
+from reconciler.resources.address import cluster_of
+from reconciler.workflow.identity import refuse_another_cluster
 from reconciler.workflow.opening import open_work
+from reconciler.workflow.reading import read_state
 from reconciler.workflow.topicaddress import provider_of, topic_address
 
 if TYPE_CHECKING:
@@ -58,6 +61,7 @@ def produce(
     """
     work = open_work(invocation, select)
     topic = topic_address(address)
+    refuse_another_cluster(work, cluster_of(topic) or "", read_state(work))
     records = size = 0
     producer = provider_of(work, topic).producer(topic)
     with _opened(invocation, options, stdin) as given:

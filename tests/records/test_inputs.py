@@ -284,6 +284,12 @@ REFUSED: list[tuple[str, Callable[[], Rows], str, str]] = [
         "ISO 8601",
     ),
     (
+        "time that no clock will show",
+        lambda: read(b'{"t": 99999999999999999999}\n', "jsonl", timestamp="t"),
+        "in: line 1: t: ",
+        "ISO 8601",
+    ),
+    (
         "time before 1970",
         lambda: read(parquet(t=pa.array([5, -1])), "parquet", timestamp="t"),
         "in: row 2: t: -1 is not a time since 1970",

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
+from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import UserError
+from reconciler.objectstore.directory import DirectoryStore
 from reconciler.records.log import OffsetRange
 from reconciler.workflow.altering import alter_topic
 from reconciler.workflow.consume import ConsumeOptions, consume
@@ -278,3 +280,16 @@ def test_altering_what_is_not_ours_needs_no_state(applied: Bench) -> None:
     with pytest.raises(UserError, match="--no-state"):
         alter(applied, {"retention.ms": "2d"})
     assert len(alter(applied, {"retention.ms": "2d"}, no_state=True).changes) == 1
+
+
+def test_nothing_is_written_to_another_cluster_that_lies_at_the_root(applied: Bench) -> None:
+    mine, other = applied.folder / ".clusters/west", applied.folder / "other"
+    mine.rename(applied.folder / "kept")
+    stranger = EmbeddedCluster.create(
+        DirectoryStore(other), now_ms=applied.invocation.now_ms, new_id=applied.invocation.new_id
+    )
+    stranger.create_namespace("shop")
+    other.rename(mine)
+    for write in (lambda: feed(applied, '{"id": 1}\n'), lambda: alter(applied, {"retention.ms": "1d"})):
+        with pytest.raises(UserError, match=r"cluster west should be .*, but .* answers"):
+            write()

@@ -8,17 +8,18 @@ from reconciler.resources.address import matches
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import date
 
     from reconciler.resources.address import Address
     from reconciler.resources.guards import Guards
 
 
-def ignoring(guards: Guards) -> Callable[[Address, str], str | None]:
+def ignoring(guards: Guards, today: date) -> Callable[[Address, str], str | None]:
     """Return the test of a field: the reason why it is left as it is observed, or `None`.
 
-    Rules that have expired are an error of the plan, so they need no test here.
+    A rule that has expired is an error of the plan and excuses nothing any more.
     """
-    rules = guards.ignore_drift
+    rules = [rule for rule in guards.ignore_drift if rule.until >= today]
     if not rules:
         return lambda _address, _path: None
 

@@ -70,7 +70,7 @@ def _only(action: Action, situation: Situation) -> Block | None:
 
 
 def _empty(action: Action, _situation: Situation) -> Block | None:
-    message = "the files declare nothing any more; to remove everything: reconciler destroy"
+    message = "the files declare nothing any more; put the clusters back and `reconciler destroy` removes everything"
     return Block("empty", message, f"{action.verb}:{action.address}")
 
 
@@ -112,7 +112,9 @@ def _max_deletes(actions: list[Action], situation: Situation, allowed: Sequence[
     """Block deletes that nobody allowed by name, where there are more of them than may go unnoticed."""
     if situation.given.is_destroy:
         return actions
-    unnamed = [action.id for action in actions if isinstance(action, Delete) and granted_by(action, allowed) is None]
+    # A pattern allows the delete of what holds data, but it is no name: it may match more than its author thought of.
+    names = [allowance for allowance in allowed if "*" not in allowance.pattern]
+    unnamed = [action.id for action in actions if isinstance(action, Delete) and granted_by(action, names) is None]
     limit = _limit(situation)
     if len(unnamed) <= limit:
         return actions
