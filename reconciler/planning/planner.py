@@ -11,9 +11,10 @@ from reconciler.planning.deciding.overrides import overrides, warnings_of
 from reconciler.planning.deciding.removed import decide_removed
 from reconciler.planning.deciding.unmanaged import unmanaged
 from reconciler.planning.document.digest import digest
-from reconciler.planning.judging.allowances import allowances, check_expired, check_unmatched
+from reconciler.planning.judging.allowances import allowances, check_unmatched
 from reconciler.planning.judging.checks import check
 from reconciler.planning.judging.clusters import check_clusters, declared_clusters, trusted_clusters
+from reconciler.planning.judging.expiry import check_expired
 from reconciler.planning.judging.guards import guard
 from reconciler.planning.judging.impact import Impact
 from reconciler.planning.judging.rules import check_rules

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from reconciler.planning.plan import Finding
@@ -67,6 +66,8 @@ def check_targets(
     for pattern in selection.targets:
         everything = {*wanted, *recorded, *observed}
         if not any(matches(pattern, address) for address in everything):
+            from difflib import get_close_matches  # noqa: PLC0415 - needed only to say something is wrong
+
             near = get_close_matches(pattern, sorted(everything), 1)
             hint = f"Did you mean {near[0]}?" if near else "Addresses are listed by: reconciler show"
             yield Finding(None, None, f"--target {pattern} names nothing that is declared, recorded or there", hint)

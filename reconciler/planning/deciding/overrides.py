@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reconciler.planning.plan import Finding, Override
-from reconciler.resources.address import kind_of, rank
+from reconciler.resources.address import rank
 from reconciler.resources.configs import DEFAULT, show_value
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
@@ -27,11 +27,10 @@ def overrides(situation: Situation) -> tuple[Override, ...]:
     found: list[Override] = []
     tiers = _Tiers(situation)
     for address, item in situation.wanted.items():
-        seen = situation.observed.get(address)
-        if seen is None or kind_of(address) != "topic" or not situation.is_decidable(address):
+        topic, seen = item.resource, situation.observed.get(address)
+        if not isinstance(topic, Topic) or seen is None or not isinstance(live := seen.resource, Topic):
             continue
-        topic, live = item.resource, seen.resource
-        if isinstance(topic, Topic) and isinstance(live, Topic) and live.spec.configs != topic.spec.configs:
+        if live.spec.configs != topic.spec.configs and situation.is_decidable(address):
             last = situation.recorded.get(address)
             ours = last.resource.spec.configs if last and isinstance(last.resource, Topic) else {}
             named = {*topic.spec.configs, *ours, *(path.removeprefix("configs.") for path in item.origins)}

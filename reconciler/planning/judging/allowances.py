@@ -11,7 +11,6 @@ from reconciler.resources.address import matches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from datetime import date
 
     from reconciler.planning.actions import Action
     from reconciler.planning.plan import Selection
@@ -56,21 +55,6 @@ def check_unmatched(actions: Sequence[Action], allowed: Sequence[Allowed], *, is
                 f"{allowance.origin} ({allowance.verb}:{allowance.pattern}) matches nothing in this plan",
                 "Remove it once what it allowed is done, or correct the address.",
             )
-
-
-def check_expired(guards: Guards, today: date) -> Iterator[Finding]:
-    """Yield an error for each allowance and ignored drift whose day has passed."""
-    for item in guards.allow:
-        if item.until < today:
-            yield _expired(f"guards.allow {item.action}", item.until, item.reason)
-    for rule in guards.ignore_drift:
-        if rule.until < today:
-            yield _expired(f"guards.ignoreDrift {rule.match} {rule.field}", rule.until, rule.reason)
-
-
-def _expired(what: str, until: date, reason: str) -> Finding:
-    message = f"{what} expired on {until.isoformat()} ({reason})"
-    return Finding(None, "reconciler.yaml", message, "Remove it, or review it again with a later day.")
 
 
 def _split(text: str) -> tuple[str, str]:
