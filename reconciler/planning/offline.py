@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from reconciler.planning.finding import Finding
 from reconciler.planning.judging.clusters import check_undeclared
 from reconciler.planning.judging.expiry import check_expired
 from reconciler.planning.judging.rules import violations
-from reconciler.planning.plan import Finding
 from reconciler.resources.address import Address, address_of, kind_of, matches
 from reconciler.resources.mirrorlink import MirrorLink
 from reconciler.resources.namespace import Namespace

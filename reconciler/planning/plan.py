@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from reconciler.resources.workspace import Guards
 
-# Only for reading: `validate` needs findings, and what else a plan holds is slow to import.
 if TYPE_CHECKING:
     from reconciler.planning.actions import Action, Value
+    from reconciler.planning.finding import Finding
     from reconciler.resources.address import Address
     from reconciler.resources.capabilities import Capabilities, ClusterIdentity
     from reconciler.resources.measures import Measures
@@ -58,16 +58,6 @@ class Waiting:
 
     address: Address
     state: str
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """An error no `--allow` lifts, or a warning; `source` is where it was declared."""
-
-    address: Address | None
-    source: str | None
-    message: str
-    hint: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from reconciler.planning.deciding.overrides import overrides, warnings_of
 from reconciler.planning.deciding.removed import decide_removed
 from reconciler.planning.deciding.unmanaged import unmanaged
 from reconciler.planning.document.digest import digest
+from reconciler.planning.finding import Finding
 from reconciler.planning.judging.allowances import allowances, check_unmatched
 from reconciler.planning.judging.checks import check
 from reconciler.planning.judging.clusters import check_clusters, declared_clusters, trusted_clusters
@@ -19,7 +20,7 @@ from reconciler.planning.judging.guards import guard
 from reconciler.planning.judging.impact import Impact
 from reconciler.planning.judging.rules import check_rules
 from reconciler.planning.ordering.order import in_order
-from reconciler.planning.plan import Finding, Given, Plan
+from reconciler.planning.plan import Given, Plan
 from reconciler.planning.selection import check_targets, chooser, is_partial
 from reconciler.planning.situation import Situation
 from reconciler.planning.wanted.effective import effective

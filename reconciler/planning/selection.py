@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reconciler.planning.plan import Finding
+from reconciler.planning.finding import Finding
 from reconciler.planning.situation import Wanted, source_of
 from reconciler.resources.address import (
     Address,

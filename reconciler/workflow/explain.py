@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from reconciler.planning.actions import Action
-    from reconciler.planning.plan import DriftFinding, Finding, Waiting
+    from reconciler.planning.finding import Finding
+    from reconciler.planning.plan import DriftFinding, Waiting
     from reconciler.workflow.deciding import Decided
     from reconciler.workflow.invocation import Invocation, Select
     from reconciler.workflow.opening import Work

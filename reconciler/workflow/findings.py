@@ -9,7 +9,7 @@ from reconciler.errors import UserError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reconciler.planning.plan import Finding
+    from reconciler.planning.finding import Finding
 
 
 def finding_line(finding: Finding) -> str:

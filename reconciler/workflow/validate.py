@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from reconciler.errors import ReconcilerError
-    from reconciler.planning.plan import Finding
+    from reconciler.planning.finding import Finding
     from reconciler.workflow.invocation import Invocation, Select
 
 

@@ -20,7 +20,8 @@ from reconciler.planning.actions import (
     Transition,
     Update,
 )
-from reconciler.planning.plan import Base, DriftFinding, Finding, Plan, Waiting
+from reconciler.planning.finding import Finding
+from reconciler.planning.plan import Base, DriftFinding, Plan, Waiting
 from reconciler.resources.address import Address
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mirrorlink import MirrorLink

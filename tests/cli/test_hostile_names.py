@@ -14,7 +14,8 @@ from reconciler.cli.render.mermaid import picture
 from reconciler.cli.render.plan_markdown import plan_markdown
 from reconciler.cli.render.plan_text import plan_text
 from reconciler.planning.actions import Forget
-from reconciler.planning.plan import Finding, Plan
+from reconciler.planning.finding import Finding
+from reconciler.planning.plan import Plan
 from reconciler.resources.address import Address
 from tests.cli import sample_plans
 

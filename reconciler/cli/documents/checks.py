@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reconciler.manifests.problems import Problem
-    from reconciler.planning.plan import Finding
+    from reconciler.planning.finding import Finding
     from reconciler.workflow.drift import Drifted, Found
     from reconciler.workflow.validate import Validated
 

@@ -8,7 +8,7 @@ from reconciler.cli.render.amounts import counted
 from reconciler.cli.render.lines import Line, Span, Tone, line
 
 if TYPE_CHECKING:
-    from reconciler.planning.plan import Finding
+    from reconciler.planning.finding import Finding
     from reconciler.workflow.validate import Validated
 
 

@@ -21,7 +21,8 @@ from reconciler.planning.actions import (
     Update,
     Value,
 )
-from reconciler.planning.plan import Base, DriftFinding, Finding, Plan, Waiting
+from reconciler.planning.finding import Finding
+from reconciler.planning.plan import Base, DriftFinding, Plan, Waiting
 from reconciler.resources.address import Address
 from reconciler.resources.kinds import RESOURCE, Resource
 from reconciler.resources.metadata import NameOnly

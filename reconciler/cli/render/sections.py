@@ -13,7 +13,8 @@ from reconciler.planning.actions import Action, Change, Reason, Risk, RunJob, Tr
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from reconciler.planning.plan import DriftFinding, Finding, Plan, Waiting
+    from reconciler.planning.finding import Finding
+    from reconciler.planning.plan import DriftFinding, Plan, Waiting
 
 _AFTER_AT_MOST: Final = 2
 

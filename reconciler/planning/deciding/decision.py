@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from reconciler.planning.canonical import fingerprint, plain
 from reconciler.planning.fields import acls_of, fields_of
-from reconciler.planning.plan import DriftFinding, Finding, Waiting
+from reconciler.planning.finding import Finding
+from reconciler.planning.plan import DriftFinding, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.planning.actions import Block, Delete, Forget
 from reconciler.planning.deciding.moved import moved_from
-from reconciler.planning.plan import Finding
+from reconciler.planning.finding import Finding
 from reconciler.planning.situation import IMPLIED, STOPPED
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, split_name, tiers_of
 from reconciler.resources.mirrorlink import MirrorTopic

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reconciler.planning.plan import Finding, Override
+from reconciler.planning.finding import Finding
+from reconciler.planning.plan import Override
 from reconciler.resources.address import rank
 from reconciler.resources.configs import DEFAULT, show_value
 from reconciler.resources.namespace import Namespace

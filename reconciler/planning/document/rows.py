@@ -19,7 +19,8 @@ from reconciler.planning.actions import (
 from reconciler.planning.canonical import plain
 
 if TYPE_CHECKING:
-    from reconciler.planning.plan import Finding, Plan
+    from reconciler.planning.finding import Finding
+    from reconciler.planning.plan import Plan
 
 
 def name_of(action: Action) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reconciler.planning.document.rows import name_of
-from reconciler.planning.plan import Finding
+from reconciler.planning.finding import Finding
 from reconciler.resources.address import matches
 
 if TYPE_CHECKING:

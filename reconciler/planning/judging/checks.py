@@ -6,8 +6,8 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, assert_never
 
 from reconciler.planning.fields import LINK_FEATURES, PROPERTIES
+from reconciler.planning.finding import Finding
 from reconciler.planning.judging.limits import beyond, check_namespace, check_topic
-from reconciler.planning.plan import Finding
 from reconciler.planning.situation import Situation, Wanted
 from reconciler.planning.wanted.names import check_names
 from reconciler.planning.wanted.sources import check_mirror

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reconciler.planning.plan import Finding, Given
+from reconciler.planning.finding import Finding
 from reconciler.resources.address import cluster_address, cluster_of
 from reconciler.resources.cluster import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from reconciler.planning.plan import Given
     from reconciler.resources.address import Address
     from reconciler.resources.capabilities import ClusterIdentity
     from reconciler.resources.inventory import Declared, Desired, Record, Recorded

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reconciler.planning.plan import Finding
+from reconciler.planning.finding import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reconciler.planning.actions import Action
-    from reconciler.planning.plan import Finding
+    from reconciler.planning.finding import Finding
     from reconciler.planning.situation import Situation
     from reconciler.resources.inventory import Desired
 

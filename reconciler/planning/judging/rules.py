@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from reconciler.planning.plan import Finding
+from reconciler.planning.finding import Finding
 from reconciler.planning.selection import labels_of
 from reconciler.resources.address import Address, full_name_of, matches, split_name
 from reconciler.resources.cluster import Cluster

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, assert_never
 
 from reconciler.planning.fields import CONFIGS
-from reconciler.planning.plan import Finding
+from reconciler.planning.finding import Finding
 from reconciler.planning.situation import IMPLIED, NO_ORIGINS, Wanted
 from reconciler.planning.wanted.inherited import Inheritance, Layer
 from reconciler.resources.address import Address, address_of, tiers_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from reconciler.planning.plan import Finding
+from reconciler.planning.finding import Finding
 from reconciler.planning.wanted.policies import compile_policy
 from reconciler.resources.address import Address, address_of, tiers_of
 from reconciler.resources.configs import DEFAULT

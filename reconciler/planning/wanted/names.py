@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from reconciler.planning.plan import Finding
+from reconciler.planning.finding import Finding
 from reconciler.resources.mirrorlink import MirrorTopic
 from reconciler.resources.names import MAX_NAME
 from reconciler.resources.topic import Topic
