@@ -4,6 +4,9 @@
   - UserError             fix the manifest or the command
     · InvalidNamespaceError   the namespace used does not exist
     · MissingObjectError      an object that something names is not there
+    · NotAuthorizedError      the principal may not do that
+    · ProducerFencedError     a newer producer of the same transactional id took over
+    · OutOfOrderSequenceError a producer's sequence numbers have a gap
   - BlockedError          a guard refused; allow it by name, or change the files
   - UsageError            call it differently
   - StalePlanError        plan again
@@ -60,6 +63,18 @@ class InvalidNamespaceError(UserError):
 
 class MissingObjectError(UserError):
     """An object that another object names is not there."""
+
+
+class NotAuthorizedError(UserError):
+    """The principal may not do that: an access rule denies it, or none allows it."""
+
+
+class ProducerFencedError(UserError):
+    """A newer producer of the same transactional id, or a newer epoch of the same producer, took over."""
+
+
+class OutOfOrderSequenceError(UserError):
+    """The sequence numbers of a producer's batch do not follow on those the partition has of it."""
 
 
 class BlockedError(ReconcilerError):

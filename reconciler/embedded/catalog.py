@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from reconciler.embedded.entries import DeletionEntry, Json, LinkEntry, NamespaceEntry, TopicEntry
+from reconciler.embedded.entries import DeletionEntry, Json, LinkEntry, NamespaceEntry, RewriteEntry, TopicEntry
 
-Entry = NamespaceEntry | TopicEntry | LinkEntry | DeletionEntry
-E = TypeVar("E", NamespaceEntry, TopicEntry, LinkEntry, DeletionEntry)
+Entry = NamespaceEntry | TopicEntry | LinkEntry | DeletionEntry | RewriteEntry
+E = TypeVar("E", NamespaceEntry, TopicEntry, LinkEntry, DeletionEntry, RewriteEntry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,8 @@ class Catalog:
     links: Mapping[str, LinkEntry] = field(default_factory=dict)
     deletions: Mapping[str, DeletionEntry] = field(default_factory=dict)
     """By topic id."""
+    rewrites: Mapping[str, RewriteEntry] = field(default_factory=dict)
+    """By topic id."""
 
     def to_json(self) -> Json:
         """Return the whole of it, as snapshots keep it."""
@@ -40,6 +42,7 @@ class Catalog:
                 "topics": {name: entry.to_json() for name, entry in self.topics.items()},
                 "links": {name: entry.to_json() for name, entry in self.links.items()},
                 "deletions": {name: entry.to_json() for name, entry in self.deletions.items()},
+                "rewrites": {name: entry.to_json() for name, entry in self.rewrites.items()},
             },
         }
 
@@ -59,6 +62,7 @@ class Catalog:
             topics=_after(self.topics, tables.get("topics"), TopicEntry),
             links=_after(self.links, tables.get("links"), LinkEntry),
             deletions=_after(self.deletions, tables.get("deletions"), DeletionEntry),
+            rewrites=_after(self.rewrites, tables.get("rewrites"), RewriteEntry),
         )
 
 
@@ -86,6 +90,7 @@ class Draft:
         self.topics = dict(base.topics)
         self.links = dict(base.links)
         self.deletions = dict(base.deletions)
+        self.rewrites = dict(base.rewrites)
         self._changes: dict[str, dict[str, Entry | None]] = {}
 
     def next_revision(self) -> int:
@@ -108,6 +113,10 @@ class Draft:
     def put_deletion(self, topic_id: str, entry: DeletionEntry | None) -> None:
         """Mark a topic's objects for deletion, or say that they are gone."""
         self._put("deletions", self.deletions, topic_id, entry)
+
+    def put_rewrite(self, topic_id: str, entry: RewriteEntry | None) -> None:
+        """Mark a topic's objects to be written under another key, or say that they are."""
+        self._put("rewrites", self.rewrites, topic_id, entry)
 
     def _put(self, name: str, table: dict[str, E], key: str, entry: E | None) -> None:
         if table.get(key) == entry:
@@ -140,4 +149,5 @@ class Draft:
             topics=self.topics,
             links=self.links,
             deletions=self.deletions,
+            rewrites=self.rewrites,
         )

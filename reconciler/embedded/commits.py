@@ -35,7 +35,7 @@ class CatalogRegister:
     def __init__(self, store: ObjectStore) -> None:
         """Name the register; nothing is read yet."""
         self._store = store
-        self._register = Register(store, CATALOG, format="reconciler.catalog/1")
+        self._register = Register(store, CATALOG, format="reconciler.catalog/2")
         self._cached = Catalog()
 
     def __reduce__(self) -> tuple[type[CatalogRegister], tuple[ObjectStore]]:

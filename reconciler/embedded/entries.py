@@ -1,6 +1,6 @@
 """What the catalog holds of each namespace, topic and link, and how it is written down.
 
-A key that is absent has its default, so what comes later (ACLs, quotas, tiering, migrations) reads what is written now.
+A key that is absent has its default, so what comes later (tiering, migrations) reads what is written now.
 Whoever adds one raises the catalog's format: an older writer would drop it, and refuses a newer format instead.
 """
 
@@ -16,19 +16,95 @@ ACTIVE: Final = "ACTIVE"
 
 
 @dataclass(frozen=True, slots=True)
-class NamespaceEntry:
-    """A namespace and what everything in it inherits."""
+class AclEntry:
+    """One access rule, of a topic or of everything in a namespace.
 
-    configs: Mapping[str, str] = field(default_factory=dict)
+    `resources` (`topics`, `groups`, `transactional-ids`) and `names` (literal, or a prefix that ends in `*`; counted
+    from below the namespace) are of a namespace's rules; a topic's rules have the topic alone.
+    """
+
+    principal: str
+    permission: str
+    operations: tuple[str, ...]
+    host: str = "*"
+    resources: tuple[str, ...] = ("topics",)
+    names: tuple[str, ...] = ("*",)
 
     def to_json(self) -> Json:
         """Return what the catalog keeps."""
-        return {"configs": dict(self.configs)} if self.configs else {}
+        return {
+            "principal": self.principal,
+            "permission": self.permission,
+            "operations": list(self.operations),
+            "host": self.host,
+            "resources": list(self.resources),
+            "names": list(self.names),
+        }
+
+    @classmethod
+    def from_json(cls, kept: Json) -> AclEntry:
+        """Read it back."""
+        return cls(
+            kept["principal"],
+            kept["permission"],
+            tuple(kept["operations"]),
+            kept["host"],
+            tuple(kept["resources"]),
+            tuple(kept["names"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaEntry:
+    """Limits of a namespace and all below it; `None` is no limit."""
+
+    topics: int | None = None
+    partitions: int | None = None
+    bytes: int | None = None
+
+    def to_json(self) -> Json:
+        """Return what the catalog keeps."""
+        return {"topics": self.topics, "partitions": self.partitions, "bytes": self.bytes}
+
+    @classmethod
+    def from_json(cls, kept: Json) -> QuotaEntry:
+        """Read it back."""
+        return cls(kept["topics"], kept["partitions"], kept["bytes"])
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceEntry:
+    """A namespace, what everything in it inherits, and the limits of all below it."""
+
+    configs: Mapping[str, str] = field(default_factory=dict)
+    acls: tuple[AclEntry, ...] = ()
+    quotas: QuotaEntry | None = None
+    kms_key_id: str | None = None
+    """What is written below it is encrypted under this key; the nearest tier's wins."""
+
+    def to_json(self) -> Json:
+        """Return what the catalog keeps."""
+        kept: Json = {}
+        if self.configs:
+            kept["configs"] = dict(self.configs)
+        if self.acls:
+            kept["acls"] = [acl.to_json() for acl in self.acls]
+        if self.quotas is not None:
+            kept["quotas"] = self.quotas.to_json()
+        if self.kms_key_id is not None:
+            kept["kms_key_id"] = self.kms_key_id
+        return kept
 
     @classmethod
     def from_json(cls, kept: Json) -> NamespaceEntry:
         """Read it back."""
-        return cls(kept.get("configs", {}))
+        quotas = kept.get("quotas")
+        return cls(
+            kept.get("configs", {}),
+            tuple(map(AclEntry.from_json, kept.get("acls", ()))),
+            None if quotas is None else QuotaEntry.from_json(quotas),
+            kept.get("kms_key_id"),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +154,7 @@ class TopicEntry:
     configs: Mapping[str, str] = field(default_factory=dict)
     mirror: MirrorEntry | None = None
     origin: tuple[str, str] | None = None
+    acls: tuple[AclEntry, ...] = ()
 
     def to_json(self) -> Json:
         """Return what the catalog keeps."""
@@ -90,6 +167,8 @@ class TopicEntry:
             kept["mirror"] = self.mirror.to_json()
         if self.origin is not None:
             kept["origin"] = list(self.origin)
+        if self.acls:
+            kept["acls"] = [acl.to_json() for acl in self.acls]
         return kept
 
     @classmethod
@@ -104,6 +183,7 @@ class TopicEntry:
             kept.get("configs", {}),
             None if mirror is None else MirrorEntry.from_json(mirror),
             None if origin is None else (origin[0], origin[1]),
+            tuple(map(AclEntry.from_json, kept.get("acls", ()))),
         )
 
 
@@ -137,5 +217,21 @@ class DeletionEntry:
 
     @classmethod
     def from_json(cls, kept: Json) -> DeletionEntry:
+        """Read it back."""
+        return cls(kept["name"])
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteEntry:
+    """A topic, by its id, whose objects are to be written anew under the key of the namespace it is in now."""
+
+    name: str
+
+    def to_json(self) -> Json:
+        """Return what the catalog keeps."""
+        return {"name": self.name}
+
+    @classmethod
+    def from_json(cls, kept: Json) -> RewriteEntry:
         """Read it back."""
         return cls(kept["name"])

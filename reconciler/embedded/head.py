@@ -40,7 +40,15 @@ class Entry:
     key: str
     digest: Digest
     producer: Json | None = None
+    """Who appended it: `{id, epoch, first, last}`, the sequence numbers of its records."""
     txn: str | None = None
+    """The transaction it belongs to while that is open: `<transactional id>/<producer epoch>`."""
+    is_segment: bool = False
+    """Whether it is a whole closed segment in one file."""
+    kms_key_id: str | None = None
+    """The key its object was encrypted under, where it was not the store's own."""
+    horizon_ms: int | None = None
+    """Of a compacted part: when the tombstones in it may go."""
 
     @property
     def is_dense(self) -> bool:
@@ -53,7 +61,7 @@ class Entry:
 
     def to_json(self) -> Json:
         """Return what heads and pages keep."""
-        return {
+        kept: Json = {
             "base": self.base,
             "last": self.last,
             "min_ts": self.min_ts,
@@ -65,6 +73,13 @@ class Entry:
             "key": self.key,
             "digest": [self.digest.records, f"{self.digest.total:032x}", f"{self.digest.weighted:032x}"],
         }
+        if self.is_segment:
+            kept["is_segment"] = True
+        if self.kms_key_id is not None:
+            kept["kms_key_id"] = self.kms_key_id
+        if self.horizon_ms is not None:
+            kept["horizon_ms"] = self.horizon_ms
+        return kept
 
     @classmethod
     def from_json(cls, kept: Json) -> Entry:
@@ -81,6 +96,9 @@ class Entry:
             Digest(records, int(total, 16), int(weighted, 16)),
             kept["producer"],
             kept["txn"],
+            kept.get("is_segment", False),
+            kept.get("kms_key_id"),
+            kept.get("horizon_ms"),
         )
 
 
@@ -134,9 +152,11 @@ class Head:
     pages: tuple[PageRef, ...] = ()
     entries: tuple[Entry, ...] = ()
     producers: Json = field(default_factory=dict)
-    """By producer id: epoch and last sequence, for 24 hours."""
+    """By producer id: `{epoch, last, at_ms}`, its last sequence number, for 24 hours."""
     transactions: Json = field(default_factory=dict)
-    """By transactional id: what is open here."""
+    """By transactional id: `{epoch, base}` of what is open here."""
+    compacted_to: int = 0
+    """Below this offset no key comes twice, as far as closed segments go."""
     source: Json | None = None
     """Of a mirror: its source's topic id, epochs and fetched offset."""
 
@@ -171,6 +191,7 @@ class Head:
             "epochs": self.epochs,
             "producers": self.producers,
             "transactions": self.transactions,
+            "compacted_to": self.compacted_to,
             "source": self.source,
             "pages": [page.to_json() for page in self.pages],
             "entries": [entry.to_json() for entry in self.entries],
@@ -190,13 +211,14 @@ class Head:
             entries=tuple(map(Entry.from_json, kept["entries"])),
             producers=kept["producers"],
             transactions=kept["transactions"],
+            compacted_to=kept.get("compacted_to", 0),
             source=kept["source"],
         )
 
 
 def head_register(store: ObjectStore, topic_id: str, partition: int) -> Register:
     """Return the register of a partition."""
-    return Register(store, head_key(topic_id, partition), format="reconciler.head/1")
+    return Register(store, head_key(topic_id, partition), format="reconciler.head/2")
 
 
 def parse_head(store: ObjectStore, key: str, kept: Json) -> Head:

@@ -30,11 +30,15 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One row of a listing. `hint` changes whenever the object does; `size` is in bytes."""
+    """One row of a listing. `hint` changes whenever the object does; `size` is in bytes.
+
+    `modified_ms` is when it was written, by the store's own clock (`ObjectStore.clock_ms`), to the second at worst.
+    """
 
     key: str
     size: int
     hint: str
+    modified_ms: int
 
 
 class ObjectStore(Protocol):
@@ -43,6 +47,15 @@ class ObjectStore(Protocol):
     @property
     def url(self) -> str:
         """Where this store is, as it may be shown to people and given to `open_store`."""
+        ...
+
+    @property
+    def encrypts(self) -> bool:
+        """Whether objects can be written under a key of the caller's choice (`kms_key_id`)."""
+        ...
+
+    def clock_ms(self) -> int:
+        """Return what time the store has: ages of objects are judged by it, never by our own clock."""
         ...
 
     def get(self, key: str) -> Stored | None:
@@ -57,8 +70,12 @@ class ObjectStore(Protocol):
         """
         ...
 
-    def put(self, key: str, body: bytes | memoryview) -> None:
-        """Store under a fresh name, unconditionally. Durable when it returns."""
+    def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
+        """Store under a fresh name, unconditionally. Durable when it returns.
+
+        Raises:
+            UserError: A key is named, and the store cannot encrypt.
+        """
         ...
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
@@ -69,11 +86,12 @@ class ObjectStore(Protocol):
         """
         ...
 
-    def copy_in(self, key: str, source: ObjectStore, source_key: str) -> None:
+    def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
         """Store a copy of another store's object under a fresh name, without passing it through us where both can.
 
         Raises:
             MissingObjectError: The source has no such object.
+            UserError: A key is named, and the store cannot encrypt.
         """
         ...
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.errors import MissingObjectError
 from reconciler.objectstore.answers import mine_or_lost
 from reconciler.objectstore.base import Stored, Version
+from reconciler.objectstore.encryption import refuse_key
 from reconciler.objectstore.faults import file_faults
 from reconciler.objectstore.files import (
     copy_contents,
@@ -70,6 +71,16 @@ class DirectoryStore:
         """Return the file an object is, whether or not it exists."""
         return self._root / check_key(key)
 
+    @property
+    def encrypts(self) -> bool:
+        """A directory has no keys; its disk may."""
+        return False
+
+    def clock_ms(self) -> int:
+        """Return what time the file system has: that of a file just made."""
+        with file_faults("write", str(self._unfinished)), self._writing() as stream:
+            return os.fstat(stream.fileno()).st_mtime_ns // 1_000_000
+
     def get(self, key: str) -> Stored | None:
         """Return the object, or `None` where there is none."""
         path = self.path_of(key)
@@ -87,9 +98,10 @@ class DirectoryStore:
             source.seek(start)
             return source.read(length)
 
-    def put(self, key: str, body: bytes | memoryview) -> None:
+    def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
         """Store under a fresh name, unconditionally. Durable when it returns."""
         path = self.path_of(key)
+        refuse_key(self.url, kms_key_id)
         with file_faults("write", str(path)), self._writing() as stream:
             stream.write(body)
             put_in_place(seal(stream), path)
@@ -112,12 +124,13 @@ class DirectoryStore:
                 put_in_place(finished, path)
         return _version(body)
 
-    def copy_in(self, key: str, source: ObjectStore, source_key: str) -> None:
+    def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
         """Store a copy of another store's object under a fresh name; between directories the kernel copies.
 
         Never a hard link: a mirror exists so that what damages one file, a bad block or a hand, leaves the other.
         """
         path = self.path_of(key)
+        refuse_key(self.url, kms_key_id)
         with file_faults("write", str(path)), self._writing() as stream:
             if isinstance(source, DirectoryStore):
                 with _opened(source.path_of(source_key)) as found:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
@@ -10,6 +11,7 @@ from weakref import WeakValueDictionary
 from reconciler.errors import MissingObjectError
 from reconciler.objectstore.answers import mine_or_lost
 from reconciler.objectstore.base import Listed, Stored, Version
+from reconciler.objectstore.encryption import refuse_key
 from reconciler.objectstore.keys import check_key
 from reconciler.objectstore.nonces import nonce
 from reconciler.objectstore.probing import probe_conditions
@@ -25,6 +27,7 @@ class _Contents:
     """What the stores of one name share."""
 
     objects: dict[str, Stored] = field(default_factory=dict)
+    times: dict[str, int] = field(default_factory=dict)
     writes: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -33,6 +36,7 @@ class _Contents:
         self.writes += 1
         version = Version(str(self.writes))
         self.objects[key] = Stored(body, version)
+        self.times[key] = _clock_ms()
         return version
 
 
@@ -61,6 +65,15 @@ class MemoryStore:
         """Where this store is."""
         return f"memory://{self._name}"
 
+    @property
+    def encrypts(self) -> bool:
+        """Memory has no keys."""
+        return False
+
+    def clock_ms(self) -> int:
+        """Return what time the store has."""
+        return _clock_ms()
+
     def get(self, key: str) -> Stored | None:
         """Return the object, or `None` where there is none."""
         return self._contents.objects.get(check_key(key))
@@ -69,9 +82,10 @@ class MemoryStore:
         """Return at most `length` bytes from `start`."""
         return self._existing(key).body[start : start + length]
 
-    def put(self, key: str, body: bytes | memoryview) -> None:
+    def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
         """Store under a fresh name, unconditionally."""
         check_key(key)
+        refuse_key(self.url, kms_key_id)
         with self._contents.lock:
             self._contents.store(key, bytes(body))
 
@@ -84,19 +98,22 @@ class MemoryStore:
                 return mine_or_lost(key, body, found)
             return self._contents.store(key, body)
 
-    def copy_in(self, key: str, source: ObjectStore, source_key: str) -> None:
+    def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
         """Store a copy of another store's object under a fresh name."""
         found = source.get(source_key)
         if found is None:
             raise _missing(source.url, source_key)
-        self.put(key, found.body)
+        self.put(key, found.body, kms_key_id=kms_key_id)
 
     def list(self, prefix: str) -> Iterator[Listed]:
         """Yield what lies under `prefix`, sorted by key."""
         with self._contents.lock:
-            found = sorted((key, stored) for key, stored in self._contents.objects.items() if key.startswith(prefix))
-        for key, stored in found:
-            yield Listed(key, len(stored.body), stored.version)
+            found = [
+                Listed(key, len(stored.body), stored.version, self._contents.times[key])
+                for key, stored in sorted(self._contents.objects.items())
+                if key.startswith(prefix)
+            ]
+        yield from found
 
     def delete(self, keys: Iterable[str]) -> None:
         """Remove objects, unconditionally; a key that is not there is no error."""
@@ -114,6 +131,10 @@ class MemoryStore:
         if found is None:
             raise _missing(self.url, key)
         return found
+
+
+def _clock_ms() -> int:
+    return time.time_ns() // 1_000_000  # the store is its own clock; nothing above takes it for the present
 
 
 def _missing(url: str, key: str) -> MissingObjectError:

@@ -1,6 +1,6 @@
 """A register: a small JSON object changed only by compare-and-swap, with an epoch, a nonce and marks.
 
-Body: `{"format": "reconciler.head/1", "epoch": 3, "nonce": "…", "marks": […], …value}`. The nonce makes every body
+Body: `{"format": "reconciler.head/2", "epoch": 3, "nonce": "…", "marks": […], …value}`. The nonce makes every body
 unique; the marks name the last 256 swaps, so that a writer whose answer was lost finds itself before it tries again.
 """
 
@@ -37,7 +37,7 @@ class Held:
 
 
 class Register:
-    """One register of a store. `format` is its name and the highest version understood: `reconciler.head/1`."""
+    """One register of a store. `format` is its name and the highest version understood: `reconciler.head/2`."""
 
     def __init__(self, store: ObjectStore, key: str, *, format: str) -> None:  # noqa: A002 - the field's name
         """Name the register; nothing is read yet."""

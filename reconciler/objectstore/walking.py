@@ -38,7 +38,7 @@ def _walk(root: str, base: str, start: str, young: float) -> Iterator[Listed]:
         hint = f"{found.st_ino}-{found.st_mtime_ns}-{found.st_size}"
         if found.st_mtime > young:
             hint = f"{hint}-{nonce()}"
-        yield Listed(base + name, found.st_size, hint)
+        yield Listed(base + name, found.st_size, hint, found.st_mtime_ns // 1_000_000)
 
 
 def _entries(root: str, base: str, start: str) -> list[tuple[str, os.DirEntry[str]]]:

@@ -30,14 +30,21 @@ class LossyStore:
     def url(self) -> str:
         return self.inner.url
 
+    @property
+    def encrypts(self) -> bool:
+        return self.inner.encrypts
+
+    def clock_ms(self) -> int:
+        return self.inner.clock_ms()
+
     def get(self, key: str) -> Stored | None:
         return self.inner.get(key)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         return self.inner.get_range(key, start, length)
 
-    def put(self, key: str, body: bytes | memoryview) -> None:
-        self.inner.put(key, body)
+    def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
+        self.inner.put(key, body, kms_key_id=kms_key_id)
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
         self.swaps += 1
@@ -50,8 +57,8 @@ class LossyStore:
             raise RetryableError(message, hint="Run it again.")
         return self.inner.swap(key, body, expected=expected)
 
-    def copy_in(self, key: str, source: ObjectStore, source_key: str) -> None:
-        self.inner.copy_in(key, source, source_key)
+    def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
+        self.inner.copy_in(key, source, source_key, kms_key_id=kms_key_id)
 
     def list(self, prefix: str) -> Iterator[Listed]:
         return self.inner.list(prefix)

@@ -36,6 +36,13 @@ class WatchedStore:
     def url(self) -> str:
         return self.inner.url
 
+    @property
+    def encrypts(self) -> bool:
+        return self.inner.encrypts
+
+    def clock_ms(self) -> int:
+        return self.inner.clock_ms()
+
     def get(self, key: str) -> Stored | None:
         self.calls.append(("get", key))
         return self.inner.get(key)
@@ -44,16 +51,16 @@ class WatchedStore:
         self.calls.append(("get_range", key))
         return self.inner.get_range(key, start, length)
 
-    def put(self, key: str, body: bytes | memoryview) -> None:
-        self._write("put", key, lambda: self.inner.put(key, body))
+    def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
+        self._write("put", key, lambda: self.inner.put(key, body, kms_key_id=kms_key_id))
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
         versions: list[Version] = []
         self._write("swap", key, lambda: versions.append(self.inner.swap(key, body, expected=expected)))
         return versions[0]
 
-    def copy_in(self, key: str, source: ObjectStore, source_key: str) -> None:
-        self._write("copy_in", key, lambda: self.inner.copy_in(key, source, source_key))
+    def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
+        self._write("copy_in", key, lambda: self.inner.copy_in(key, source, source_key, kms_key_id=kms_key_id))
 
     def list(self, prefix: str) -> Iterator[Listed]:
         self.calls.append(("list", prefix))
