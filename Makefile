@@ -41,9 +41,10 @@ bench: setup ## the benchmarks: ratios against a floor measured in the same run
 soak: setup ## long tests: crashes at random moments, scale
 	@$(BIN)/python -m pytest -q -m soak
 
-schemas: setup ## write schemas/*.json and docs/reference/cli.md anew
+schemas: setup ## write schemas/*.json, docs/reference/cli.md and docs/facts.md anew
 	@$(BIN)/reconciler schema --out schemas
 	@$(BIN)/python -m tests.docs.reference
+	@$(BIN)/python -m tests.docs.facts
 
 lock: ## resolve requirements.lock anew (needs uv)
 	@uv pip compile pyproject.toml --extra spark --group dev --universal --python-version 3.11 \

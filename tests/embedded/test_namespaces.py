@@ -1,4 +1,4 @@
-"""Namespaces and topics (KIP-37; facts F-K-001 to F-K-023)."""
+"""Namespaces and topics (KIP-37)."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ def produce(cluster: EmbeddedCluster, topic: str, *values: str) -> None:
             producer.send(topic, value, partition=0)
 
 
+@pytest.mark.fact("F-K-001")
 def test_creating_a_namespace_creates_every_tier(cluster: EmbeddedCluster) -> None:
     cluster.create_namespace("org:apache:kafka")
     assert cluster.namespaces() == ["org", "org:apache", "org:apache:kafka"]
@@ -36,6 +37,7 @@ def test_creating_a_namespace_again_is_harmless_and_with_other_configs_refused(c
         cluster.create_namespace("shop")
 
 
+@pytest.mark.fact("F-K-009")
 def test_listing_under_a_tier_gives_what_is_below_it(cluster: EmbeddedCluster) -> None:
     for name in ("shop:eu", "shop:us", "shopping"):
         cluster.create_namespace(name)
@@ -43,6 +45,7 @@ def test_listing_under_a_tier_gives_what_is_below_it(cluster: EmbeddedCluster) -
     assert cluster.namespaces("shop:eu") == []
 
 
+@pytest.mark.fact("F-K-004")
 @pytest.mark.parametrize("name", ["under_score", "a::b", ":a", "a:", "a b", "ä", "..", "x" * 65, "a:."])
 def test_names_that_no_tier_can_have_are_refused(cluster: EmbeddedCluster, name: str) -> None:
     with pytest.raises(UserError, match="not a namespace"):
@@ -55,6 +58,7 @@ def test_the_default_namespace_is_not_created(cluster: EmbeddedCluster) -> None:
         cluster.create_namespace("")
 
 
+@pytest.mark.fact("F-K-005")
 @pytest.mark.parametrize("name", ["", "a/b", "a b", ".", "..", "x" * 250, "shop:a:", "shop:" + "x" * 245])
 def test_names_that_no_topic_can_have_are_refused(cluster: EmbeddedCluster, name: str) -> None:
     cluster.create_namespace("shop:a")
@@ -63,6 +67,7 @@ def test_names_that_no_topic_can_have_are_refused(cluster: EmbeddedCluster, name
     assert dict(cluster.topics()) == {}
 
 
+@pytest.mark.fact("F-K-002", "F-K-003")
 def test_no_namespace_is_made_implicitly(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("orders")
     with pytest.raises(InvalidNamespaceError, match="namespace shop does not exist"):
@@ -76,6 +81,7 @@ def test_no_namespace_is_made_implicitly(cluster: EmbeddedCluster) -> None:
     assert cluster.namespaces() == []
 
 
+@pytest.mark.fact("F-K-006")
 def test_the_same_name_in_two_namespaces_is_two_topics(cluster: EmbeddedCluster) -> None:
     for namespace in ("eu", "us"):
         cluster.create_namespace(namespace)
@@ -86,6 +92,7 @@ def test_the_same_name_in_two_namespaces_is_two_topics(cluster: EmbeddedCluster)
     assert cluster.effective_configs("eu:orders")["retention.ms"].value == "86400000"
 
 
+@pytest.mark.fact("F-K-007", "F-K-008")
 def test_files_lie_below_their_tiers(cluster: EmbeddedCluster, store: ObjectStore) -> None:
     cluster.create_namespace("org:apache")
     for topic in ("org:apache:kafka", "plain"):
@@ -94,6 +101,7 @@ def test_files_lie_below_their_tiers(cluster: EmbeddedCluster, store: ObjectStor
     assert [key.rpartition("/")[0] for key in keys(store, "topics/")] == ["topics/org/apache/kafka_0", "topics/plain_0"]
 
 
+@pytest.mark.fact("F-K-010")
 def test_deleting_a_namespace_that_holds_namespaces_deletes_nothing(cluster: EmbeddedCluster) -> None:
     cluster.create_namespace("shop:eu")
     cluster.create_topic("shop:orders")
@@ -103,6 +111,7 @@ def test_deleting_a_namespace_that_holds_namespaces_deletes_nothing(cluster: Emb
     assert list(cluster.topics()) == ["shop:orders"]
 
 
+@pytest.mark.fact("F-K-011")
 def test_deleting_a_namespace_takes_its_topics_along(cluster: EmbeddedCluster, store: ObjectStore) -> None:
     cluster.create_namespace("shop")
     for topic in ("shop:orders", "other"):
@@ -115,6 +124,7 @@ def test_deleting_a_namespace_takes_its_topics_along(cluster: EmbeddedCluster, s
     assert len(keys(store, "heads/")) == 1
 
 
+@pytest.mark.fact("F-K-012")
 def test_a_recursive_delete_takes_everything_below(cluster: EmbeddedCluster, store: ObjectStore) -> None:
     cluster.create_namespace("shop:eu:north")
     cluster.create_topic("shop:eu:north:orders")
@@ -124,6 +134,7 @@ def test_a_recursive_delete_takes_everything_below(cluster: EmbeddedCluster, sto
     assert keys(store, "topics/") == keys(store, "heads/") == []
 
 
+@pytest.mark.fact("F-K-015")
 def test_the_nearest_tier_wins_and_the_topic_over_all(cluster: EmbeddedCluster) -> None:
     cluster.create_namespace("a", {"retention.ms": "1d", "segment.ms": "1h", "cleanup.policy": "compact"})
     cluster.create_namespace("a:b", {"retention.ms": "2d"})
@@ -137,6 +148,7 @@ def test_the_nearest_tier_wins_and_the_topic_over_all(cluster: EmbeddedCluster) 
     assert (effective["max.message.bytes"].value, effective["max.message.bytes"].origin) == ("1048588", "default")
 
 
+@pytest.mark.fact("F-K-016")
 def test_a_namespace_change_reaches_every_topic_that_does_not_override_it(cluster: EmbeddedCluster) -> None:
     cluster.create_namespace("shop", {"retention.ms": "1d"})
     cluster.create_topic("shop:own", configs={"retention.ms": "9d"})
@@ -146,6 +158,7 @@ def test_a_namespace_change_reaches_every_topic_that_does_not_override_it(cluste
     assert values == {"shop:heir": "172800000", "shop:own": "777600000"}
 
 
+@pytest.mark.fact("F-K-017")
 def test_an_override_that_is_removed_inherits_again(cluster: EmbeddedCluster) -> None:
     cluster.create_namespace("shop", {"retention.ms": "1d"})
     cluster.create_topic("shop:orders", configs={"retention.ms": "9d"})
@@ -165,6 +178,7 @@ def test_configs_are_kept_in_canonical_form_and_checked(cluster: EmbeddedCluster
         cluster.alter_topic("orders", {"retention.ms": "soon"})
 
 
+@pytest.mark.fact("F-K-014")
 def test_moving_a_topic_keeps_records_offsets_and_id(cluster: EmbeddedCluster, store: ObjectStore) -> None:
     cluster.create_namespace("us")
     cluster.create_namespace("eu")

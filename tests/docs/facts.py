@@ -1,0 +1,97 @@
+"""Writes docs/facts.md: each behaviour the project claims, and the tests that show it. `make schemas` runs it.
+
+What is claimed stands in facts.yaml beside this file; a test names what it shows by `@pytest.mark.fact("F-K-014")`.
+Tests are parsed, never imported.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "facts.md"
+CLAIMS = Path(__file__).with_name("facts.yaml")
+UNSHOWN = "**no test shows it**"
+_HEAD = """\
+# Facts
+
+Written by `make schemas` from the markers of the tests; do not edit. Each line is a behaviour of the real systems that
+this project claims to have as well, and the tests that show it.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A test that says which facts it shows."""
+
+    file: str
+    line: int
+    test: str
+    facts: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} {self.test}"
+
+
+def claims() -> dict[str, dict[str, str]]:
+    """Return heading → number → what is claimed."""
+    found: dict[str, dict[str, str]] = yaml.safe_load(CLAIMS.read_text(encoding="utf-8"))
+    return found
+
+
+def marked(folder: Path = ROOT / "tests") -> list[Shown]:
+    """Return every test that carries a marker, sorted by file and line."""
+    found: list[Shown] = []
+    for path in sorted(folder.rglob("test_*.py")):
+        source = path.read_text(encoding="utf-8")
+        if "mark.fact(" in source:
+            found.extend(shown_in(source, str(path.relative_to(folder.parent))))
+    return found
+
+
+def shown_in(source: str, file: str) -> Iterator[Shown]:
+    """Yield the tests of one file that carry a marker."""
+    for node in ast.walk(ast.parse(source, file)):
+        if isinstance(node, ast.FunctionDef):
+            facts = tuple(number for decorator in node.decorator_list for number in _numbers(decorator))
+            if facts:
+                yield Shown(file, node.lineno, node.name, facts)
+
+
+def _numbers(decorator: ast.expr) -> Iterator[str]:
+    if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "pytest.mark.fact":
+        for argument in decorator.args:
+            yield str(ast.literal_eval(argument))
+
+
+def page(claimed: Mapping[str, Mapping[str, str]], shown: Iterable[Shown]) -> str:
+    """Return the whole page."""
+    by_fact: defaultdict[str, list[Shown]] = defaultdict(list)
+    for one in shown:
+        for number in one.facts:
+            by_fact[number].append(one)
+    parts = [_HEAD]
+    for heading, facts in claimed.items():
+        rows = [f"| {number} | {claim} | {_cell(by_fact[number])} |" for number, claim in facts.items()]
+        parts.append("\n".join((f"## {heading}\n", "| fact | claim | shown by |", "| --- | --- | --- |", *rows, "")))
+    return "\n".join(parts)
+
+
+def _cell(shown: list[Shown]) -> str:
+    files: dict[str, list[str]] = {}
+    for one in shown:
+        files.setdefault(one.file, []).append(one.test)
+    cells = [
+        f"[{Path(file).stem}](../{file}): {', '.join(f'`{test}`' for test in names)}" for file, names in files.items()
+    ]
+    return "<br>".join(cells) or UNSHOWN
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(claims(), marked()), encoding="utf-8")
