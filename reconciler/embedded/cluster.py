@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING
 
 from reconciler.embedded.clusterfile import create_cluster, read_cluster_id
@@ -11,6 +12,7 @@ from reconciler.embedded.deletion import finish_deletions
 from reconciler.embedded.links import create_link, create_mirror, delete_link, follow_source, source_topic
 from reconciler.embedded.lookups import topic_named
 from reconciler.embedded.namespaces import alter_namespace, create_namespace, delete_namespace, namespaces_under
+from reconciler.embedded.permissions import SUPER_USER, Permissions
 from reconciler.embedded.topics import TopicShape, alter_topic, create_topic, delete_topic, move_topic
 from reconciler.errors import UserError
 
@@ -43,6 +45,8 @@ class EmbeddedCluster:
         self.now_ms = now_ms
         self._new_id = new_id
         self.catalog = CatalogRegister(store)
+        self.permissions = SUPER_USER
+        """What who acts may do: `cluster.permissions.check(catalog, operation, kind, full name)`."""
 
     @classmethod
     def open(cls, store: ObjectStore, *, now_ms: Callable[[], int], new_id: Callable[[], str]) -> EmbeddedCluster:
@@ -70,6 +74,18 @@ class EmbeddedCluster:
             message = f"{store.url} is cluster {found}, not {cluster_id}"
             raise UserError(message, hint="Correct the location or the id; nothing was changed.")
         return cls(store, found, now_ms=now_ms, new_id=new_id)
+
+    def acting_as(self, principal: str | None, host: str = "*") -> EmbeddedCluster:
+        """Return the same cluster for one principal, held to the access rules; `None` is the super user.
+
+        Without a host only rules for all hosts are about it.
+
+        Raises:
+            UserError: That is nobody's name.
+        """
+        cluster = copy(self)
+        cluster.permissions = Permissions.of(principal, host)
+        return cluster
 
     def create_namespace(self, name: str, configs: Mapping[str, str] | None = None) -> None:
         """Make a namespace and every tier above it; what is below inherits `configs`."""

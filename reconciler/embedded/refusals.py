@@ -1,0 +1,76 @@
+"""What a refused principal is told: who, what, where, which rule, and the rule that would allow it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from reconciler.embedded.operations import Kind
+from reconciler.errors import NotAuthorizedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from reconciler.embedded.entries import AclEntry
+    from reconciler.embedded.permissions import Permissions, Verdict
+
+_KAFKA: Final[Mapping[Kind, str]] = {
+    Kind.TOPIC: "TopicAuthorizationException",
+    Kind.GROUP: "GroupAuthorizationException",
+    Kind.TRANSACTIONAL_ID: "TransactionalIdAuthorizationException",
+    Kind.NAMESPACE: "TopicAuthorizationException",
+}
+
+_RESOURCES: Final[Mapping[Kind, str]] = {
+    Kind.TOPIC: "",
+    Kind.NAMESPACE: "",
+    Kind.GROUP: ", resources: [groups]",
+    Kind.TRANSACTIONAL_ID: ", resources: [transactional-ids]",
+}
+
+
+def refused(who: Permissions, operation: str, what: tuple[Kind, str], verdict: Verdict) -> NotAuthorizedError:
+    """Return the error for an operation that a rule denies, or that none allows."""
+    kind, name = what
+    start = f"{_who(who)} may not {operation} {kind} {name}: "
+    end = f" ({_KAFKA[kind]})"
+    if verdict.rule is not None:
+        message = f"{start}rule {verdict.position} of {verdict.level} denies it: {describe_rule(verdict.rule)}{end}"
+        hint = f"Remove or narrow that rule in the acls of {verdict.level}; no rule below it lifts a denial."
+        return NotAuthorizedError(message, hint=hint)
+    where = _where(kind, name)
+    allowing = f'{{principal: "{who.principal}", operations: [{operation}]{_RESOURCES[kind]}}}'
+    return NotAuthorizedError(
+        f"{start}{where} has access rules, and none allows it{end}",
+        hint=f"Add to the acls of {where}: {allowing}",
+    )
+
+
+def not_the_super_user(who: Permissions, what: str) -> NotAuthorizedError:
+    """Return the error for what belongs to the whole cluster."""
+    return NotAuthorizedError(
+        f"{_who(who)} may not {what}: it belongs to the whole cluster (ClusterAuthorizationException)",
+        hint="Only the super user may: act without a principal.",
+    )
+
+
+def describe_rule(rule: AclEntry) -> str:
+    """Return a rule in one line, what holds for all left out."""
+    parts = [rule.permission, rule.principal, ", ".join(rule.operations)]
+    if rule.resources != ("topics",):
+        parts.append(f"on {', '.join(rule.resources)}")
+    if rule.names != ("*",):
+        parts.append(f"named {', '.join(rule.names)}")
+    if rule.host != "*":
+        parts.append(f"from {rule.host}")
+    return " ".join(parts)
+
+
+def _who(who: Permissions) -> str:
+    return f"{who.principal}" if who.host == "*" else f"{who.principal} from {who.host}"
+
+
+def _where(kind: Kind, name: str) -> str:
+    """Return where a rule would lie that allows it."""
+    if kind in {Kind.TOPIC, Kind.NAMESPACE}:
+        return f"{kind} {name} or a tier above it" if ":" in name else f"{kind} {name}"
+    return f"namespace {name.rpartition(':')[0]} or a tier above it"
