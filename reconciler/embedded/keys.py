@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from typing import Final
+from urllib.parse import quote, unquote
 
+from reconciler.errors import UserError
 from reconciler.objectstore.nonces import nonce
 from reconciler.resources.address import split_name
 
 CLUSTER: Final = "cluster.json"
 CATALOG: Final = "catalog/head.json"
 HEADS: Final = "heads/"
+GROUPS: Final = "groups/"
 
 _SHORT: Final = 8
 _LONG: Final = 16
+_LONGEST_ENCODED: Final = 249
+"""What fits, with `.json`, into the name of a file; a name of 249 legal characters does."""
 
 
 def catalog_key(serial: int) -> str:
@@ -46,6 +51,37 @@ def part_key(full_name: str, partition: int) -> str:
     namespace, name = split_name(full_name)
     folders = "".join(f"{tier}/" for tier in namespace.split(":")) if namespace else ""
     return f"topics/{folders}{name}_{partition}/{nonce()[:_LONG]}.parquet"
+
+
+def group_key(group: str) -> str:
+    """Return the key of a group's register.
+
+    Raises:
+        UserError: No group can have that name.
+    """
+    return f"{GROUPS}{_encoded('group', group)}.json"
+
+
+def group_of_key(key: str) -> str | None:
+    """Return the group whose register has a key; `None`: it is no group's."""
+    encoded = key.removeprefix(GROUPS).removesuffix(".json")
+    try:
+        group = unquote(encoded, errors="strict")
+        return group if group_key(group) == key else None
+    except (UnicodeDecodeError, UserError):
+        return None
+
+
+def _encoded(kind: str, name: str) -> str:
+    """Return a name as it stands in a key: any characters, `:` as it is."""
+    try:
+        encoded = quote(name, safe=":")
+    except UnicodeEncodeError as error:
+        raise UserError(f"{kind} {name!r} is not text", hint="Example: shop:eu:checkout.") from error
+    if not 0 < len(encoded) <= _LONGEST_ENCODED:
+        message = f"{kind} {name!r}: a name of {len(encoded)} bytes, percent-encoded"
+        raise UserError(message, hint=f"It has 1 to {_LONGEST_ENCODED}. Example: shop:eu:checkout.")
+    return encoded
 
 
 def fresh_mark() -> str:

@@ -1,0 +1,103 @@
+"""Committed offsets as a value: what the register of a consumer group holds, and how it is written down.
+
+Offsets are keyed by topic id and partition: a topic that moves keeps them, one made anew under its name starts without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from reconciler.records.log import Bounds
+
+Json = dict[str, Any]
+Place: TypeAlias = tuple[str, int]
+"""Topic id and partition."""
+
+READING_MS: Final = 24 * 60 * 60 * 1000
+"""A group is reading while its last commit is younger than this: there is no membership to ask."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The next offset a group wants to read of one partition, what it noted beside it, and when it said so.
+
+    `at_ms` is `None` where nobody who reads has said so: the offset was set by a reset.
+    """
+
+    offset: int
+    metadata: str = ""
+    at_ms: int | None = None
+
+    def clamped(self, bounds: Bounds) -> Committed:
+        """Return it within a log: what lies below its start or beyond its end cannot be read."""
+        offset = min(max(self.offset, bounds.start), bounds.end)
+        return self if offset == self.offset else Committed(offset, self.metadata, self.at_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What a group has committed itself, and what a link has brought over from the source of a mirror."""
+
+    own: Mapping[Place, Committed] = field(default_factory=dict)
+    synced: Mapping[Place, Committed] = field(default_factory=dict)
+
+    @property
+    def offsets(self) -> dict[Place, Committed]:
+        """Where it goes on reading: its own offsets, else the synced ones."""
+        return {**self.synced, **self.own}
+
+    @property
+    def topic_ids(self) -> set[str]:
+        """The topics it holds anything of."""
+        return {topic_id for topic_id, _ in (*self.own, *self.synced)}
+
+    def last_commit_ms(self, topic_id: str | None = None) -> int | None:
+        """Return when it last committed, of one topic or at all; `None`: it never did."""
+        times = [each.at_ms for (of, _), each in self.own.items() if each.at_ms is not None and topic_id in {None, of}]
+        return max(times, default=None)
+
+    def is_reading(self, now_ms: int, topic_id: str | None = None) -> bool:
+        """Tell whether it committed within 24 hours, of one topic or at all."""
+        last = self.last_commit_ms(topic_id)
+        return last is not None and now_ms - last < READING_MS
+
+    def with_own(self, offsets: Mapping[Place, Committed]) -> Group:
+        """Return it after a commit or a reset."""
+        return Group({**self.own, **offsets}, self.synced)
+
+    def only(self, topic_ids: Iterable[str]) -> Group:
+        """Return it without the offsets of all other topics."""
+        kept = frozenset(topic_ids)
+        return Group(_only(self.own, kept), _only(self.synced, kept))
+
+    def to_json(self) -> Json:
+        """Return what the register keeps."""
+        return {"offsets": _nested(self.own), "synced": _nested(self.synced)}
+
+    @classmethod
+    def from_json(cls, kept: Json) -> Group:
+        """Read it back."""
+        return cls(_flat(kept["offsets"]), _flat(kept["synced"]))
+
+
+def _only(offsets: Mapping[Place, Committed], topic_ids: frozenset[str]) -> dict[Place, Committed]:
+    return {place: each for place, each in offsets.items() if place[0] in topic_ids}
+
+
+def _nested(offsets: Mapping[Place, Committed]) -> Json:
+    kept: Json = {}
+    for (topic_id, partition), each in sorted(offsets.items()):
+        one = {"offset": each.offset, "metadata": each.metadata, "at_ms": each.at_ms}
+        kept.setdefault(topic_id, {})[str(partition)] = one
+    return kept
+
+
+def _flat(kept: Json) -> dict[Place, Committed]:
+    return {
+        (topic_id, int(partition)): Committed(int(one["offset"]), str(one["metadata"]), one["at_ms"])
+        for topic_id, partitions in kept.items()
+        for partition, one in partitions.items()
+    }
