@@ -12,14 +12,15 @@ from reconciler.embedded.deletion import finish_deletions
 from reconciler.embedded.links import create_link, create_mirror, delete_link, follow_source, source_topic
 from reconciler.embedded.lookups import topic_named
 from reconciler.embedded.namespaces import alter_namespace, create_namespace, delete_namespace, namespaces_under
-from reconciler.embedded.permissions import SUPER_USER, Permissions
+from reconciler.embedded.operations import Kind, Operation
+from reconciler.embedded.permissions import SUPER_USER, Permissions, check_deletion, check_writing
 from reconciler.embedded.topics import TopicShape, alter_topic, create_topic, delete_topic, move_topic
 from reconciler.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from reconciler.embedded.catalog import Draft
+    from reconciler.embedded.catalog import Catalog, Draft
     from reconciler.embedded.consumer import Record
     from reconciler.embedded.entries import LinkEntry, TopicEntry
     from reconciler.embedded.links import MirrorShape
@@ -89,11 +90,15 @@ class EmbeddedCluster:
 
     def create_namespace(self, name: str, configs: Mapping[str, str] | None = None) -> None:
         """Make a namespace and every tier above it; what is below inherits `configs`."""
-        self.catalog.commit(lambda draft: create_namespace(draft, name, configs or {}))
+        self._commit(
+            lambda draft: create_namespace(draft, name, configs or {}), (Operation.CREATE, Kind.NAMESPACE, name)
+        )
 
     def alter_namespace(self, name: str, configs: Mapping[str, str | None]) -> None:
         """Set configs of a namespace; `None` removes one."""
-        self.catalog.commit(lambda draft: alter_namespace(draft, name, configs))
+        self._commit(
+            lambda draft: alter_namespace(draft, name, configs), (Operation.ALTER_CONFIGS, Kind.NAMESPACE, name)
+        )
 
     def delete_namespace(self, name: str, *, recursive: bool = False) -> bool:
         """Delete a namespace with its topics; say whether it was there.
@@ -101,69 +106,98 @@ class EmbeddedCluster:
         Raises:
             BlockedError: It holds namespaces and `recursive` is not set; nothing is deleted.
         """
-        return self._deleting(lambda draft: delete_namespace(draft, name, recursive=recursive))
+
+        def decide(draft: Draft) -> bool:
+            check_deletion(self.permissions, draft, name)
+            return delete_namespace(draft, name, recursive=recursive)
+
+        return self._deleting(decide)
 
     def namespaces(self, under: str = "") -> list[str]:
-        """Return the namespaces below one, all of them below the default one."""
-        return namespaces_under(self.catalog.read(), under)
+        """Return the namespaces below one that may be described, all of them below the default one."""
+        catalog = self.catalog.read()
+        return [name for name in namespaces_under(catalog, under) if self._is_shown(catalog, Kind.NAMESPACE, name)]
 
     def create_topic(self, full_name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
         """Make a topic in a namespace that exists."""
         shape, topic_id = TopicShape(partitions=partitions, configs=configs or {}), self._new_id()
-        self.catalog.commit(lambda draft: create_topic(draft, full_name, shape, topic_id=topic_id))
+        self._commit(
+            lambda draft: create_topic(draft, full_name, shape, topic_id=topic_id),
+            (Operation.CREATE, Kind.TOPIC, full_name),
+        )
 
     def alter_topic(
         self, full_name: str, configs: Mapping[str, str | None] | None = None, *, partitions: int | None = None
     ) -> None:
         """Set configs of a topic, `None` lets one inherit again; add partitions."""
-        self.catalog.commit(lambda draft: alter_topic(draft, full_name, configs or {}, partitions=partitions))
+        needed = [] if partitions is None else [(Operation.ALTER, Kind.TOPIC, full_name)]
+        if configs or not needed:
+            needed.append((Operation.ALTER_CONFIGS, Kind.TOPIC, full_name))
+        self._commit(lambda draft: alter_topic(draft, full_name, configs or {}, partitions=partitions), *needed)
 
     def move_topic(self, full_name: str, to: str) -> None:
         """Rename a topic, also into another namespace that exists; its records and offsets stay."""
-        self.catalog.commit(lambda draft: move_topic(draft, full_name, to, cluster_id=self.cluster_id))
+        self._commit(
+            lambda draft: move_topic(draft, full_name, to, cluster_id=self.cluster_id),
+            (Operation.DELETE, Kind.TOPIC, full_name),
+            (Operation.CREATE, Kind.TOPIC, to),
+        )
 
     def delete_topic(self, full_name: str) -> bool:
         """Delete a topic with its records; say whether it was there."""
-        return self._deleting(lambda draft: delete_topic(draft, full_name))
+        return self._deleting(lambda draft: delete_topic(draft, full_name), (Operation.DELETE, Kind.TOPIC, full_name))
 
     def topics(self) -> Mapping[str, TopicEntry]:
-        """Return every topic by full name, sorted."""
-        return dict(sorted(self.catalog.read().topics.items()))
+        """Return every topic that may be described, by full name, sorted."""
+        catalog = self.catalog.read()
+        return {
+            name: entry for name, entry in sorted(catalog.topics.items()) if self._is_shown(catalog, Kind.TOPIC, name)
+        }
 
     def topic(self, full_name: str) -> TopicEntry:
         """Return a topic.
 
         Raises:
             UserError: It does not exist.
+            NotAuthorizedError: It may not be described, be it there or not.
         """
-        return topic_named(self.catalog.read(), full_name)
+        catalog = self.catalog.read()
+        self.permissions.check(catalog, Operation.DESCRIBE, Kind.TOPIC, full_name)
+        return topic_named(catalog, full_name)
 
     def effective_configs(self, full_name: str) -> dict[str, EffectiveConfig]:
         """Return every config of a topic and where it comes from: the topic, a namespace, or the default."""
         catalog = self.catalog.read()
+        self.permissions.check(catalog, Operation.DESCRIBE_CONFIGS, Kind.TOPIC, full_name)
         topic_named(catalog, full_name)
         return effective_configs(catalog, full_name)
 
     def create_link(self, name: str, entry: LinkEntry) -> None:
-        """Make a link whose destination is this cluster."""
+        """Make a link whose destination is this cluster. Links and their mirrors are the super user's."""
+        self.permissions.check_super_user(f"create link {name}")
         self.catalog.commit(lambda draft: create_link(draft, name, entry))
 
     def delete_link(self, name: str) -> bool:
         """Remove a link without live mirrors; say whether it was there."""
+        self.permissions.check_super_user(f"delete link {name}")
         return self._deleting(lambda draft: delete_link(draft, name))
 
     def create_mirror(self, full_name: str, shape: MirrorShape, of: SourceTopic) -> None:
         """Make the destination of a mirror; `of` is what its source has."""
+        self.permissions.check_super_user(f"create mirror {full_name}")
         topic_id = self._new_id()
         self.catalog.commit(lambda draft: create_mirror(draft, full_name, shape, of, topic_id=topic_id))
 
     def follow_source(self, full_name: str, source: SourceTopic) -> None:
         """Bring a mirror's partitions and synced configs to what its source has; commits only where they differ."""
+        self.permissions.check_super_user(f"write to mirror {full_name}")
         self.catalog.commit(lambda draft: follow_source(draft, full_name, source))
 
     def source_topic(self, full_name: str) -> SourceTopic:
         """Return what a mirror of a topic of this cluster follows."""
-        return source_topic(self.catalog.read(), full_name)
+        catalog = self.catalog.read()
+        self.permissions.check(catalog, Operation.DESCRIBE, Kind.TOPIC, full_name)
+        return source_topic(catalog, full_name)
 
     def finish_deletions(self) -> int:
         """Delete what a deletion that died left behind; return how many topics it was."""
@@ -185,7 +219,7 @@ class EmbeddedCluster:
         """Return the records of a topic, to be read by partition and offset."""
         from reconciler.embedded.log import EmbeddedLog
 
-        return EmbeddedLog(self.store, self.catalog, full_name, self.topic(full_name).id)
+        return EmbeddedLog(self.store, self.catalog, full_name, self.topic(full_name).id, self.permissions)
 
     def sink(self, full_name: str) -> EmbeddedSink:
         """Return where ranges of another log are written: for a mirror as its link, else as a producer."""
@@ -194,17 +228,31 @@ class EmbeddedCluster:
         from reconciler.embedded.sink import EmbeddedSink
 
         catalog = self.catalog.read()
+        check_writing(self.permissions, catalog, full_name)
         topic, rules = topic_named(catalog, full_name), rules_of(catalog, full_name)
         gate = Gate(self.store, self.catalog, full_name, topic.id, writer_of(topic))
-        return EmbeddedSink(gate, rules.compression, rules.segment_bytes)
+        return EmbeddedSink(gate, rules.compression, rules.segment_bytes, self.permissions)
 
-    def _deleting(self, delete: Callable[[Draft], bool]) -> bool:
+    def _is_shown(self, catalog: Catalog, kind: Kind, name: str) -> bool:
+        return self.permissions.may(catalog, Operation.DESCRIBE, kind, name)
+
+    def _commit(self, decide: Callable[[Draft], object], *needed: tuple[Operation, Kind, str]) -> None:
+        """Commit what whoever acts may do, by the rules as they are at the commit."""
+
+        def checked(draft: Draft) -> None:
+            for operation, kind, name in needed:
+                self.permissions.check(draft, operation, kind, name)
+            decide(draft)
+
+        self.catalog.commit(checked)
+
+    def _deleting(self, delete: Callable[[Draft], bool], *needed: tuple[Operation, Kind, str]) -> bool:
         was_there = False
 
         def decide(draft: Draft) -> None:
             nonlocal was_there
             was_there = delete(draft)
 
-        self.catalog.commit(decide)
+        self._commit(decide, *needed)
         self.finish_deletions()
         return was_there

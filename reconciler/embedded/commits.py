@@ -50,6 +50,10 @@ class CatalogRegister:
             # What the head named may have been folded into a newer snapshot and swept since: look again, once.
             return self._folded(self._register.read())
 
+    def known(self) -> Catalog:
+        """Return the catalog as it was last read or committed here; reads it where it never was."""
+        return self._cached if self._cached.serial else self.read()
+
     def commit(self, decide: Callable[[Draft], object]) -> Catalog:
         """Let `decide` change a draft, commit it by one swap, and return the catalog that holds then.
 

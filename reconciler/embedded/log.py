@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.clusterfile import check_shared
 from reconciler.embedded.head import read_bounds, read_head
-from reconciler.embedded.lookups import topic_with_id
+from reconciler.embedded.lookups import name_with_id, topic_with_id
+from reconciler.embedded.operations import Kind, Operation
 from reconciler.embedded.pages import entries_within
 from reconciler.embedded.partfiles import read_part, read_times
+from reconciler.embedded.permissions import SUPER_USER, Permissions
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.hashing import digest_of
 from reconciler.records.log import Extent, OffsetRange
@@ -37,6 +39,8 @@ class EmbeddedLog:
     catalog: CatalogRegister
     full_name: str
     topic_id: str
+    permissions: Permissions = SUPER_USER
+    """Whose reads these are: held to the rules as they were when this process last read the catalog."""
 
     def check_shared(self) -> None:
         """Refuse a machine that does not see the cluster.
@@ -52,8 +56,10 @@ class EmbeddedLog:
 
         Raises:
             UserError: The topic is gone.
+            NotAuthorizedError: It may not be described.
         """
         topic = topic_with_id(self.catalog.read(), self.topic_id, self.full_name)
+        self._check(Operation.DESCRIBE)
         if topic is None:
             raise UserError(f"topic {self.full_name} was deleted", hint="Its records are gone with it.")
         return read_bounds(self.store, self.topic_id, topic.partitions)
@@ -63,7 +69,9 @@ class EmbeddedLog:
 
         Raises:
             MissingObjectError: A part or page is not there; the message says which offsets lay in it.
+            NotAuthorizedError: It may not be read.
         """
+        self._check(Operation.READ)
         at, looks = offsets.start, 0
         while True:
             head = self.head(partition)
@@ -86,6 +94,7 @@ class EmbeddedLog:
 
     def extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
         """Yield how `offsets` is stored: one extent a part, cut at both ends; reads no records."""
+        self._check(Operation.DESCRIBE)
         head = self.head(partition)
         if head is None:
             return
@@ -97,6 +106,7 @@ class EmbeddedLog:
 
     def digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
         """Yield digests that together cover `offsets`, absolute: kept ones for whole parts, read ones at the ends."""
+        self._check(Operation.READ)
         head = self.head(partition)
         if head is None:
             return
@@ -110,6 +120,7 @@ class EmbeddedLog:
 
     def offset_for_time(self, partition: int, timestamp_ms: int) -> int | None:
         """Return the first offset whose record is at or after a time; `None` where all are older."""
+        self._check(Operation.DESCRIBE)
         head = self.head(partition)
         if head is None:
             return None
@@ -131,6 +142,12 @@ class EmbeddedLog:
     def head(self, partition: int) -> Head | None:
         """Return a partition's head; `None` where nothing was ever written."""
         return read_head(self.store, self.topic_id, partition)
+
+    def _check(self, operation: Operation) -> None:
+        if not self.permissions.is_super_user:
+            catalog = self.catalog.known()
+            name = name_with_id(catalog, self.topic_id, self.full_name)
+            self.permissions.check(catalog, operation, Kind.TOPIC, name)
 
 
 def _stop(head: Head, offsets: OffsetRange) -> int:

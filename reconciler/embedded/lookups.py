@@ -39,6 +39,14 @@ def topic_with_id(catalog: Catalog, topic_id: str, full_name: str) -> TopicEntry
     return next((entry for entry in catalog.topics.values() if entry.id == topic_id), None)
 
 
+def name_with_id(catalog: Catalog, topic_id: str, full_name: str) -> str:
+    """Return the name of a topic by its id, wherever it has moved; `full_name`, where it was last, if it is gone."""
+    entry = catalog.topics.get(full_name)
+    if entry is not None and entry.id == topic_id:
+        return full_name
+    return next((name for name, entry in catalog.topics.items() if entry.id == topic_id), full_name)
+
+
 def link_named(catalog: Catalog | Draft, name: str) -> LinkEntry:
     """Return a link.
 

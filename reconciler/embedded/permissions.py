@@ -138,6 +138,36 @@ class Permissions:
 SUPER_USER: Final = Permissions()
 
 
+def check_deletion(who: Permissions, draft: Draft, namespace: str) -> None:
+    """Refuse to delete a namespace of which anything may not be deleted: itself, what is in it, and its topics.
+
+    Raises:
+        NotAuthorizedError: Names the first of them, outermost first.
+    """
+    if who.is_super_user:
+        return
+    below = f"{namespace}:"
+    who.check(draft, Operation.DELETE, Kind.NAMESPACE, namespace)
+    for kind, table in ((Kind.NAMESPACE, draft.namespaces), (Kind.TOPIC, draft.topics)):
+        for name in sorted(table):
+            if name.startswith(below):
+                who.check(draft, Operation.DELETE, kind, name)
+
+
+def check_writing(who: Permissions, catalog: Catalog, full_name: str) -> None:
+    """Refuse who may not append to a topic; a mirror is written to by its link, which is the super user's.
+
+    Raises:
+        NotAuthorizedError: Says why.
+    """
+    if who.is_super_user:
+        return
+    who.check(catalog, Operation.WRITE, Kind.TOPIC, full_name)
+    topic = catalog.topics.get(full_name)
+    if topic is not None and topic.mirror is not None:
+        who.check_super_user(f"write to mirror {full_name}")
+
+
 def levels_of(catalog: Catalog | Draft, kind: Kind, name: str) -> Iterator[Level]:
     """Yield whose rules are asked, in that order: the tiers that are there, outermost first, then the topic."""
     # Everything in a namespace is named below `<namespace>:`, so a rule is about all of it if it matches that.

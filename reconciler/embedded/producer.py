@@ -14,6 +14,7 @@ from reconciler.embedded.head import PRODUCERS, Entry, Head
 from reconciler.embedded.keys import fresh_mark
 from reconciler.embedded.lookups import topic_named
 from reconciler.embedded.parts import PartWriter
+from reconciler.embedded.permissions import check_writing
 from reconciler.records.log import OffsetRange
 from reconciler.records.partitioner import Spread
 from reconciler.records.routing import split_by_partition
@@ -96,6 +97,7 @@ class Producer:
 
         Raises:
             InvalidNamespaceError: The namespace of a topic does not exist.
+            NotAuthorizedError: A topic may not be written to.
             UserError: A topic does not exist, is a mirror (only its link writes to it), or refuses a record.
             LostRaceError: Others were faster too often.
         """
@@ -131,6 +133,7 @@ class Producer:
         if not batches:
             return
         catalog = self._cluster.catalog.read()
+        check_writing(self._cluster.permissions, catalog, topic)
         entry = topic_named(catalog, topic)
         check_writer(topic, entry, PRODUCERS)
         rules = rules_of(catalog, topic)

@@ -15,9 +15,10 @@ from reconciler.embedded.head import Entry, Head, read_bounds
 from reconciler.embedded.keys import fresh_mark, part_key
 from reconciler.embedded.links import complete_first_copy
 from reconciler.embedded.log import EmbeddedLog
-from reconciler.embedded.lookups import topic_with_id
+from reconciler.embedded.lookups import name_with_id, topic_with_id
 from reconciler.embedded.partfiles import within
 from reconciler.embedded.parts import PartWriter
+from reconciler.embedded.permissions import SUPER_USER, Permissions, check_writing
 from reconciler.errors import UserError
 from reconciler.records.digest import Digest
 from reconciler.records.log import OffsetRange, Staged
@@ -37,6 +38,8 @@ class EmbeddedSink:
     gate: Gate
     compression: str
     segment_bytes: int
+    permissions: Permissions = SUPER_USER
+    """Whose writes these are."""
 
     def check_shared(self) -> None:
         """Refuse a machine that does not see the cluster.
@@ -120,7 +123,11 @@ class EmbeddedSink:
         )
 
     def _topic(self) -> TopicEntry:
-        topic = topic_with_id(self.gate.catalog.read(), self.gate.topic_id, self.gate.full_name)
+        catalog = self.gate.catalog.read()
+        topic = topic_with_id(catalog, self.gate.topic_id, self.gate.full_name)
+        if not self.permissions.is_super_user:
+            name = name_with_id(catalog, self.gate.topic_id, self.gate.full_name)
+            check_writing(self.permissions, catalog, name)
         if topic is None:
             raise UserError(f"topic {self.gate.full_name} was deleted", hint="Nothing was written; create it again.")
         return topic

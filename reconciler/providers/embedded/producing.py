@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Self
 
 from reconciler.embedded.gate import check_writer
 from reconciler.embedded.head import PRODUCERS
+from reconciler.embedded.lookups import topic_named
+from reconciler.embedded.permissions import check_writing
 from reconciler.embedded.producer import Producer
 
 if TYPE_CHECKING:
@@ -30,9 +32,12 @@ class OneTopic:
         """Return where records of a topic go in, before the first of them is read.
 
         Raises:
+            NotAuthorizedError: It may not be written to.
             UserError: It does not exist, or it is a mirror.
         """
-        check_writer(full_name, cluster.topic(full_name), PRODUCERS)
+        catalog = cluster.catalog.read()
+        check_writing(cluster.permissions, catalog, full_name)
+        check_writer(full_name, topic_named(catalog, full_name), PRODUCERS)
         return cls(cluster.producer(), full_name)
 
     def append(self, records: pa.RecordBatch) -> None:
