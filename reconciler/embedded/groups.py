@@ -97,7 +97,7 @@ def _put(register: Register, read: Callable[[], Catalog], offsets: Mapping[Place
     def change(held: Held | None) -> dict[str, Any] | None:
         # Read after the register: what is in it was committed on topics that an older catalog may not have yet.
         catalog = read()
-        after = _group(register.store, register.key, held).with_own(offsets)
+        after = group_of(register, held).with_own(offsets)
         after = after.only(topic.id for topic in catalog.topics.values())
         return None if held is None and not after.own else after.to_json()
 
@@ -118,7 +118,7 @@ def read_group(store: ObjectStore, group: str) -> Group | None:
     """
     register = group_register(store, group)
     held = register.read()
-    return None if held is None else _group(store, register.key, held)
+    return None if held is None else group_of(register, held)
 
 
 def existing_group(store: ObjectStore, group: str) -> Group:
@@ -190,7 +190,7 @@ def change_group(store: ObjectStore, group: str, decide: Callable[[Group], Group
         if held is None:
             is_changed = False
             return None
-        before = _group(store, register.key, held)
+        before = group_of(register, held)
         after = decide(before)
         is_changed = after != before
         return after.to_json() if is_changed else None
@@ -222,19 +222,24 @@ def group_register(store: ObjectStore, group: str) -> Register:
     return Register(store, group_key(group), format="reconciler.group/1")
 
 
-def bounds_at(store: ObjectStore, place: Place) -> Bounds:
-    """Return where one partition begins and ends."""
-    head = read_head(store, *place)
-    return Bounds(0, 0, 0, 0) if head is None else head.bounds
+def group_of(register: Register, held: Held | None) -> Group:
+    """Return what a group's register holds; nothing where it was never written.
 
-
-def _group(store: ObjectStore, key: str, held: Held | None) -> Group:
+    Raises:
+        UserError: It is damaged.
+    """
     if held is None:
         return Group()
     try:
         return Group.from_json(held.value)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise damaged(store, key, f"{type(error).__name__}: {error}") from error
+        raise damaged(register.store, register.key, f"{type(error).__name__}: {error}") from error
+
+
+def bounds_at(store: ObjectStore, place: Place) -> Bounds:
+    """Return where one partition begins and ends."""
+    head = read_head(store, *place)
+    return Bounds(0, 0, 0, 0) if head is None else head.bounds
 
 
 def _committed(given: int | Committed) -> Committed:

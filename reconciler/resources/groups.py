@@ -1,0 +1,86 @@
+"""Consumer groups as they are on a cluster, and where their offsets can be set to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffset:
+    """One partition of a topic as a group reads it. `stable` is what `read_committed` may reach."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    """The next offset it reads, within the log as it is now; `None`: it never committed this partition."""
+    start: int
+    stable: int
+    end: int
+    at_ms: int | None = None
+    """When it committed that; `None`: never, or it was set by a reset or brought over by a link."""
+    metadata: str = ""
+
+    @property
+    def lag(self) -> int | None:
+        """How many offsets it has still to read; `None` where it never committed."""
+        return None if self.committed is None else max(0, self.stable - self.committed)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroup:
+    """One group, of all topics or of one. There may be no membership to ask: *reading* is a commit within 24 hours."""
+
+    name: str
+    is_reading: bool
+    last_commit_ms: int | None
+    offsets: tuple[GroupOffset, ...]
+
+    @property
+    def lag(self) -> int:
+        """How many offsets it has still to read, of the partitions it committed."""
+        return sum(offset.lag or 0 for offset in self.offsets)
+
+
+@dataclass(frozen=True, slots=True)
+class ToEarliest:
+    """Read everything again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToLatest:
+    """Read only what comes from now on."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToTime:
+    """Read from the first record at or after a time."""
+
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToOffset:
+    """Read from an offset, or from the nearest one the log has."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ByShift:
+    """Read so many offsets further on, or (negative) further back; only what was committed."""
+
+    offsets: int
+
+
+Reset: TypeAlias = ToEarliest | ToLatest | ToTime | ToOffset | ByShift
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetMove:
+    """What a reset does to one partition; `before` is `None` where the group never committed it."""
+
+    topic: str
+    partition: int
+    before: int | None
+    after: int
