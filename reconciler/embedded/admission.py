@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reconciler.embedded.configs import CONFIGS, set_configs
+from reconciler.embedded.encryption import key_of
 from reconciler.errors import UserError
 from reconciler.records.schema import CREATE_TIME, INPUT_SCHEMA, LOG_APPEND_TIME
 
@@ -29,7 +30,7 @@ _KEYS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The effective configs of a topic that every append obeys."""
+    """The effective configs of a topic that every append obeys, and the key it is written under."""
 
     full_name: str
     max_record_bytes: int
@@ -38,6 +39,7 @@ class Rules:
     after_max_ms: int
     compression: str
     segment_bytes: int
+    kms_key_id: str | None = None
 
 
 def rules_of(catalog: Catalog, full_name: str) -> Rules:
@@ -53,6 +55,7 @@ def rules_of(catalog: Catalog, full_name: str) -> Rules:
         min(difference, int(values["message.timestamp.after.max.ms"])),
         values["compression.type"],
         int(values["segment.bytes"]),
+        key_of(catalog, full_name),
     )
 
 

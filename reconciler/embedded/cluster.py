@@ -231,7 +231,7 @@ class EmbeddedCluster:
         check_writing(self.permissions, catalog, full_name)
         topic, rules = topic_named(catalog, full_name), rules_of(catalog, full_name)
         gate = Gate(self.store, self.catalog, full_name, topic.id, writer_of(topic))
-        return EmbeddedSink(gate, rules.compression, rules.segment_bytes, self.permissions)
+        return EmbeddedSink(gate, rules, self.permissions)
 
     def _is_shown(self, catalog: Catalog, kind: Kind, name: str) -> bool:
         return self.permissions.may(catalog, Operation.DESCRIBE, kind, name)

@@ -17,6 +17,7 @@ from reconciler.records.schema import RECORD_SCHEMA
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from reconciler.embedded.admission import Rules
     from reconciler.objectstore.base import ObjectStore
 
 PART_BYTES: Final = 64 * 1024 * 1024
@@ -53,12 +54,34 @@ _CODECS: Final[dict[str, dict[str, Any]]] = {
 class PartWriter:
     """Writes records of one partition as parts; nothing of them is readable until a head names them."""
 
-    def __init__(self, store: ObjectStore, full_name: str, partition: int, *, compression: str, limit: int) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        full_name: str,
+        partition: int,
+        *,
+        compression: str,
+        limit: int,
+        kms_key_id: str | None = None,
+    ) -> None:
         """Name where they go; a part is closed when it holds `limit` stored bytes, or `PART_BYTES`."""
         self._store = store
         self._place = full_name, partition
         self._codec = _CODECS[compression]
         self._limit = min(limit, PART_BYTES)
+        self._kms_key_id = kms_key_id
+
+    @classmethod
+    def of(cls, store: ObjectStore, rules: Rules, partition: int) -> PartWriter:
+        """Return what writes records of a topic as its configs and its key have them."""
+        return cls(
+            store,
+            rules.full_name,
+            partition,
+            compression=rules.compression,
+            limit=rules.segment_bytes,
+            kms_key_id=rules.kms_key_id,
+        )
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Entry]:
         """Store batches of `RECORD_SCHEMA`, in offset order, and yield each part once it is durable."""
@@ -75,8 +98,18 @@ class PartWriter:
     def _close(self, part: _OpenPart) -> Entry:
         key = part_key(*self._place)
         body = part.close()
-        self._store.put(key, memoryview(body))
-        return Entry(part.base, part.last, part.min_ts, part.max_ts, body.size, 0, key, part.digest)
+        self._store.put(key, memoryview(body), kms_key_id=self._kms_key_id)
+        return Entry(
+            part.base,
+            part.last,
+            part.min_ts,
+            part.max_ts,
+            body.size,
+            0,
+            key,
+            part.digest,
+            kms_key_id=self._kms_key_id,
+        )
 
 
 class _OpenPart:

@@ -156,11 +156,7 @@ class Producer:
                 lengths[partition] += records.num_rows
         store = self._cluster.store
         return {
-            partition: list(
-                PartWriter(
-                    store, rules.full_name, partition, compression=rules.compression, limit=rules.segment_bytes
-                ).write(records)
-            )
+            partition: list(PartWriter.of(store, rules, partition).write(records))
             for partition, records in sorted(split.items())
         }
 

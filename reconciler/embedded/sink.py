@@ -26,6 +26,7 @@ from reconciler.records.log import OffsetRange, Staged
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from reconciler.embedded.admission import Rules
     from reconciler.embedded.catalog import Draft
     from reconciler.embedded.entries import TopicEntry
     from reconciler.records.log import TopicLog
@@ -36,8 +37,7 @@ class EmbeddedSink:
     """One topic as a `StagedSink`: a mirror for its link, any other topic for producers. Picklable."""
 
     gate: Gate
-    compression: str
-    segment_bytes: int
+    rules: Rules
     permissions: Permissions = SUPER_USER
     """Whose writes these are."""
 
@@ -114,13 +114,12 @@ class EmbeddedSink:
 
     def _copied(self, partition: int, source: EmbeddedLog, entry: Entry) -> Entry:
         key = part_key(self.gate.full_name, partition)
-        self.gate.store.copy_in(key, source.store, entry.key)
-        return replace(entry, key=key, producer=None, txn=None)
+        kms_key_id = self.rules.kms_key_id
+        self.gate.store.copy_in(key, source.store, entry.key, kms_key_id=kms_key_id)
+        return replace(entry, key=key, producer=None, txn=None, kms_key_id=kms_key_id)
 
     def _writer(self, partition: int) -> PartWriter:
-        return PartWriter(
-            self.gate.store, self.gate.full_name, partition, compression=self.compression, limit=self.segment_bytes
-        )
+        return PartWriter.of(self.gate.store, self.rules, partition)
 
     def _topic(self) -> TopicEntry:
         catalog = self.gate.catalog.read()
