@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import UserError
+from reconciler.objectstore.secrets import Credentials
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,6 +24,7 @@ class StoreSettings:
     endpoint: str | None = None
     force_path_style: bool | None = None
     kms_key_id: str | None = None
+    credentials: Credentials | None = None
 
     @classmethod
     def resolve(
