@@ -29,13 +29,18 @@ INLINE_BYTES: Final = 16 * 1024
 TAIL: Final = 64
 
 
+def catalog_register(store: ObjectStore) -> Register:
+    """Return the register of a cluster's catalog: its head, not what it names."""
+    return Register(store, CATALOG, format="reconciler.catalog/2")
+
+
 class CatalogRegister:
     """Reads and commits the catalog of one cluster. Safe to share between threads."""
 
     def __init__(self, store: ObjectStore) -> None:
         """Name the register; nothing is read yet."""
         self._store = store
-        self._register = Register(store, CATALOG, format="reconciler.catalog/2")
+        self._register = catalog_register(store)
         self._cached = Catalog()
 
     def __reduce__(self) -> tuple[type[CatalogRegister], tuple[ObjectStore]]:

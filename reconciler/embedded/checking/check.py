@@ -1,0 +1,217 @@
+"""All of a cluster checked: one listing, the catalog, then every partition, group and transaction, many at a time.
+
+Memory is bounded by sixteen bytes an object and one partition a thread; findings beyond ten thousand are only counted.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from reconciler.embedded.checking.catalogs import ReadCatalog, read_catalog
+from reconciler.embedded.checking.findings import Finding, Kind, Place, Severity
+from reconciler.embedded.checking.groups import GroupCheck
+from reconciler.embedded.checking.partitions import PartitionCheck, Topics
+from reconciler.embedded.checking.stored import IMMUTABLE, list_store
+from reconciler.embedded.checking.threads import SideBySide
+from reconciler.embedded.checking.unnamed import unnamed_findings
+from reconciler.embedded.clusterfile import read_cluster_id
+from reconciler.embedded.commits import CatalogRegister, catalog_register
+from reconciler.embedded.keys import CATALOG, CLUSTER, GROUPS, HEADS, partition_of_head
+from reconciler.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from reconciler.embedded.checking.partitions import Looked
+    from reconciler.embedded.checking.stored import Contents, Stored
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.objectstore.register import Register
+
+FINDINGS: Final = 10_000
+"""More are counted and left out."""
+_LOOKS: Final = 3
+_AT_ONCE: Final = 16
+_AT_ONCE_DEEP: Final = 4
+"""Parts are read whole then, and one takes up to 64 MiB, a few times over."""
+
+
+@dataclass(slots=True)
+class Checked:
+    """What a cluster was found to be."""
+
+    cluster_id: str | None = None
+    objects: int = 0
+    stored_bytes: int = 0
+    namespaces: int = 0
+    topics: int = 0
+    partitions: int = 0
+    """That were ever written."""
+    pages: int = 0
+    parts: int = 0
+    records: int = 0
+    groups: int = 0
+    transactions: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    left_out: int = 0
+    """Findings beyond ten thousand."""
+    errors: int = 0
+    is_readable: bool = True
+    """Whether all that names objects could be read: only then is what nobody names known."""
+
+    def add(self, findings: Iterable[Finding]) -> None:
+        """Keep findings, as long as there is room."""
+        for finding in findings:
+            self.errors += finding.severity is Severity.ERROR
+            if len(self.findings) < FINDINGS:
+                self.findings.append(finding)
+            else:
+                self.left_out += 1
+
+    def count(self, looked: Looked) -> None:
+        """Add up what one partition was found to be."""
+        self.partitions += looked.is_there
+        self.pages += looked.pages
+        self.parts += looked.parts
+        self.records += looked.records
+        self.is_readable &= looked.is_readable
+        self.add(looked.findings)
+
+
+def check_cluster(store: ObjectStore, *, deep: bool = False) -> Checked:
+    """Look at every register and object of a cluster; changes nothing. `deep` reads every record as well.
+
+    Writers may be at work: what looks wrong is looked at again before it is said.
+    """
+    contents, stored = list_store(store)
+    checked = Checked(objects=contents.objects, stored_bytes=contents.bytes)
+    checked.add(_of_cluster_file(store, checked))
+    read = _catalog(store, contents)
+    checked.add(read.findings)
+    checked.is_readable = read.catalog is not None
+    if read.catalog is not None:
+        checked.namespaces, checked.topics = len(read.catalog.namespaces), len(read.catalog.topics)
+    stored.name(read.keys)
+    at_once = _AT_ONCE_DEEP if deep else _AT_ONCE
+    with ThreadPoolExecutor(at_once, thread_name_prefix="check") as threads:
+        look = _Cluster(store, contents, stored, read, SideBySide(threads, 4 * at_once), _Present(store))
+        ends = look.partitions(checked, deep=deep)
+        look.groups(checked, ends)
+    checked.add(_of_foreign(contents))
+    if checked.is_readable:
+        checked.add(unnamed_findings(store, stored, IMMUTABLE))
+    checked.findings.sort(key=_order)
+    return checked
+
+
+class _Present:
+    """The topics as they are now, turned around once for each catalog. Safe from any thread."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._catalog = CatalogRegister(store)
+        self._lock = threading.Lock()
+        self._turned: tuple[str, Topics] | None = None
+
+    def topics(self) -> Topics | None:
+        """Return them; `None` where the catalog cannot be read."""
+        with self._lock:
+            try:
+                catalog = self._catalog.read()
+            except UserError:
+                return None
+            if self._turned is None or self._turned[0] != catalog.id:
+                self._turned = catalog.id, Topics.of(catalog)
+            return self._turned[1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cluster:
+    """What is looked at, and by whom."""
+
+    store: ObjectStore
+    contents: Contents
+    stored: Stored
+    read: ReadCatalog
+    threads: SideBySide
+    present: _Present
+
+    def partitions(self, checked: Checked, *, deep: bool) -> dict[tuple[str, int], int]:
+        """Look at every partition that was ever written, and return where each ends."""
+        known = None if self.read.catalog is None else Topics.of(self.read.catalog)
+        reader = None
+        if deep:
+            from reconciler.embedded.checking.contents import PartReader  # noqa: PLC0415 - only this brings Arrow
+
+            reader = PartReader(self.store)
+        look = PartitionCheck(self.store, self.stored, known, self.present.topics, reader)
+        ends: dict[tuple[str, int], int] = {}
+        for looked in self.threads.over(look.look, self._heads(checked)):
+            checked.count(looked)
+            if looked.end is not None:
+                ends[looked.topic_id, looked.partition] = looked.end
+        return ends
+
+    def groups(self, checked: Checked, ends: dict[tuple[str, int], int]) -> None:
+        """Look at every group."""
+        look = GroupCheck(self.store, self.present.topics, ends)
+        for found in self.threads.over(look.look, self.contents.registers[GROUPS]):
+            checked.groups += 1
+            checked.add(found)
+
+    def _heads(self, checked: Checked) -> Iterator[str]:
+        for key in self.contents.registers[HEADS]:
+            try:
+                partition_of_head(key)
+            except ValueError:
+                checked.add([Finding(Kind.FOREIGN, f"{key} is the head of no partition", Place(key))])
+            else:
+                yield key
+
+
+def _of_cluster_file(store: ObjectStore, checked: Checked) -> Iterator[Finding]:
+    try:
+        checked.cluster_id = read_cluster_id(store)
+    except UserError as error:
+        yield Finding(Kind.CLUSTER_FILE, error.message, Place(CLUSTER))
+
+
+def _catalog(store: ObjectStore, contents: Contents) -> ReadCatalog:
+    """Read the catalog; what looks wrong is looked at again: a newer snapshot may have replaced what was read."""
+    register = catalog_register(store)
+    read = _read_once(register, contents)
+    for _ in range(_LOOKS - 1):
+        if not any(finding.severity is Severity.ERROR for finding in read.findings):
+            break
+        read = _read_once(register, contents)
+    return read
+
+
+def _read_once(register: Register, contents: Contents) -> ReadCatalog:
+    try:
+        held = register.read()
+    except UserError as error:
+        return ReadCatalog(None, (), (Finding(Kind.CATALOG_DAMAGED, error.message, Place(CATALOG)),))
+    has_heads = bool(contents.registers[HEADS])
+    if held is None and (has_heads or contents.has_catalog):
+        what = "the catalog's head is not there, and objects of topics are"
+        return ReadCatalog(None, (), (Finding(Kind.CATALOG_LOST, what, Place(CATALOG)),))
+    return read_catalog(register.store, held)
+
+
+def _of_foreign(contents: Contents) -> Iterator[Finding]:
+    for folder, found in sorted(contents.foreign.items()):
+        where = f"in {folder}" if folder else "at the root"
+        what = f"{found.objects:,} {where} that are not part of a cluster"
+        yield Finding(Kind.FOREIGN, what, Place(found.first), (), found.objects, found.bytes)
+
+
+_RANKS: Final = tuple(Severity)
+
+
+def _order(finding: Finding) -> tuple[int, str, str, int, int]:
+    """Return where a finding stands: the gravest first, then by place."""
+    place, first = finding.place, finding.gone[0].start if finding.gone else -1
+    partition = -1 if place.partition is None else place.partition
+    return _RANKS.index(finding.severity), finding.kind, place.topic or place.key, partition, first

@@ -1,0 +1,192 @@
+"""What a check can find: a closed set of kinds, each with how grave it is, why it matters and what to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from reconciler.records.log import OffsetRange
+
+
+class Severity(StrEnum):
+    """How grave a finding is; only errors make a check fail."""
+
+    ERROR = "error"
+    """Something is lost, or cannot be read or trusted."""
+    WARNING = "warning"
+    """Work was left half-way, or something is left over; nothing is lost."""
+    NOTE = "note"
+    """Worth knowing; takes space at most."""
+
+
+class Kind(StrEnum):
+    """Everything a check can find."""
+
+    CLUSTER_FILE = "cluster-file"
+    CATALOG_LOST = "catalog-lost"
+    CATALOG_DAMAGED = "catalog-damaged"
+    CATALOG_CONTRADICTION = "catalog-contradiction"
+    NAMESPACE_MISSING = "namespace-missing"
+    LINK_MISSING = "link-missing"
+    HEAD_DAMAGED = "head-damaged"
+    HEAD_CONTRADICTION = "head-contradiction"
+    HEAD_WRITER = "head-writer"
+    HEAD_BEYOND = "head-beyond"
+    HEAD_LEFT_OVER = "head-left-over"
+    PAGE_MISSING = "page-missing"
+    PAGE_DAMAGED = "page-damaged"
+    PART_MISSING = "part-missing"
+    PART_DIFFERS = "part-differs"
+    PART_SHARED = "part-shared"
+    GROUP_DAMAGED = "group-damaged"
+    GROUP_LEFT_OVER = "group-left-over"
+    GROUP_BEYOND = "group-beyond"
+    TRANSACTION_DAMAGED = "transaction-damaged"
+    TRANSACTION_UNFINISHED = "transaction-unfinished"
+    TRANSACTION_UNKNOWN = "transaction-unknown"
+    DELETION_UNFINISHED = "deletion-unfinished"
+    REWRITE_UNFINISHED = "rewrite-unfinished"
+    UNNAMED = "unnamed"
+    FOREIGN = "foreign"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What is true of every finding of a kind. `is_mended`: a repair mends it, and loses nothing by that."""
+
+    severity: Severity
+    matters: str
+    advice: str
+    is_mended: bool = False
+
+
+_RESTORE: Final = "Restore the object from a copy of the store, then check again"
+
+RULES: Final[Mapping[Kind, Rule]] = {
+    Kind.CLUSTER_FILE: Rule(
+        Severity.ERROR, "Nothing opens a cluster whose identity cannot be read", "Restore cluster.json from a copy"
+    ),
+    Kind.CATALOG_LOST: Rule(
+        Severity.ERROR, "Without its catalog a cluster has no topics, though their records are there", _RESTORE
+    ),
+    Kind.CATALOG_DAMAGED: Rule(Severity.ERROR, "No topic can be found, read or changed", _RESTORE),
+    Kind.CATALOG_CONTRADICTION: Rule(
+        Severity.ERROR, "What the catalog says cannot all be true", "Restore the catalog from a copy, or report this"
+    ),
+    Kind.NAMESPACE_MISSING: Rule(
+        Severity.ERROR,
+        "What lies below inherits nothing from it, and nothing new can be made there",
+        "`--repair` makes it, empty",
+        is_mended=True,
+    ),
+    Kind.LINK_MISSING: Rule(
+        Severity.ERROR, "The mirror is never brought up to date, and nobody else may write to it", "Delete the mirror"
+    ),
+    Kind.HEAD_DAMAGED: Rule(Severity.ERROR, "The partition can neither be read nor written", _RESTORE),
+    Kind.HEAD_CONTRADICTION: Rule(
+        Severity.ERROR, "Reads of the partition may miss records or return some twice", _RESTORE
+    ),
+    Kind.HEAD_WRITER: Rule(
+        Severity.ERROR, "Whoever may append by the catalog is refused by the partition", "Report this; records are safe"
+    ),
+    Kind.HEAD_BEYOND: Rule(
+        Severity.ERROR,
+        "Its records are stored, and no reader looks for them",
+        "Raise the topic's partitions until it is one of them",
+    ),
+    Kind.HEAD_LEFT_OVER: Rule(
+        Severity.WARNING,
+        "The topic is gone; what its partition still holds takes space",
+        "`--repair` deletes it",
+        is_mended=True,
+    ),
+    Kind.PAGE_MISSING: Rule(Severity.ERROR, "The offsets it described cannot be read", _RESTORE),
+    Kind.PAGE_DAMAGED: Rule(Severity.ERROR, "The offsets it describes cannot be read, or are read wrong", _RESTORE),
+    Kind.PART_MISSING: Rule(
+        Severity.ERROR, "The records at these offsets are gone from this store", "Restore them from a copy or a mirror"
+    ),
+    Kind.PART_DIFFERS: Rule(Severity.ERROR, "The records at these offsets are not those that were written", _RESTORE),
+    Kind.PART_SHARED: Rule(
+        Severity.ERROR,
+        "Deleting the records of one place deletes those of the other",
+        "Delete neither topic; copy one of them to another first",
+    ),
+    Kind.GROUP_DAMAGED: Rule(
+        Severity.ERROR, "The group cannot commit, nor go on where it was", "Delete the group and reset its offsets"
+    ),
+    Kind.GROUP_LEFT_OVER: Rule(
+        Severity.WARNING, "The group has offsets of a topic that is gone", "`--repair` removes them", is_mended=True
+    ),
+    Kind.GROUP_BEYOND: Rule(
+        Severity.WARNING,
+        "The group skips what is written until the log has reached that offset",
+        "Reset it with: reconciler group reset",
+    ),
+    Kind.TRANSACTION_DAMAGED: Rule(
+        Severity.ERROR, "Its producer cannot begin, and readers wait at its first record", _RESTORE
+    ),
+    Kind.TRANSACTION_UNFINISHED: Rule(
+        Severity.WARNING,
+        "Its outcome is decided; readers wait until it is carried out",
+        "`--repair` does",
+        is_mended=True,
+    ),
+    Kind.TRANSACTION_UNKNOWN: Rule(
+        Severity.ERROR, "Readers that wait for commits never get past its first record", "Report this"
+    ),
+    Kind.DELETION_UNFINISHED: Rule(
+        Severity.WARNING, "Its name is free, its objects still take space", "`--repair` finishes it", is_mended=True
+    ),
+    Kind.REWRITE_UNFINISHED: Rule(
+        Severity.WARNING,
+        "Some of its objects are still under the key of its former namespace",
+        "`--repair` finishes it",
+        is_mended=True,
+    ),
+    Kind.UNNAMED: Rule(
+        Severity.NOTE,
+        "Nothing names them: a writer is about to, or has died; they take space",
+        "`--repair` deletes those older than 24 hours",
+        is_mended=True,
+    ),
+    Kind.FOREIGN: Rule(
+        Severity.NOTE, "They are not part of the cluster and are left alone", "Keep other things in other folders"
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a finding is: an object's key, and the topic and partition it belongs to, as far as there are any."""
+
+    key: str
+    topic: str | None = None
+    partition: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as it should be. `gone`: the offsets whose records cannot be read any more."""
+
+    kind: Kind
+    what: str
+    place: Place
+    gone: tuple[OffsetRange, ...] = ()
+    objects: int = 1
+    bytes: int = 0
+    age_ms: int | None = None
+    """Of the oldest object, by the store's clock, where age matters."""
+
+    @property
+    def rule(self) -> Rule:
+        """What is true of all of its kind."""
+        return RULES[self.kind]
+
+    @property
+    def severity(self) -> Severity:
+        """How grave it is."""
+        return self.rule.severity

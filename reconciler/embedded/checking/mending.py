@@ -1,0 +1,105 @@
+"""Mending what a check found, where that is safe: what was left half-way is finished, what is left over is deleted.
+
+Nothing here can lose a record: a record is deleted only with a topic that is gone, by the steps a deletion takes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from reconciler.embedded.checking.catalogs import missing_namespaces
+from reconciler.embedded.checking.findings import Kind
+from reconciler.embedded.deletion import remove_partition
+from reconciler.embedded.entries import NamespaceEntry
+from reconciler.embedded.groups import change_group
+from reconciler.embedded.keys import group_of_key, partition_of_head
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from reconciler.embedded.catalog import Draft
+    from reconciler.embedded.checking.check import Checked
+    from reconciler.embedded.checking.findings import Finding
+    from reconciler.embedded.cluster import EmbeddedCluster
+    from reconciler.embedded.offsets import Group
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """What a repair did about one kind of finding."""
+
+    kind: Kind
+    what: str
+
+
+def mend(cluster: EmbeddedCluster, checked: Checked) -> list[Mended]:
+    """Mend what may be mended of what was found, and say what was done. Doing it again does the rest.
+
+    What cannot be read is left alone, and as long as there is any, so is everything that nobody seems to name.
+    """
+    by_kind: dict[Kind, list[Finding]] = {}
+    for finding in checked.findings:
+        if finding.rule.is_mended:
+            by_kind.setdefault(finding.kind, []).append(finding)
+    mended = []
+    for kind, step in _STEPS.items():
+        found = by_kind.get(kind)
+        what = step(cluster, found) if found else None
+        if what is not None:
+            mended.append(Mended(kind, what))
+    return mended
+
+
+def _make_namespaces(cluster: EmbeddedCluster, _found: Sequence[Finding]) -> str | None:
+    """An empty tier sets nothing, so nothing changes for what lies below it but that it has a parent."""
+    made: list[str] = []
+
+    def decide(draft: Draft) -> None:
+        made[:] = sorted(missing_namespaces(draft))
+        for name in made:
+            draft.put_namespace(name, NamespaceEntry())
+
+    cluster.catalog.commit(decide)
+    return f"made namespaces {', '.join(made)}" if made else None
+
+
+def _finish_deletions(cluster: EmbeddedCluster, _found: Sequence[Finding]) -> str | None:
+    done = cluster.finish_deletions()
+    return f"finished deleting {_topics(done)}" if done else None
+
+
+def _delete_heads(cluster: EmbeddedCluster, found: Sequence[Finding]) -> str | None:
+    """What a topic that is gone has left: its id is never given again, so no one can come to need it."""
+    catalog = cluster.catalog.read()
+    live = {entry.id for entry in catalog.topics.values()}
+    deleted = 0
+    for finding in found:
+        topic_id, partition = partition_of_head(finding.place.key)
+        if topic_id not in live:
+            remove_partition(cluster.store, topic_id, partition)
+            deleted += 1
+    return f"deleted {deleted:,} partitions of topics that are gone" if deleted else None
+
+
+def _forget_offsets(cluster: EmbeddedCluster, found: Sequence[Finding]) -> str | None:
+    def only_live(group: Group) -> Group:
+        # Read after the register: what is in it was committed on topics that an older catalog may not have yet.
+        return group.only(entry.id for entry in cluster.catalog.read().topics.values())
+
+    names = [name for finding in found if (name := group_of_key(finding.place.key)) is not None]
+    changed = [name for name in names if change_group(cluster.store, name, only_live)]
+    return f"removed offsets of topics that are gone from groups {', '.join(changed)}" if changed else None
+
+
+def _topics(count: int) -> str:
+    return "1 topic" if count == 1 else f"{count:,} topics"
+
+
+_STEPS: dict[Kind, Callable[[EmbeddedCluster, Sequence[Finding]], str | None]] = {
+    Kind.NAMESPACE_MISSING: _make_namespaces,
+    Kind.DELETION_UNFINISHED: _finish_deletions,
+    Kind.HEAD_LEFT_OVER: _delete_heads,
+    Kind.GROUP_LEFT_OVER: _forget_offsets,
+}
+"""In this order: what one leaves over, a later one removes."""

@@ -1,0 +1,227 @@
+"""One partition looked at: its head, its pages, and whether every part they name is there as they say.
+
+Writers may be at work. What looks wrong is looked at again with nothing remembered, and is reported only when the head
+still says it or has been wrong every time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from reconciler.embedded.checking.findings import Finding, Kind, Place
+from reconciler.embedded.checking.heads import are_whole, is_whole, judge_head, judge_page
+from reconciler.embedded.gate import writer_of
+from reconciler.embedded.head import head_register, parse_head
+from reconciler.embedded.keys import partition_of_head
+from reconciler.embedded.pages import read_page
+from reconciler.errors import MissingObjectError, UserError
+from reconciler.records.log import OffsetRange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from reconciler.embedded.catalog import Catalog
+    from reconciler.embedded.checking.stored import Stored
+    from reconciler.embedded.entries import TopicEntry
+    from reconciler.embedded.head import Entry, Head, PageRef
+    from reconciler.objectstore.base import ObjectStore
+
+_LOOKS: Final = 3
+
+
+@dataclass(slots=True)
+class Looked:
+    """What one partition was found to be."""
+
+    findings: tuple[Finding, ...] = ()
+    is_there: bool = True
+    pages: int = 0
+    parts: int = 0
+    bytes: int = 0
+    records: int = 0
+    is_readable: bool = True
+    """Whether everything it names is known: else what nobody seems to name must not be deleted."""
+    end: int | None = None
+    topic_id: str = ""
+    topic: str | None = None
+    partition: int = 0
+    transactions: Mapping[str, int] = field(default_factory=dict)
+    """Of what is open in it: transactional id → producer epoch."""
+    named: list[str] = field(default_factory=list)
+    """The objects it names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """The topics of a catalog by id, and those that are marked for deletion."""
+
+    by_id: Mapping[str, tuple[str, TopicEntry]]
+    deleted: frozenset[str]
+
+    @classmethod
+    def of(cls, catalog: Catalog) -> Topics:
+        """Turn a catalog around."""
+        return cls({entry.id: (name, entry) for name, entry in catalog.topics.items()}, frozenset(catalog.deletions))
+
+
+@dataclass(frozen=True)
+class PartitionCheck:
+    """Looks at partitions, from any thread. `topics` reads the catalog anew, `deep` reads what a part holds."""
+
+    store: ObjectStore
+    stored: Stored
+    known: Topics | None
+    topics: Callable[[], Topics | None]
+    deep: Callable[[Entry, Place], Iterator[Finding]] | None = None
+
+    def look(self, key: str) -> Looked:
+        """Look at the partition whose head has this key."""
+        looked, version = self._once(key, self.known)
+        for _ in range(_LOOKS - 1):
+            if not looked.findings:
+                break
+            before = version
+            looked, version = self._once(key, self.topics())
+            if version == before:
+                break
+        shared = self.stored.name(looked.named)
+        twice = [key for key, times in Counter(looked.named).items() if times > 1]
+        looked.findings += tuple(_shared(sorted({*shared, *twice}), looked))
+        looked.named = []
+        return looked
+
+    def _once(self, key: str, topics: Topics | None) -> tuple[Looked, str | None]:
+        """Return what is found now, and the version of the head it was found by."""
+        topic_id, partition = partition_of_head(key)
+        name, entry = topics.by_id.get(topic_id, (None, None)) if topics else (None, None)
+        looked, place = Looked(topic_id=topic_id, topic=name, partition=partition), Place(key, name, partition)
+        try:
+            held = head_register(self.store, topic_id, partition).read()
+            head = None if held is None else parse_head(self.store, key, held.value)
+        except UserError as error:
+            return replace(
+                looked, findings=(Finding(Kind.HEAD_DAMAGED, error.message, place),), is_readable=False
+            ), None
+        if held is None or head is None:
+            return replace(looked, is_there=False), None
+        if not is_whole(head):
+            finding = Finding(Kind.HEAD_DAMAGED, "a number of it is none", place)
+            return replace(looked, findings=(finding,), is_readable=False), held.version
+        look = _Look(self, head, place, held.epoch, looked)
+        findings = [*_of_topic(topics, topic_id, entry, place, head), *look.findings()]
+        if entry is not None:
+            findings += judge_head(head, place, epoch=held.epoch, writer=writer_of(entry))
+        looked.findings, looked.end = tuple(findings), head.end
+        return looked, held.version
+
+
+def _shared(keys: Sequence[str], looked: Looked) -> Iterator[Finding]:
+    for key in keys:
+        place = Place(key, looked.topic, looked.partition)
+        yield Finding(Kind.PART_SHARED, "two places name the same object", place)
+
+
+def _of_topic(
+    topics: Topics | None, topic_id: str, entry: TopicEntry | None, place: Place, head: Head
+) -> Iterator[Finding]:
+    if topics is None or topic_id in topics.deleted:
+        return
+    if entry is None:
+        what = f"no topic has the id {topic_id}"
+        yield Finding(Kind.HEAD_LEFT_OVER, what, place, bytes=head.stored_bytes)
+    elif place.partition is not None and place.partition >= entry.partitions:
+        what = f"partition {place.partition} has records, and the topic has {entry.partitions} partitions"
+        yield Finding(Kind.HEAD_BEYOND, what, place, (OffsetRange(head.start, head.end),))
+
+
+@dataclass(slots=True)
+class _Look:
+    """One look at all that a head names."""
+
+    check: PartitionCheck
+    head: Head
+    place: Place
+    epoch: int
+    looked: Looked
+
+    def findings(self) -> Iterator[Finding]:
+        self.looked.transactions = {
+            name: opened["epoch"] for name, opened in self.head.transactions.items() if isinstance(opened, dict)
+        }
+        for page in self.head.pages:
+            yield from self._of_page(page)
+        yield from self._of_parts(self.head.entries, self.place)
+
+    def _of_page(self, page: PageRef) -> Iterator[Finding]:
+        place = replace(self.place, key=page.key)
+        offsets = OffsetRange(page.base, page.last + 1)
+        self.looked.pages += 1
+        self.looked.named.append(page.key)
+        try:
+            entries = read_page(self.check.store, page)
+        except MissingObjectError as error:
+            self.looked.is_readable = False
+            yield Finding(Kind.PAGE_MISSING, error.message, place, (offsets,))
+            return
+        except UserError as error:
+            self.looked.is_readable = False
+            yield Finding(Kind.PAGE_DAMAGED, error.message, place, (offsets,))
+            return
+        if not are_whole(entries):
+            self.looked.is_readable = False
+            yield Finding(Kind.PAGE_DAMAGED, "a number of it is none", place, (offsets,))
+            return
+        yield from judge_page(page, entries, place, epoch=self.epoch)
+        yield from self._of_parts(entries, self.place)
+
+    def _of_parts(self, entries: Sequence[Entry], place: Place) -> Iterator[Finding]:
+        self.looked.parts += len(entries)
+        self.looked.bytes += sum(entry.bytes for entry in entries)
+        self.looked.records += sum(entry.digest.records for entry in entries)
+        keys = [entry.key for entry in entries]
+        self.looked.named += keys
+        found = self.check.stored.sizes(keys)
+        doubtful = [entry.key for entry, size in zip(entries, found, strict=True) if size != entry.bytes]
+        sizes = self._sizes_now(doubtful) if doubtful else {}
+        gone: list[Entry] = []
+        for entry, listed in zip(entries, found, strict=True):
+            size = sizes.get(entry.key) if entry.key in doubtful else listed
+            if size is None:
+                gone.append(entry)
+                continue
+            yield from self._of_part(entry, size, replace(place, key=entry.key))
+        yield from _missing(gone, place)
+
+    def _of_part(self, entry: Entry, size: int, place: Place) -> Iterator[Finding]:
+        offsets = (OffsetRange(entry.base, entry.last + 1),)
+        if size != entry.bytes:
+            what = f"it has {size:,} bytes, not {entry.bytes:,} as its head says"
+            yield Finding(Kind.PART_DIFFERS, what, place, offsets)
+        elif self.check.deep is not None:
+            yield from self.check.deep(entry, place)
+
+    def _sizes_now(self, keys: Sequence[str]) -> dict[str, int]:
+        """Ask the store itself: what was written after the listing is not in it."""
+        folders = {key.rpartition("/")[0] + "/" for key in keys}
+        return {listed.key: listed.size for folder in folders for listed in self.check.store.list(folder)}
+
+
+def _missing(entries: Sequence[Entry], place: Place) -> Iterator[Finding]:
+    """Yield one finding for each run of neighbours that are gone: a lost folder is one line, not ten thousand."""
+    run: list[Entry] = []
+    for entry in entries:
+        if run and entry.base > run[-1].last + 1:
+            yield _run(run, place)
+            run = []
+        run.append(entry)
+    if run:
+        yield _run(run, place)
+
+
+def _run(run: Sequence[Entry], place: Place) -> Finding:
+    what = "the part is not there" if len(run) == 1 else f"{len(run):,} parts are not there, this one the first"
+    offsets = OffsetRange(run[0].base, run[-1].last + 1)
+    lost = sum(entry.bytes for entry in run)
+    return Finding(Kind.PART_MISSING, what, replace(place, key=run[0].key), (offsets,), objects=len(run), bytes=lost)

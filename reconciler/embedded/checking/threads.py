@@ -1,0 +1,32 @@
+"""Many calls side by side, with a bounded number of them waiting: a million keys are not a million futures."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from concurrent.futures import Future, ThreadPoolExecutor
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class SideBySide:
+    """Threads, and how many calls may wait for them."""
+
+    pool: ThreadPoolExecutor
+    waiting: int
+
+    def over(self, call: Callable[[A], R], given: Iterable[A]) -> Iterator[R]:
+        """Yield what `call` returns of each, in their order."""
+        asked: deque[Future[R]] = deque()
+        for each in given:
+            asked.append(self.pool.submit(call, each))
+            if len(asked) >= self.waiting:
+                yield asked.popleft().result()
+        while asked:
+            yield asked.popleft().result()
