@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
-from reconciler.planning.canonical import canonical
+from reconciler.resources.aclpaths import rule_fields
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.configs import canonical_value
 from reconciler.resources.kinds import Resource
@@ -63,13 +63,6 @@ def record_fields_of(resource: Resource) -> dict[str, Value]:
     return {}
 
 
-def acls_of(resource: Resource) -> dict[bytes, dict[str, Any]]:
-    """Return the access rules of a resource by their canonical form."""
-    if isinstance(resource, Topic | Namespace) and resource.spec.acls:
-        return {canonical(rule): rule for rule in (acl.to_json() for acl in resource.spec.acls)}
-    return {}
-
-
 def equal(path: str, left: Value, right: Value, catalog: Mapping[str, ConfigKey]) -> bool:
     """Tell whether two values of a field mean the same: as they stand, or in the canonical form of their config."""
     if left == right:
@@ -90,6 +83,8 @@ def _topic(topic: Topic) -> dict[str, Value]:
         fields["partitions"] = spec.partitions
     if spec.replication_factor is not None:
         fields["replicationFactor"] = spec.replication_factor
+    if spec.acls:
+        fields.update(rule_fields(spec.acls))
     return fields
 
 
@@ -100,6 +95,8 @@ def _namespace(namespace: Namespace) -> dict[str, Value]:
         fields.update(_flat("quotas.", spec.quotas.to_json()))
     if spec.encryption is not None:
         fields["encryption.kmsKeyId"] = spec.encryption.kms_key_id
+    if spec.acls:
+        fields.update(rule_fields(spec.acls))
     return fields
 
 

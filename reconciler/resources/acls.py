@@ -34,6 +34,8 @@ Operation = Annotated[
     ],
     BeforeValidator(folded),
 ]
+_PATTERN: Final = re.compile(r"^(\*|[^*\n]+\*?)$")
+
 AclResource = Annotated[Literal["topics", "groups", "transactional-ids"], BeforeValidator(folded)]
 
 
@@ -44,6 +46,16 @@ def check_principal(principal: str) -> str:
         raise ValueError(message)
     return principal
 
+
+def check_pattern(pattern: str) -> str:
+    """Return `pattern` if it is a name, or a prefix that ends in `*`. Raises ValueError saying so."""
+    if not _PATTERN.fullmatch(pattern):
+        message = "not a pattern: a name, or the beginning of one and a * at the end"
+        raise ValueError(message)
+    return pattern
+
+
+NamePattern = Annotated[str, AfterValidator(check_pattern), Field(json_schema_extra={"pattern": _PATTERN.pattern})]
 
 Principal = Annotated[str, AfterValidator(check_principal), Field(json_schema_extra={"pattern": _PRINCIPAL.pattern})]
 
@@ -56,7 +68,7 @@ class TopicAcl(Model):
         default="allow", description="`allow` or `deny`; a denial always wins.", examples=["allow"]
     )
     operations: Many[Operation] = Field(min_length=1, description="What it is about.", examples=[["read", "write"]])
-    host: str = Field(default="*", description="The host it holds for; `*` for all.", examples=["*"])
+    host: str = Field(default="*", min_length=1, description="The host it holds for; `*` for all.", examples=["*"])
 
     @field_validator("operations", mode="after")
     @classmethod
@@ -74,7 +86,14 @@ class NamespaceAcl(TopicAcl):
         examples=[["topics", "groups"]],
     )
 
-    @field_validator("resources", mode="after")
+    names: Many[NamePattern] = Field(
+        default=("*",),
+        min_length=1,
+        description="Which of them, counted from below the namespace: names, or beginnings that end in `*`.",
+        examples=[["orders", "pay-*"]],
+    )
+
+    @field_validator("resources", "names", mode="after")
     @classmethod
     def _sorted_resources(cls, resources: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(sorted(set(resources)))

@@ -20,6 +20,8 @@ from reconciler.planning.actions import (
 from reconciler.planning.plan import Given, Plan
 from reconciler.planning.planner import plan
 from reconciler.planning.recording import after_action, fold
+from reconciler.resources.aclpaths import ACLS, rule_at, rule_path
+from reconciler.resources.acls import NamespaceAcl, TopicAcl
 from reconciler.resources.address import Address, cluster_of, kind_of
 from reconciler.resources.capabilities import ClusterIdentity
 from reconciler.resources.cluster import Cluster
@@ -128,6 +130,12 @@ def _changed(resource: Resource, changes: tuple[Change, ...]) -> Resource:
     row = resource.to_json()
     spec: dict[str, Any] = row.get("spec", row)
     for change in changes:
+        if change.path.startswith(ACLS):
+            kind = TopicAcl if isinstance(resource, Topic) else NamespaceAcl
+            rules = [rule for rule in spec.get("acls", ()) if rule_path(kind.model_validate(rule)) != change.path]
+            made = [] if change.after is None else [_rule(kind, change.path, change.after)]
+            spec["acls"] = rules + made
+            continue
         head, _, key = change.path.partition(".")
         place, last = (spec.setdefault(head, {}), key) if head in {"configs", "properties"} else (spec, change.path)
         while "." in last and head not in {"configs", "properties"}:
@@ -138,3 +146,8 @@ def _changed(resource: Resource, changes: tuple[Change, ...]) -> Resource:
         else:
             place[last] = change.after if not isinstance(change.after, Mapping) else dict(change.after)
     return RESOURCE.validate_python(row)
+
+
+def _rule(kind: type[TopicAcl], path: str, operations: Any) -> dict[str, Any]:
+    rule = rule_at(path, operations).to_json()
+    return {key: value for key, value in rule.items() if key in kind.model_fields}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, assert_never
 from reconciler.cli.render.amounts import about, bytes_text, counted, rough_count
 from reconciler.cli.render.lines import Tone
 from reconciler.cli.render.reasons import reason_text
-from reconciler.cli.render.values import change_text, value_text
+from reconciler.cli.render.values import change_text, field_name, value_text
 from reconciler.planning.actions import (
     Action,
     Adopt,
@@ -20,6 +20,7 @@ from reconciler.planning.actions import (
     Transition,
     Update,
 )
+from reconciler.resources.aclpaths import rule_fields
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.configs import show_value
 from reconciler.resources.kinds import Resource
@@ -31,7 +32,9 @@ from reconciler.resources.tieringpolicy import TieringPolicy
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+    from reconciler.resources.acls import TopicAcl
 
 _FEW = 3
 
@@ -95,7 +98,8 @@ def summary(resource: Resource) -> str:
         case Topic():
             return _topic(resource)
         case Namespace():
-            return configs_text(resource.spec.configs)
+            parts = (configs_text(resource.spec.configs), acls_text(resource.spec.acls))
+            return ", ".join(part for part in parts if part)
         case Cluster():
             root = f" at {resource.spec.embedded.root.url}" if resource.spec.embedded else ""
             return f"{resource.spec.provider}{root}"
@@ -146,6 +150,8 @@ def _topic(topic: Topic) -> str:
         parts.append(f"recovered from {topic.spec.recover_from}")
     if topic.spec.configs:
         parts.append(configs_text(topic.spec.configs))
+    if topic.spec.acls:
+        parts.append(acls_text(topic.spec.acls))
     return ", ".join(parts)
 
 
@@ -154,6 +160,14 @@ def configs_text(configs: Mapping[str, str]) -> str:
     if len(configs) > _FEW:
         return f"{len(configs)} configs"
     return ", ".join(f"{key} {show_value(key, configs[key])}" for key in sorted(configs))
+
+
+def acls_text(acls: Sequence[TopicAcl]) -> str:
+    """Return access rules where they are few, else their number."""
+    rules = rule_fields(acls)
+    if len(rules) > _FEW:
+        return counted(len(rules), "access rule")
+    return ", ".join(f"{field_name(path)}: {value_text(path, rules[path])}" for path in sorted(rules))
 
 
 def _adoption(action: Adopt) -> str:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, cast
 
+from reconciler.resources.aclpaths import ACLS
 from reconciler.resources.configs import show_value
 
 if TYPE_CHECKING:
@@ -15,14 +16,16 @@ _CONFIGS: Final = "configs."
 
 
 def field_name(path: str) -> str:
-    """Return a path as people say it: configs go by their own name."""
-    return path.removeprefix(_CONFIGS)
+    """Return a path as people say it: configs go by their own name, access rules by who and where."""
+    return f"acl {path.removeprefix(ACLS)}" if path.startswith(ACLS) else path.removeprefix(_CONFIGS)
 
 
 def value_text(path: str, value: Value | list[object]) -> str:
     """Return one value of a field, as an action or as JSON holds it, with its unit where the field has one."""
     if path.startswith(_CONFIGS) and (value is None or isinstance(value, str)):
         return show_value(field_name(path), value)
+    if path.startswith(ACLS) and isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
     match value:
         case None:
             return "unset"
@@ -37,7 +40,10 @@ def value_text(path: str, value: Value | list[object]) -> str:
 
 
 def change_text(change: Change) -> str:
-    """Return a field that moves: `retention.ms 7d → 3d`."""
+    """Return a field that moves: `retention.ms 7d → 3d`, `+acl allow User:checkout: read`."""
+    if change.path.startswith(ACLS) and (change.before is None or change.after is None):
+        sign, value = ("+", change.after) if change.before is None else ("-", change.before)
+        return f"{sign}{field_name(change.path)}: {value_text(change.path, value)}"
     if isinstance(change.before, tuple) and isinstance(change.after, tuple):
         return f"{field_name(change.path)} {_members(change.before, change.after)}"
     before, after = value_text(change.path, change.before), value_text(change.path, change.after)

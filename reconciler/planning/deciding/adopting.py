@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, TypeVar, assert_never
 
-from reconciler.planning.fields import acls_of
+from reconciler.resources.aclpaths import rule_fields, rule_path
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.configs import DEFAULT
 from reconciler.resources.mirrorlink import MirrorLink, MirrorTopic
@@ -14,11 +14,14 @@ from reconciler.resources.tieringpolicy import TieringPolicy
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from reconciler.planning.situation import Wanted
+    from reconciler.resources.acls import TopicAcl
     from reconciler.resources.inventory import Observed
     from reconciler.resources.kinds import Resource
+
+Rule = TypeVar("Rule", bound="TopicAcl")
 
 
 def as_observed(wanted: Wanted, before: Observed) -> Resource:
@@ -28,9 +31,12 @@ def as_observed(wanted: Wanted, before: Observed) -> Resource:
         case Topic():
             return _topic(resource, seen)
         case Namespace():
-            live = seen.spec.configs if isinstance(seen, Namespace) else {}
-            kept = tuple(acl for acl in resource.spec.acls if _is_there(acl.to_json(), seen))
-            changed = {"configs": _shared(resource.spec.configs, live), "acls": kept}
+            if not isinstance(seen, Namespace):
+                return resource
+            changed = {
+                "configs": _shared(resource.spec.configs, seen.spec.configs),
+                "acls": _shared_rules(resource.spec.acls, seen.spec.acls),
+            }
             return resource.model_copy(update={"spec": resource.spec.model_copy(update=changed)})
         case MirrorTopic():
             live = seen.configs if isinstance(seen, MirrorTopic) else {}
@@ -62,7 +68,7 @@ def _topic(topic: Topic, seen: Resource) -> Topic:
         "partitions": live.partitions,
         "replication_factor": live.replication_factor if spec.replication_factor is not None else None,
         "configs": _shared(spec.configs, live.configs),
-        "acls": tuple(acl for acl in spec.acls if _is_there(acl.to_json(), seen)),
+        "acls": _shared_rules(spec.acls, live.acls),
     }
     return topic.model_copy(update={"spec": spec.model_copy(update=changed)})
 
@@ -71,5 +77,8 @@ def _shared(declared: Mapping[str, str], live: Mapping[str, str]) -> dict[str, s
     return {key: live[key] for key in declared if key in live}
 
 
-def _is_there(rule: object, seen: Resource) -> bool:
-    return rule in acls_of(seen).values()
+def _shared_rules(declared: Sequence[Rule], live: Sequence[TopicAcl]) -> tuple[Rule, ...]:
+    """Return the declared rules that are there, with the operations they have there."""
+    there = rule_fields(live)
+    ours = {path: rule for rule in declared if (path := rule_path(rule)) in there}
+    return tuple(rule.model_copy(update={"operations": there[path]}) for path, rule in ours.items())

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from reconciler.planning.canonical import fingerprint, plain
-from reconciler.planning.fields import acls_of, fields_of
+from reconciler.planning.fields import fields_of
 from reconciler.planning.finding import Finding
 from reconciler.planning.plan import DriftFinding, Waiting
 
@@ -48,9 +48,6 @@ def precondition(address: Address, before: Observed | None, paths: Iterable[str]
         return ""
     wanted = sorted(paths)
     seen = fields_of(before.resource) if wanted else {}
-    if "acls" in wanted:
-        rules = acls_of(before.resource)
-        seen["acls"] = tuple(rules[key] for key in sorted(rules))
     rests_on = {path: plain(seen.get(path)) for path in wanted}
     return fingerprint({"address": address, "incarnation": before.incarnation, "observed": rests_on})
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.planning.actions import Change, Reason, Value
 from reconciler.planning.canonical import fingerprint, plain
-from reconciler.planning.fields import acls_of, equal, fields_of, record_fields_of
+from reconciler.planning.fields import equal, fields_of, record_fields_of
 from reconciler.planning.plan import DriftFinding
 from reconciler.planning.situation import Wanted, unset_paths
 from reconciler.resources.configs import DEFAULT
@@ -86,9 +86,6 @@ def differences(
         change = None if rule else fields.change(path, how.catalog)
         if change:
             changes.append(change)
-    acls = fields.acls()
-    if acls:
-        changes.append(acls)
     return Differences(
         changes=tuple(changes),
         drift=tuple(drift),
@@ -127,21 +124,6 @@ class _Fields:
             return None
         recorded, live = self.was.get(path), self.seen.get(path)
         return None if equal(path, recorded, live, catalog) else drifted(self.address, path, recorded, live)
-
-    def acls(self) -> Change | None:
-        """Return the rules to be there: ours added, ours no longer named taken away, everybody else's left alone."""
-        want, seen = acls_of(self.wanted.resource), acls_of(self.before.resource)
-        was = acls_of(self.last.resource) if self.last else {}
-        gone = was.keys() - want.keys()
-        goal = {**{key: rule for key, rule in seen.items() if key not in gone}, **want}
-        if goal.keys() == seen.keys():
-            return None
-        return Change(
-            "acls",
-            tuple(seen[key] for key in sorted(seen)),
-            tuple(goal[key] for key in sorted(goal)),
-            drift=self.last is not None and was.keys() == want.keys(),
-        )
 
     def is_stale(self, how: Comparison) -> bool:
         """Tell whether the record has to learn something, ignored fields aside."""
