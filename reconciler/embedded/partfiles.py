@@ -1,4 +1,4 @@
-"""Reading parts: whole ones in one request, stretches of large ones row group by row group."""
+"""Reading parts: whole ones in one request, large ones and stretches of them row group by row group."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from reconciler.embedded.jsonobjects import damaged, missing
-from reconciler.embedded.parts import PART_SCHEMA
+from reconciler.embedded.parts import PART_BYTES, PART_SCHEMA
 from reconciler.errors import MissingObjectError
 from reconciler.records.schema import RECORD_SCHEMA
 
@@ -34,7 +34,7 @@ def read_part(store: ObjectStore, entry: Entry, partition: int, offsets: OffsetR
         UserError: It is damaged.
     """
     is_whole = offsets.start <= entry.base and entry.last < offsets.stop
-    file = _opened(store, entry, is_whole=is_whole)
+    file = _opened(store, entry, is_fetched=is_whole and entry.bytes <= PART_BYTES)
     for group in range(file.num_row_groups):
         first, last = _ends(file, group, entry)
         if last < offsets.start or first >= offsets.stop:
@@ -49,7 +49,7 @@ def read_part(store: ObjectStore, entry: Entry, partition: int, offsets: OffsetR
 
 def read_times(store: ObjectStore, entry: Entry) -> pa.Table:
     """Return `offset_delta` and `timestamp_ms` of a part: all that a search by time needs."""
-    return _opened(store, entry, is_whole=False).read(["offset_delta", "timestamp_ms"], use_threads=False)
+    return _opened(store, entry, is_fetched=False).read(["offset_delta", "timestamp_ms"], use_threads=False)
 
 
 def within(records: pa.RecordBatch, offsets: OffsetRange) -> pa.RecordBatch:
@@ -59,13 +59,14 @@ def within(records: pa.RecordBatch, offsets: OffsetRange) -> pa.RecordBatch:
     return records.slice(start, stop - start)
 
 
-def _opened(store: ObjectStore, entry: Entry, *, is_whole: bool) -> pq.ParquetFile:
+def _opened(store: ObjectStore, entry: Entry, *, is_fetched: bool) -> pq.ParquetFile:
     try:
-        if is_whole or entry.bytes <= _WHOLE_BYTES:
+        if is_fetched or entry.bytes <= _WHOLE_BYTES:
             source: pa.NativeFile = pa.BufferReader(store.get_range(entry.key, 0, entry.bytes))
         else:
             source = pa.PythonFile(_RangedFile(store, entry.key, entry.bytes), mode="r")
-        file = pq.ParquetFile(source)
+        # Of a part that is not fetched whole, each row group is one request, not one for every column.
+        file = pq.ParquetFile(source, pre_buffer=isinstance(source, pa.PythonFile))
     except MissingObjectError as error:
         raise missing(store, entry.key, f"what lies at offsets {entry.base} to {entry.last}") from error
     except pa.ArrowException as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from mmap import ACCESS_READ, mmap
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -86,25 +88,43 @@ class PartWriter:
     def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Entry]:
         """Store batches of `RECORD_SCHEMA`, in offset order, and yield each part once it is durable."""
         part: _OpenPart | None = None
+        memory = pa.BufferOutputStream()
         for group in row_groups(batches):
-            part = part or _OpenPart(self._codec, group)
+            if part is None:
+                memory = pa.BufferOutputStream()
+                part = _OpenPart(self._codec, group, memory)
             part.add(group)
             if part.stored_bytes >= self._limit:
-                yield self._close(part)
+                part.close()
+                yield self._put(part, memoryview(memory.getvalue()))
                 part = None
         if part is not None:
-            yield self._close(part)
+            part.close()
+            yield self._put(part, memoryview(memory.getvalue()))
 
-    def _close(self, part: _OpenPart) -> Entry:
+    def write_one(self, batches: Iterable[pa.RecordBatch]) -> Entry | None:
+        """Store all batches as one part, put together on disk, so of any size; `None`: there are no records."""
+        part: _OpenPart | None = None
+        with tempfile.TemporaryFile(prefix="reconciler-") as file:
+            for group in row_groups(batches):
+                part = part or _OpenPart(self._codec, group, pa.PythonFile(file, mode="w"))
+                part.add(group)
+            if part is None:
+                return None
+            part.close()
+            file.flush()
+            with mmap(file.fileno(), 0, access=ACCESS_READ) as mapped, memoryview(mapped) as body:
+                return self._put(part, body)
+
+    def _put(self, part: _OpenPart, body: memoryview) -> Entry:
         key = part_key(*self._place)
-        body = part.close()
-        self._store.put(key, memoryview(body), kms_key_id=self._kms_key_id)
+        self._store.put(key, body, kms_key_id=self._kms_key_id)
         return Entry(
             part.base,
             part.last,
             part.min_ts,
             part.max_ts,
-            body.size,
+            body.nbytes,
             0,
             key,
             part.digest,
@@ -113,13 +133,13 @@ class PartWriter:
 
 
 class _OpenPart:
-    """A part that is still growing, in memory and already compressed."""
+    """A part that is still growing, already compressed."""
 
-    def __init__(self, codec: dict[str, Any], first: pa.RecordBatch) -> None:
+    def __init__(self, codec: dict[str, Any], first: pa.RecordBatch, body: pa.NativeFile) -> None:
         self.base = self.last = _int(first.column("offset")[0])
         self.min_ts = self.max_ts = _int(first.column("timestamp_ms")[0])
         self.digest = Digest()
-        self._body = pa.BufferOutputStream()
+        self._body = body
         self._writer = pq.ParquetWriter(self._body, PART_SCHEMA, **codec, **_LAYOUT)
 
     @property
@@ -137,9 +157,8 @@ class _OpenPart:
         columns = [pc.subtract(offsets, self.base), *[group.column(name) for name in PART_SCHEMA.names[1:]]]
         self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=PART_SCHEMA), group.num_rows)
 
-    def close(self) -> pa.Buffer:
+    def close(self) -> None:
         self._writer.close()
-        return self._body.getvalue()
 
 
 def row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
