@@ -33,6 +33,10 @@ _TOPIC: Final = (
     _command("Commands", "consume", "read records to a file or standard output", "topic_consume"),
 )
 
+_CLUSTER: Final = (
+    _command("Commands", "check", "every register and object looked at; --repair where it is safe", "cluster_check"),
+)
+
 _STATE: Final = (
     _command("Commands", "list", "what this workspace owns", "state_list"),
     _command("Commands", "show", "one resource as it was last applied", "state_show"),
@@ -53,6 +57,7 @@ COMMANDS: Final = (
     _command("Look", "show", "what is desired, recorded and observed; or a saved plan"),
     _command("Look", "explain", "where each value comes from, and why an action is planned"),
     _command("Look", "verify", "compare two topic logs record for record"),
+    Entry("cluster", "look after embedded clusters", "Clusters", entries=_CLUSTER),
     Entry("namespace", "look at namespaces", "Clusters", entries=_NAMESPACE),
     Entry("topic", "look at topics, feed and read them", "Clusters", entries=_TOPIC),
     Entry("state", "look at the state, free its lease", "Clusters", entries=_STATE),

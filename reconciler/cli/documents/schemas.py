@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from reconciler.cli.documents.checked import CheckDocument
 from reconciler.cli.documents.checks import DriftDocument, ValidateDocument
 from reconciler.cli.documents.clusters import NamespacesDocument, TopicDocument, TopicsDocument
 from reconciler.cli.documents.events import EventDocument
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 OUTPUTS: Final[Mapping[str, type[BaseModel]]] = {
+    "check": CheckDocument,
     "drift": DriftDocument,
     "event": EventDocument,
     "explain": ExplainDocument,

@@ -1,0 +1,112 @@
+"""`cluster check`: every register and object of one embedded cluster looked at, and mended where that is safe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from reconciler.errors import ReconcilerError, RetryableError, UserError
+from reconciler.objectstore.opening import open_store
+from reconciler.resources.address import Address, cluster_address
+from reconciler.workflow.identity import refuse_another_cluster
+from reconciler.workflow.opening import open_work, settings_of
+from reconciler.workflow.reading import read_state
+
+if TYPE_CHECKING:
+    from reconciler.embedded.checking.check import Checked
+    from reconciler.embedded.checking.mending import Mended
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.state.snapshots import Snapshot
+    from reconciler.workflow.invocation import Invocation, Select
+    from reconciler.workflow.opening import Work
+
+# Only who checks a cluster pays for what reads it.
+# ruff: noqa: PLC0415
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedCluster:
+    """What a cluster was found to be, and what a repair did; `checked` is how it is after that."""
+
+    address: Address
+    url: str
+    checked: Checked
+    mended: tuple[Mended, ...]
+    verdict: ReconcilerError | None
+
+
+def check(invocation: Invocation, select: Select, name: str, *, repair: bool, deep: bool) -> CheckedCluster:
+    """Check one cluster; with `repair`, mend what can be mended without loss, and check again.
+
+    Raises:
+        UserError: There is no such cluster, it is not an embedded one, or another one answers in its place.
+        RetryableError: It is recorded, and nothing is there.
+    """
+    from reconciler.embedded.checking.check import check_cluster
+
+    if invocation.principal is not None:
+        raise UserError("a cluster is checked by the super user", hint="Leave --principal out.")
+    work = open_work(invocation, select)
+    store = _store(work, name)
+    snapshot = _state(work, is_needed=repair)
+    _check_there(store, name, snapshot)
+    checked = check_cluster(store, deep=deep)
+    mended: tuple[Mended, ...] = ()
+    if repair:
+        refuse_another_cluster(work, name, snapshot)
+        mended = _mended(work, store, checked)
+        checked = check_cluster(store, deep=deep) if mended else checked
+    return CheckedCluster(
+        cluster_address(name), store.url, checked, mended, _verdict(name, checked, is_repaired=repair)
+    )
+
+
+def _mended(work: Work, store: ObjectStore, checked: Checked) -> tuple[Mended, ...]:
+    from reconciler.embedded.checking.mending import mend
+    from reconciler.embedded.cluster import EmbeddedCluster
+
+    if checked.cluster_id is None:
+        return ()
+    cluster = EmbeddedCluster(store, checked.cluster_id, now_ms=work.edge.now_ms, new_id=work.edge.new_id)
+    return tuple(mend(cluster, checked))
+
+
+def _store(work: Work, name: str) -> ObjectStore:
+    declared = work.clusters.get(name)
+    if declared is None:
+        known = ", ".join(sorted(work.clusters)) or "none"
+        raise UserError(f"there is no cluster {name!r} in this workspace", hint=f"Clusters here: {known}.")
+    if declared.spec.embedded is None:
+        message = f"cluster {name} is not an embedded one"
+        raise UserError(message, hint=f"Its own tools check a {declared.spec.provider} cluster.")
+    return open_store(settings_of(declared.spec.embedded.root, work.folder))
+
+
+def _state(work: Work, *, is_needed: bool) -> Snapshot | None:
+    """Return the state; a check goes on without one that cannot be read, a repair does not."""
+    try:
+        return read_state(work)
+    except ReconcilerError as error:
+        if is_needed:
+            raise
+        work.invocation.warn(f"which cluster this should be is not known, the state cannot be read: {error.message}")
+        return None
+
+
+def _check_there(store: ObjectStore, name: str, snapshot: Snapshot | None) -> None:
+    if next(iter(store.list("")), None) is not None:
+        return
+    if snapshot is not None and cluster_address(name) in snapshot.record:
+        message = f"cluster {name} is recorded, but nothing is at {store.url}"
+        raise RetryableError(
+            message, hint="Check that its root is mounted and that the location in its manifest is right."
+        )
+    raise UserError(f"there is no cluster at {store.url} yet", hint="Create it with: reconciler apply")
+
+
+def _verdict(name: str, checked: Checked, *, is_repaired: bool) -> ReconcilerError | None:
+    if not checked.errors:
+        return None
+    errors = "1 error" if checked.errors == 1 else f"{checked.errors:,} errors"
+    hint = "What is above says what to do; nothing was papered over" if is_repaired else "What is above says what to do"
+    return UserError(f"cluster {name} is not consistent: {errors}", hint=f"{hint}.")
