@@ -6,6 +6,7 @@ from copy import copy
 from typing import TYPE_CHECKING
 
 from reconciler.embedded.clusterfile import create_cluster, read_cluster_id
+from reconciler.embedded.clustergroups import Groups
 from reconciler.embedded.commits import CatalogRegister
 from reconciler.embedded.configs import EffectiveConfig, effective_configs
 from reconciler.embedded.deletion import finish_deletions
@@ -18,15 +19,16 @@ from reconciler.embedded.topics import TopicShape, alter_topic, create_topic, de
 from reconciler.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from reconciler.embedded.catalog import Catalog, Draft
-    from reconciler.embedded.consumer import Record
+    from reconciler.embedded.consumer import Beginning, Consumer, Record
     from reconciler.embedded.entries import LinkEntry, TopicEntry
     from reconciler.embedded.links import MirrorShape
     from reconciler.embedded.log import EmbeddedLog
     from reconciler.embedded.producer import Producer
     from reconciler.embedded.sink import EmbeddedSink
+    from reconciler.embedded.streams import Isolation
     from reconciler.objectstore.base import ObjectStore
     from reconciler.resources.sourcetopic import SourceTopic
 
@@ -214,6 +216,35 @@ class EmbeddedCluster:
         from reconciler.embedded.consumer import consume
 
         return consume(self.log(full_name), start_ms=start_ms)
+
+    def consumer(  # noqa: PLR0913 - what a consumer is made with on every Kafka client
+        self,
+        group: str | None = None,
+        *,
+        topics: Iterable[str] | None = None,
+        pattern: str | None = None,
+        isolation: Isolation = "read_committed",
+        auto_offset_reset: Beginning = "earliest",
+        partitions: Iterable[int] | None = None,
+    ) -> Consumer:
+        """Return what reads topics, by name or by a regular expression over full names, from where a group left off.
+
+        There is no membership: it reads all `partitions` unless it is told which.
+
+        Raises:
+            UserError: A topic does not exist, or the pattern is no regular expression.
+        """
+        from reconciler.embedded.consumer import Consumer, Reading
+        from reconciler.embedded.subscription import Subscription
+
+        which = None if partitions is None else tuple(dict.fromkeys(partitions))
+        reading = Reading(group, isolation, auto_offset_reset, which)
+        return Consumer(self, Subscription.of(topics, pattern), reading)
+
+    @property
+    def groups(self) -> Groups:
+        """The consumer groups: committed offsets, lag, resets."""
+        return Groups(self.store, self.catalog, self.permissions, self.now_ms)
 
     def log(self, full_name: str) -> EmbeddedLog:
         """Return the records of a topic, to be read by partition and offset."""
