@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 EVERYONE: Final = "User:*"
 ALLOW: Final = "allow"
-DENY: Final = "deny"
+"""Whatever else a rule says of itself, it denies."""
 
 
 _RESOURCES: Final[Mapping[Kind, str]] = {
@@ -121,7 +121,7 @@ class Permissions:
             has_rules = has_rules or bool(level.rules)
             for position, rule in enumerate(level.rules, 1):
                 if self._is_about(rule, kind, level.name) and _covers(rule, operation):
-                    if rule.permission == DENY:
+                    if rule.permission != ALLOW:
                         return Verdict(is_allowed=False, level=level.label, rule=rule, position=position)
                     allowed = allowed or Verdict(is_allowed=True, level=level.label, rule=rule, position=position)
         return allowed or Verdict(is_allowed=self.principal is None or not has_rules)
