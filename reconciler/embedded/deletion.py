@@ -5,18 +5,19 @@ Every step may be repeated: a run that died is finished by whoever comes next.
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.embedded.head import NOBODY, Head, head_register, parse_head
+from reconciler.embedded.head import NOBODY, head_register, parse_head
 from reconciler.embedded.keys import HEADS, fresh_mark, heads_prefix, partition_of_head
-from reconciler.embedded.pages import read_page
-from reconciler.errors import MissingObjectError
+from reconciler.embedded.pages import all_entries, all_pages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from reconciler.embedded.catalog import Draft
     from reconciler.embedded.commits import CatalogRegister
+    from reconciler.embedded.head import PageRef
     from reconciler.objectstore.base import ObjectStore
     from reconciler.objectstore.register import Held
 
@@ -54,19 +55,16 @@ def remove_partition(store: ObjectStore, topic_id: str, partition: int) -> None:
     if held is None:
         return
     head = parse_head(store, register.key, held.value)
-    store.delete(_part_keys(store, head))
-    store.delete([page.key for page in head.pages])
+    store.delete(entry.key for entry in all_entries(store, head, skips_missing=True))
+    for pages in _by_level(all_pages(store, head, skips_missing=True)):
+        store.delete(page.key for page in pages)
     store.delete([register.key])
 
 
-def _part_keys(store: ObjectStore, head: Head) -> Iterator[str]:
-    for page in head.pages:
-        try:
-            entries = read_page(store, page)
-        except MissingObjectError:
-            continue  # An earlier try deleted it, after all that it names.
-        yield from (entry.key for entry in entries)
-    yield from (entry.key for entry in head.entries)
+def _by_level(pages: Iterable[PageRef]) -> list[list[PageRef]]:
+    """Group pages, the lowest level first: a page goes after all that it names."""
+    ordered = sorted(pages, key=lambda page: page.level)
+    return [list(group) for _, group in groupby(ordered, key=lambda page: page.level)]
 
 
 def _heads_of(store: ObjectStore, topic_ids: Iterable[str]) -> Iterator[tuple[str, int]]:

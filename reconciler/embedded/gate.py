@@ -14,7 +14,7 @@ from reconciler.embedded.deletion import remove_partition
 from reconciler.embedded.entries import TopicEntry
 from reconciler.embedded.head import NOBODY, PRODUCERS, Head, head_register, link_writer, parse_head
 from reconciler.embedded.lookups import topic_with_id
-from reconciler.embedded.pages import Spill
+from reconciler.embedded.spilling import Spill
 from reconciler.errors import UserError
 
 if TYPE_CHECKING:

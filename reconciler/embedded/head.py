@@ -12,7 +12,7 @@ from reconciler.records.digest import Digest
 from reconciler.records.log import Bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from reconciler.objectstore.base import ObjectStore
 
@@ -104,7 +104,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class PageRef:
-    """What a head knows of a page without reading it: sums over its entries."""
+    """What is known of a page without reading it: sums over its entries."""
 
     key: str
     base: int
@@ -114,13 +114,18 @@ class PageRef:
     bytes: int
     records: int
     entries: int
+    level: int = 0
+    """0: it holds entries; above: it holds references to pages, all of lower levels."""
 
     def to_json(self) -> Json:
-        """Return what the head keeps."""
-        return asdict(self)
+        """Return what heads and pages of pages keep."""
+        kept = asdict(self)
+        if self.level == 0:
+            del kept["level"]
+        return kept
 
     @classmethod
-    def of(cls, key: str, entries: tuple[Entry, ...]) -> PageRef:
+    def of(cls, key: str, entries: Sequence[Entry]) -> PageRef:
         """Sum up entries, oldest first."""
         return cls(
             key,
@@ -131,6 +136,21 @@ class PageRef:
             sum(entry.bytes for entry in entries),
             sum(entry.digest.records for entry in entries),
             len(entries),
+        )
+
+    @classmethod
+    def over(cls, key: str, pages: Sequence[PageRef]) -> PageRef:
+        """Sum up pages, oldest first."""
+        return cls(
+            key,
+            pages[0].base,
+            pages[-1].last,
+            min(page.min_ts for page in pages),
+            max(page.max_ts for page in pages),
+            sum(page.bytes for page in pages),
+            sum(page.records for page in pages),
+            sum(page.entries for page in pages),
+            1 + max(page.level for page in pages),
         )
 
 

@@ -124,9 +124,8 @@ class EmbeddedLog:
         head = self.head(partition)
         if head is None:
             return None
-        for entry in self.entries(head, OffsetRange(head.start, head.end)):
-            if entry.max_ts < timestamp_ms:
-                continue
+        readable = OffsetRange(head.start, head.bounds.stable)
+        for entry in entries_within(self.store, head, readable, since_ms=timestamp_ms):
             times = read_times(self.store, entry)
             is_late = times.column("timestamp_ms").to_numpy() >= timestamp_ms
             deltas = times.column("offset_delta").to_numpy()[is_late]

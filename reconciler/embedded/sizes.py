@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.head import read_heads
+from reconciler.embedded.pages import read_pages
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from reconciler.embedded.head import Head
     from reconciler.objectstore.base import ObjectStore
@@ -26,18 +27,23 @@ class Size:
 
 
 def size_of(store: ObjectStore, topic_id: str) -> Size:
-    """Measure one topic: one listing, and one GET for each partition ever written."""
+    """Measure one topic: one listing, one GET for each partition ever written, and a few where pages are large."""
     heads = list(read_heads(store, topic_id).values())
-    return Size(
-        sum(head.stored_bytes for head in heads),
-        sum(head.records for head in heads),
-        _ages([stretch for head in heads for stretch in _stretches(head)]),
-    )
+    total = sum(head.stored_bytes for head in heads)
+    stretches = [stretch for head in heads for stretch in _stretches(store, head, total // STRETCHES)]
+    return Size(total, sum(head.records for head in heads), _ages(stretches))
 
 
-def _stretches(head: Head) -> list[tuple[int, int]]:
-    paged = [(page.max_ts, page.bytes) for page in head.pages]
-    return paged + [(entry.max_ts, entry.bytes) for entry in head.entries]
+def _stretches(store: ObjectStore, head: Head, longest: int) -> Iterator[tuple[int, int]]:
+    """Yield what lies in each page and entry; pages that hold more than `longest` bytes are looked into."""
+    pages = list(reversed(head.pages))
+    while pages:
+        page = pages.pop()
+        if page.level and page.bytes > longest:
+            pages += reversed(read_pages(store, page))
+        else:
+            yield page.max_ts, page.bytes
+    yield from ((entry.max_ts, entry.bytes) for entry in head.entries)
 
 
 def _ages(stretches: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
 
-from reconciler.embedded import pages
+from reconciler.embedded import spilling
 from reconciler.embedded.deletion import finish_deletions, remove_partition
 from reconciler.embedded.head import NOBODY, PRODUCERS, Head, head_register, read_head
+from reconciler.embedded.pages import all_entries, all_pages, read_page
+from reconciler.embedded.spilling import Spill
 from reconciler.embedded.topics import delete_topic
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.digest import Digest
@@ -89,7 +92,8 @@ def test_what_is_not_stable_is_not_read(store: ObjectStore, cluster: EmbeddedClu
 @pytest.fixture
 def paged(cluster: EmbeddedCluster, orders: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """A topic with 60 appends of two records each, most of them in pages."""
-    monkeypatch.setattr(pages, "ENTRIES_BYTES", 3_000)
+    monkeypatch.setattr(spilling, "TAIL", 8)
+    monkeypatch.setattr(spilling, "BRANCHES", 2)
     sink = cluster.sink("orders")
     for start in range(0, 120, 2):
         at = OffsetRange(start, start + 2)
@@ -101,11 +105,13 @@ def test_older_entries_go_to_pages_and_are_read_from_there(
     store: ObjectStore, cluster: EmbeddedCluster, paged: str
 ) -> None:
     found = head(store, paged)
-    assert len(found.pages) > 5
-    assert found.pages[0].base == 0
-    assert [page.base for page in found.pages[1:]] == [page.last + 1 for page in found.pages[:-1]]
+    named = list(all_pages(store, found))
+    leaves = [page for page in named if page.level == 0]
+    assert len(leaves) > 5
+    assert leaves[0].base == 0
+    assert [page.base for page in leaves[1:]] == [page.last + 1 for page in leaves[:-1]]
     assert (found.records, found.end) == (120, 120)
-    assert sorted(keys(store, "pages/")) == sorted(page.key for page in found.pages)
+    assert sorted(keys(store, "pages/")) == sorted(page.key for page in named)
     log = cluster.log("orders")
     assert read(log) == numbered(0, 120).to_pylist()
     for start, stop in ((0, 1), (5, 30), (50, 120), (119, 120)):
@@ -117,8 +123,9 @@ def test_older_entries_go_to_pages_and_are_read_from_there(
 
 def test_only_the_pages_of_a_range_are_read(store: ObjectStore, paged: str) -> None:
     watched = WatchedStore(store)
+    first = head(store, paged).pages[0]
     read(cluster_in(watched).log("orders"), 0, 0, 1)
-    assert watched.count("get", "pages/") == 1
+    assert watched.count("get", "pages/") == 1 + first.level
     watched.calls.clear()
     end = head(store, paged).end
     read(cluster_in(watched).log("orders"), 0, end - 1, end)
@@ -155,7 +162,7 @@ def test_deleting_finds_the_keys_in_pages(store: ObjectStore, cluster: EmbeddedC
 def test_a_page_that_is_gone_says_which_offsets_lay_in_it(
     store: ObjectStore, cluster: EmbeddedCluster, paged: str
 ) -> None:
-    page = head(store, paged).pages[1]
+    page = [page for page in all_pages(store, head(store, paged)) if page.level == 0][1]
     store.delete([page.key])
     log = cluster.log("orders")
     assert read(log, 0, 0, page.base) == numbered(0, page.base).to_pylist()
@@ -164,11 +171,39 @@ def test_a_page_that_is_gone_says_which_offsets_lay_in_it(
 
 
 def test_a_damaged_page_is_said_by_name(store: ObjectStore, cluster: EmbeddedCluster, paged: str) -> None:
-    page = head(store, paged).pages[0]
-    for body in (b"", b"{", b"[]", b'{"format": "reconciler.page/2"}', b'{"format": "reconciler.page/1"}'):
-        overwrite(store, page.key, body)
-        with pytest.raises(UserError, match=page.key):
-            read(cluster.log("orders"))
+    for page in all_pages(store, head(store, paged)):
+        kept = store.get(page.key)
+        assert kept is not None
+        for body in (b"", b"{", b"[]", b'{"format": "reconciler.page/2"}', b'{"format": "reconciler.page/1"}'):
+            overwrite(store, page.key, body)
+            with pytest.raises(UserError, match=page.key):
+                read(cluster.log("orders"))
+        overwrite(store, page.key, kept.body)
+
+
+def test_a_head_stays_small_however_many_parts_it_has(
+    store: ObjectStore, cluster: EmbeddedCluster, orders: str
+) -> None:
+    produce(cluster, "a")
+    register = head_register(store, orders, 0)
+    held, grown = register.read(), head(store, orders)
+    assert held is not None
+    spill = Spill(store, orders, 0)
+    for number in range(1, 10_000):
+        entry = replace(grown.entries[-1], base=number, last=number, max_ts=NOW + number)
+        grown = spill.spilled(grown.extended([entry], end=number + 1))
+    register.swap(held, grown.to_json())
+    assert len(grown.entries) <= 64
+    assert len(grown.pages) <= 3 * 32
+    assert (grown.records, grown.end, len(list(all_entries(store, grown)))) == (10_000,) * 3
+    watched = WatchedStore(store)
+    log = cluster_in(watched).log("orders")
+    for offset in (0, 5_000, 9_990):
+        watched.calls.clear()
+        assert [row["offset"] for row in read(log, 0, offset, offset + 1)] == [offset]
+        assert watched.count("get", "pages/") <= 3
+    cluster.delete_topic("orders")
+    assert keys(store, "pages/") == []
 
 
 # -- objects removed or damaged behind our back
@@ -365,8 +400,8 @@ def test_deletion_is_marked_first_and_finished_by_whoever_comes_next(
 def test_a_deletion_goes_on_where_an_earlier_one_had_deleted_a_page(
     store: ObjectStore, cluster: EmbeddedCluster, paged: str
 ) -> None:
-    page = head(store, paged).pages[0]
-    store.delete([entry.key for entry in pages.read_page(store, page)])
+    page = next(all_pages(store, head(store, paged)))
+    store.delete([entry.key for entry in read_page(store, page)])
     store.delete([page.key])
     cluster.delete_topic("orders")
     assert keys(store, "topics/") == keys(store, "pages/") == keys(store, "heads/") == []

@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.embedded import pages
+from reconciler.embedded import spilling
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.digest import Digest
 from reconciler.records.hashing import digest_of
@@ -33,16 +33,14 @@ cuts = st.tuples(st.integers(0, 50), st.integers(0, 50)).map(sorted)
 
 
 @settings(max_examples=60)
-@given(
-    appends=appends, ranges=st.lists(cuts, min_size=1, max_size=4), entries_bytes=st.sampled_from([400, 1_000, 1 << 17])
-)
-def test_a_log_is_a_list(appends: list[list[dict[str, Any]]], ranges: list[list[int]], entries_bytes: int) -> None:
-    before = pages.ENTRIES_BYTES
-    pages.ENTRIES_BYTES = entries_bytes
+@given(appends=appends, ranges=st.lists(cuts, min_size=1, max_size=4), tail=st.sampled_from([1, 2, 4, 64]))
+def test_a_log_is_a_list(appends: list[list[dict[str, Any]]], ranges: list[list[int]], tail: int) -> None:
+    before = spilling.TAIL, spilling.BRANCHES
+    spilling.TAIL, spilling.BRANCHES = tail, 2
     try:
         check(appends, ranges)
     finally:
-        pages.ENTRIES_BYTES = before
+        spilling.TAIL, spilling.BRANCHES = before
 
 
 def check(appends: list[list[dict[str, Any]]], ranges: list[list[int]]) -> None:
