@@ -205,11 +205,11 @@ class EmbeddedCluster:
         """Delete what a deletion that died left behind; return how many topics it was."""
         return finish_deletions(self.store, self.catalog)
 
-    def producer(self) -> Producer:
-        """Return what appends records."""
+    def producer(self, *, delivery_timeout_ms: int = 120_000) -> Producer:
+        """Return what appends records, and tries for so long where stores or races refuse for the moment."""
         from reconciler.embedded.producer import Producer
 
-        return Producer(self)
+        return Producer(self, delivery_timeout_ms=delivery_timeout_ms)
 
     def consume(self, full_name: str, *, start_ms: int | None = None) -> Iterator[Record]:
         """Yield the records of a topic as they are at the call, partition by partition."""

@@ -87,3 +87,8 @@ def _encoded(kind: str, name: str) -> str:
 def fresh_mark() -> str:
     """Return a mark by which a register's writer knows its swap again; short, since 256 of them are kept."""
     return nonce()[:_LONG]
+
+
+def fresh_producer_id() -> str:
+    """Return the id of a new producer: what was appended under it is never appended twice, so it must never repeat."""
+    return nonce()[:_LONG]

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
-import numpy as np
 import pyarrow as pa
 
-from reconciler.embedded.admission import admitted, rules_of
-from reconciler.embedded.gate import Gate, check_writer
-from reconciler.embedded.head import PRODUCERS, Entry, Head
-from reconciler.embedded.keys import fresh_mark
-from reconciler.embedded.lookups import topic_named
-from reconciler.embedded.parts import PartWriter
-from reconciler.embedded.permissions import check_writing
+from reconciler.embedded.appending import publish
+from reconciler.embedded.batches import conformed, row_of
+from reconciler.embedded.delivery import DELIVERY_TIMEOUT_MS, Delivery
+from reconciler.embedded.keys import fresh_producer_id
+from reconciler.embedded.sequences import Identity, Numbered, advanced
+from reconciler.embedded.writing import route
 from reconciler.records.log import OffsetRange
 from reconciler.records.partitioner import Spread
-from reconciler.records.routing import split_by_partition
-from reconciler.records.schema import CREATE_TIME, INPUT_SCHEMA
+from reconciler.records.schema import INPUT_SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
 
-    from reconciler.embedded.admission import Rules
+    from reconciler.embedded.appending import Append
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.embedded.entries import TopicEntry
 
 FLUSH_BYTES: Final = 128 * 1024 * 1024
 FLUSH_RECORDS: Final = 50_000
@@ -36,14 +33,17 @@ Gained = dict[int, OffsetRange]
 
 
 class Producer:
-    """Appends records to topics of one cluster. Not shared between threads.
+    """Appends records to topics of one cluster, each of them once. Not shared between threads.
 
     Records are gathered and written when there are enough, at `flush`, and at the end of a `with` block that raised
     nothing. What a failed flush was writing may be there or not.
     """
 
-    def __init__(self, cluster: EmbeddedCluster) -> None:
+    def __init__(self, cluster: EmbeddedCluster, *, delivery_timeout_ms: int = DELIVERY_TIMEOUT_MS) -> None:
         self._cluster = cluster
+        self._delivery = Delivery(cluster.now_ms, delivery_timeout_ms)
+        self._identity = Identity(fresh_producer_id())
+        self._next: dict[tuple[str, int], int] = {}
         self._waiting: defaultdict[str, list[pa.RecordBatch]] = defaultdict(list)
         self._single: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
         self._bytes: defaultdict[str, int] = defaultdict(int)
@@ -61,18 +61,9 @@ class Producer:
         timestamp_ms: int | None = None,
     ) -> None:
         """Append one record. Without a partition its key decides; without a time it gets the present one."""
-        pairs = [{"key": name, "value": _bytes(content)} for name, content in (headers or {}).items()]
+        self._check_open()
         single = self._single[topic]
-        single.append(
-            {
-                "partition": partition,
-                "timestamp_ms": timestamp_ms,
-                "timestamp_type": CREATE_TIME,
-                "key": _bytes(key),
-                "value": _bytes(value),
-                "headers": pairs,
-            }
-        )
+        single.append(row_of(value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms))
         if len(single) >= FLUSH_RECORDS:
             self._gather_single(topic)
             self._flush_if_large(topic)
@@ -82,6 +73,7 @@ class Producer:
 
         Missing columns are null; text is taken as UTF-8. The order of rows is kept within each partition.
         """
+        self._check_open()
         self._gather_single(topic)
         batch = conformed(records)
         pieces = max(1, -(-batch.nbytes // FLUSH_BYTES))
@@ -95,15 +87,17 @@ class Producer:
     def flush(self) -> dict[str, Gained]:
         """Write what was gathered; return what each partition of each topic gained since the last call.
 
+        A record that a topic refuses takes all that waits for that topic with it; nothing is written then.
+
         Raises:
             InvalidNamespaceError: The namespace of a topic does not exist.
-            NotAuthorizedError: A topic may not be written to.
+            NotAuthorizedError: Whoever acts may not write to a topic.
             UserError: A topic does not exist, is a mirror (only its link writes to it), or refuses a record.
-            LostRaceError: Others were faster too often.
+            RetryableError: It was not possible in time; says whether records may be there.
         """
-        for topic in sorted({*self._waiting, *self._single}):
+        for topic in list(self._single):
             self._gather_single(topic)
-            self._flush(topic)
+        self._flush(sorted(self._waiting))
         gained, self._gained = self._gained, defaultdict(dict)
         return dict(gained)
 
@@ -125,85 +119,54 @@ class Producer:
 
     def _flush_if_large(self, topic: str) -> None:
         if self._bytes[topic] >= FLUSH_BYTES:
-            self._flush(topic)
+            self._flush([topic])
 
-    def _flush(self, topic: str) -> None:
-        batches = self._waiting.pop(topic, [])
+    def _flush(self, topics: Sequence[str]) -> None:
+        """Admit everything, then write it, then publish it."""
+        routed = []
+        for topic in topics:
+            try:
+                routed.append(route(self._cluster, topic, self._waiting[topic], self._spread[topic]))
+            except Exception:
+                self._forget(topic)
+                raise
+        for topic in topics:
+            self._forget(topic)
+        now_ms = self._cluster.now_ms()
+        appends = [append for one in routed for append in one.written(now_ms)]
+        if appends:
+            self._before(appends)
+        for append in appends:
+            self._publish(append)
+
+    def _publish(self, append: Append) -> None:
+        place = append.gate.topic_id, append.partition
+        batch = Numbered(self._identity, self._next.get(place, 0), append.records)
+        try:
+            offsets = publish(append, batch, self._delivery, self._check_wanted)
+        except BaseException:
+            self._doubt()
+            raise
+        self._next[place] = advanced(batch.first, batch.count)
+        if offsets is not None:
+            gained = self._gained[append.gate.full_name]
+            before = gained.get(append.partition, offsets)
+            gained[append.partition] = OffsetRange(min(before.start, offsets.start), offsets.stop)
+
+    def _forget(self, topic: str) -> None:
+        self._waiting.pop(topic, None)
         self._bytes.pop(topic, None)
-        if not batches:
-            return
-        catalog = self._cluster.catalog.read()
-        check_writing(self._cluster.permissions, catalog, topic)
-        entry = topic_named(catalog, topic)
-        check_writer(topic, entry, PRODUCERS)
-        rules = rules_of(catalog, topic)
-        for partition, parts in self._written(rules, entry, batches).items():
-            offsets = self._published(topic, entry, partition, parts)
-            before = self._gained[topic].get(partition, offsets)
-            self._gained[topic][partition] = OffsetRange(min(before.start, offsets.start), offsets.stop)
 
-    def _written(self, rules: Rules, topic: TopicEntry, batches: list[pa.RecordBatch]) -> dict[int, list[Entry]]:
-        """Write the records of each partition as parts, numbered from 0."""
-        now_ms, spread = self._cluster.now_ms(), self._spread[rules.full_name]
-        split: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
-        lengths: defaultdict[int, int] = defaultdict(int)
-        for batch in batches:
-            fitting = admitted(batch, rules, now_ms)
-            for partition, records in split_by_partition(
-                fitting, partitions=topic.partitions, now_ms=now_ms, spread=spread
-            ):
-                split[partition].append(_from(lengths[partition], records))
-                lengths[partition] += records.num_rows
-        store = self._cluster.store
-        return {
-            partition: list(PartWriter.of(store, rules, partition).write(records))
-            for partition, records in sorted(split.items())
-        }
+    def _doubt(self) -> None:
+        """Begin a new epoch: whether the last numbers were used, nobody knows."""
+        self._identity = replace(self._identity, epoch=self._identity.epoch + 1)
+        self._next.clear()
 
-    def _published(self, full_name: str, topic: TopicEntry, partition: int, parts: list[Entry]) -> OffsetRange:
-        """Publish parts at the end of a partition: a lost race repeats only the swap, never the bytes."""
-        gate = Gate(self._cluster.store, self._cluster.catalog, full_name, topic.id, PRODUCERS)
-        start = 0
-        length = parts[-1].last + 1
+    def _check_open(self) -> None:
+        """Refuse records nobody waits for."""
 
-        def extend(head: Head, epoch: int) -> Head:
-            nonlocal start
-            start = head.end
-            added = [part.placed(start, epoch) for part in parts]
-            return head.extended(added, end=start + length)
+    def _before(self, appends: Sequence[Append]) -> None:
+        """Do what must be done before the first swap of a flush."""
 
-        gate.swap(partition, extend, mark=fresh_mark())
-        return OffsetRange(start, start + length)
-
-
-def conformed(records: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch as `INPUT_SCHEMA`: columns in order and of their types, null where they are missing."""
-    columns: list[pa.Array[Any]] = []
-    for field in INPUT_SCHEMA:
-        index = records.schema.get_field_index(field.name)
-        if index >= 0 and field.name != "timestamp_type":
-            column = records.column(index)
-            columns.append(column if column.type == field.type else column.cast(field.type))
-        else:
-            columns.append(_absent(field, records.num_rows))
-    return pa.RecordBatch.from_arrays(columns, schema=INPUT_SCHEMA)
-
-
-def _absent(field: pa.Field[Any], rows: int) -> pa.Array[Any]:
-    if field.name == "headers":
-        none = pa.array(np.zeros(rows + 1, np.int32))
-        return pa.ListArray.from_arrays(none, pa.array([], field.type.value_type), type=field.type)
-    if field.name == "timestamp_type":
-        return pa.repeat(pa.scalar(CREATE_TIME, field.type), rows)
-    return pa.nulls(rows, field.type)
-
-
-def _from(first: int, records: pa.RecordBatch) -> pa.RecordBatch:
-    if first == 0:
-        return records
-    index = records.schema.get_field_index("offset")
-    return records.set_column(index, records.schema.field(index), pa.array(np.arange(first, first + records.num_rows)))
-
-
-def _bytes(content: str | bytes | None) -> bytes | None:
-    return content.encode() if isinstance(content, str) else content
+    def _check_wanted(self) -> None:
+        """Refuse to go on after a long sleep."""

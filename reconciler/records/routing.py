@@ -47,10 +47,11 @@ def split_by_partition(
 
 def _chosen(batch: pa.RecordBatch, partitions: int, spread: Spread) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
     named = batch.column("partition")
-    highest = pc.max(named).as_py()
-    if highest is not None and highest >= partitions:
-        hint = f"Its partitions are 0 to {partitions - 1}; leave the partition out to have it chosen by the key."
-        raise UserError(f"partition {highest}: the topic does not have it", hint=hint)
+    ends = pc.min_max(named).as_py()
+    for asked in (ends["max"], ends["min"]):
+        if asked is not None and not 0 <= asked < partitions:
+            hint = f"Its partitions are 0 to {partitions - 1}; leave the partition out to have it chosen by the key."
+            raise UserError(f"partition {asked}: the topic does not have it", hint=hint)
     if named.null_count == 0:
         chosen = named
     elif named.null_count == len(named):

@@ -12,6 +12,7 @@ import pytest
 from reconciler.errors import LostRaceError, RetryableError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
+from reconciler.records.log import OffsetRange
 from tests.contracts.lossy import LossyStore
 from tests.embedded.samples import cluster_in, contents, values
 
@@ -92,8 +93,18 @@ def test_a_lost_answer_built_upon_by_another_writes_nothing_twice() -> None:
 def test_an_answer_that_never_comes_is_said_and_the_records_may_be_there() -> None:
     inner = MemoryStore()
     cluster_in(inner).create_topic("orders")
-    producer = cluster_in(LossyStore(inner, retries=False)).producer()
+    producer = cluster_in(LossyStore(inner, retries=False)).producer(delivery_timeout_ms=0)
     producer.append("orders", values("a"))
-    with pytest.raises(RetryableError, match="no answer"):
+    with pytest.raises(RetryableError, match="no answer from the store; it may have been written or not"):
         producer.flush()
     assert contents(cluster_in(inner).log("orders")) == [(0, b"a")]
+
+
+def test_a_producer_without_an_answer_looks_for_its_records_before_it_tries_again() -> None:
+    inner = MemoryStore()
+    cluster_in(inner).create_topic("orders")
+    producer = cluster_in(LossyStore(inner, retries=False)).producer()
+    for offset, value in enumerate("abc"):
+        producer.append("orders", values(value))
+        assert producer.flush() == {"orders": {0: OffsetRange(offset, offset + 1)}}
+    assert contents(cluster_in(inner).log("orders")) == [(0, b"a"), (1, b"b"), (2, b"c")]
