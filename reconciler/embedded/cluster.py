@@ -217,7 +217,7 @@ class EmbeddedCluster:
 
         return consume(self.log(full_name), start_ms=start_ms)
 
-    def consumer(  # noqa: PLR0913 - what a consumer is made with on every Kafka client
+    def consumer(
         self,
         group: str | None = None,
         *,
