@@ -31,6 +31,11 @@ class Spill:
         self._partition = partition
         self._written: dict[bytes, PageRef] = {}
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The pages written so far."""
+        return tuple(page.key for page in self._written.values())
+
     def spilled(self, head: Head) -> Head:
         """Return the head with few entries and few pages. What is not stable stays: an abort takes it from the head."""
         if len(head.entries) <= TAIL:
@@ -42,7 +47,7 @@ class Spill:
             return head
         oldest = head.entries[:count]
         leaves = [self.leaf(oldest[at : at + TAIL]) for at in range(0, count, TAIL)]
-        return replace(head, pages=self._packed([*head.pages, *leaves]), entries=head.entries[count:])
+        return replace(head, pages=self.packed([*head.pages, *leaves]), entries=head.entries[count:])
 
     def leaf(self, entries: Sequence[Entry]) -> PageRef:
         """Write a page of entries."""
@@ -52,7 +57,7 @@ class Spill:
         """Write a page of pages."""
         return self._page(pages_page(pages), lambda key: PageRef.over(key, pages))
 
-    def _packed(self, pages: Sequence[PageRef]) -> tuple[PageRef, ...]:
+    def packed(self, pages: Sequence[PageRef]) -> tuple[PageRef, ...]:
         """Return the pages, those of each level that are too many gathered below one of the next, oldest first."""
         packed, level = list(pages), 0
         while any(page.level >= level for page in packed):
