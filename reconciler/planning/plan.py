@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import TYPE_CHECKING
 
+from reconciler.errors import NotAuthorizedError
 from reconciler.resources.workspace import Guards
 
 if TYPE_CHECKING:
@@ -85,6 +86,8 @@ class Given:
     guards: Guards = field(default_factory=Guards)
     selection: Selection = field(default_factory=Selection)
     measures: Measures = field(default_factory=dict)
+    hidden: Mapping[Address, NotAuthorizedError] = field(default_factory=dict)
+    """What is there and may not be seen by whoever plans: it is not among the observed."""
     base: Base | None = None
     environment: str | None = None
     git_commit: str | None = None

@@ -17,6 +17,7 @@ from reconciler.planning.judging.checks import check
 from reconciler.planning.judging.clusters import check_clusters, declared_clusters, trusted_clusters
 from reconciler.planning.judging.expiry import check_expired
 from reconciler.planning.judging.guards import guard
+from reconciler.planning.judging.hidden import check_hidden
 from reconciler.planning.judging.impact import Impact
 from reconciler.planning.judging.rules import check_rules
 from reconciler.planning.ordering.order import in_order
@@ -93,7 +94,7 @@ def _look(desired: Desired, recorded: Record, observed: Inventory, given: Given)
     )
     chosen = [finding for finding in unclear if finding.address and situation.is_decidable(finding.address)]
     missed = check_targets(given.selection, wanted, recorded, observed)
-    return situation, [*findings, *chosen, *missed, *check(situation)]
+    return situation, [*findings, *chosen, *missed, *check_hidden(situation), *check(situation)]
 
 
 def _in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -81,7 +81,8 @@ class Situation:
     def has_namespace(self, cluster: str, namespace: str) -> bool:
         """Tell whether a namespace is declared, implied by a declared one, or there; the default one always is."""
         address = address_of("namespace", cluster, namespace)
-        return not namespace or address in self.wanted or address in self.observed
+        is_there = address in self.observed or address in self.given.hidden
+        return not namespace or address in self.wanted or is_there
 
     def nearest(self, cluster: str, namespace: str) -> tuple[Address, ...]:
         """Return the addresses of a namespace's tiers, nearest first."""

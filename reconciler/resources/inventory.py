@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from reconciler.errors import NotAuthorizedError
 from reconciler.resources.address import Address
 from reconciler.resources.kinds import Resource
 
@@ -48,6 +49,8 @@ class Observed:
     """For mirrors: whether the first copy has reached the end the source had when it began."""
     is_internal: bool = False
     """Made by the platform for itself: never managed, drift or unmanaged."""
+    hidden: NotAuthorizedError | None = None
+    """Why whoever acts may not see it; what is hidden is told apart from what is missing, and shown to nobody."""
 
 
 Desired: TypeAlias = Mapping[Address, Declared]

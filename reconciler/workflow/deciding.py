@@ -67,6 +67,7 @@ def _given(work: Work, snapshot: Snapshot | None, seen: Seen, wanted: Wanted) ->
         workspace=workspace.metadata.name,
         capabilities=seen.capabilities,
         identities=seen.identities,
+        hidden=seen.hidden,
         today=invocation.today(),
         now_ms=invocation.now_ms(),
         guards=workspace.spec.guards,

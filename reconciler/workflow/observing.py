@@ -13,6 +13,7 @@ from reconciler.resources.address import Address, cluster_address, cluster_of, k
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from reconciler.errors import NotAuthorizedError
     from reconciler.providers.base import Provider
     from reconciler.resources.capabilities import Capabilities, ClusterIdentity
     from reconciler.resources.inventory import Inventory, Record
@@ -35,8 +36,11 @@ class Seen:
     """What all clusters that were read said."""
 
     inventory: Inventory
+    """What whoever acts may see of it."""
     capabilities: Mapping[str, Capabilities]
     identities: Mapping[str, ClusterIdentity | None]
+    hidden: Mapping[Address, NotAuthorizedError]
+    """What is there besides, and why it may not be seen."""
 
     @property
     def topics(self) -> int:
@@ -61,10 +65,13 @@ def observe(providers: Mapping[str, Provider], clusters: Sequence[str], recorded
                 lost[name] = error
     if lost:
         raise _unreachable(lost)
+    found = {address: item for answer in answers.values() for address, item in answer.inventory.items()}
+    hidden = {address: item.hidden for address, item in found.items() if item.hidden is not None}
     return Seen(
-        {address: item for answer in answers.values() for address, item in answer.inventory.items()},
+        {address: item for address, item in found.items() if address not in hidden} if hidden else found,
         {name: answer.capabilities for name, answer in answers.items()},
         {name: answer.identity for name, answer in answers.items()},
+        hidden,
     )
 
 

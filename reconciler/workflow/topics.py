@@ -109,6 +109,7 @@ def find_topic(provider: Provider, topic: Address) -> tuple[Address, Inventory]:
 
     Raises:
         UserError: It is not there.
+        NotAuthorizedError: It may not be described.
     """
     cluster, name = cluster_of(topic) or "", full_name_of(topic)
     mirror = address_of("mirror", cluster, name)
@@ -117,8 +118,13 @@ def find_topic(provider: Provider, topic: Address) -> tuple[Address, Inventory]:
     if provider.identify() is not None:
         namespaces = (address_of("namespace", cluster, tier) for tier in tiers)
         observed = provider.observe(Scope((topic, mirror, *namespaces)))
+        if topic not in observed and mirror not in observed:
+            provider.log(topic)  # refuses who may not know that it is not there
     for address in (topic, mirror):
         if address in observed:
+            found = observed[address].hidden
+            if found is not None:
+                raise found
             return address, observed
     raise UserError(f"{topic} does not exist", hint="List what does with: reconciler topic list")
 

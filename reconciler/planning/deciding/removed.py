@@ -20,7 +20,7 @@ def decide_removed(situation: Situation, decision: Decision) -> None:
     leaving = situation.recorded.keys() - situation.wanted.keys() - decision.settled
     for address in sorted(leaving, key=rank, reverse=True):
         cluster = cluster_of(address)
-        if not situation.is_chosen(address):
+        if not situation.is_chosen(address) or address in situation.given.hidden:
             continue
         if cluster not in situation.clusters:
             decision.actions.append(Forget(address=address, reasons=(Reason.CLUSTER_REMOVED,)))
