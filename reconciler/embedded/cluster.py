@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from reconciler.embedded.log import EmbeddedLog
     from reconciler.embedded.producer import Producer
     from reconciler.embedded.sink import EmbeddedSink
-    from reconciler.embedded.streams import Isolation
     from reconciler.objectstore.base import ObjectStore
+    from reconciler.records.log import Isolation
     from reconciler.resources.sourcetopic import SourceTopic
 
 # Reading and changing the catalog must not load pyarrow: what touches records is imported where it is asked for.
@@ -211,11 +211,13 @@ class EmbeddedCluster:
 
         return Producer(self, delivery_timeout_ms=delivery_timeout_ms)
 
-    def consume(self, full_name: str, *, start_ms: int | None = None) -> Iterator[Record]:
+    def consume(
+        self, full_name: str, *, start_ms: int | None = None, isolation: Isolation = "read_committed"
+    ) -> Iterator[Record]:
         """Yield the records of a topic as they are at the call, partition by partition."""
         from reconciler.embedded.consumer import consume
 
-        return consume(self.log(full_name), start_ms=start_ms)
+        return consume(self.log(full_name, isolation=isolation), start_ms=start_ms)
 
     def consumer(
         self,
@@ -246,11 +248,12 @@ class EmbeddedCluster:
         """The consumer groups: committed offsets, lag, resets."""
         return Groups(self.store, self.catalog, self.permissions, self.now_ms)
 
-    def log(self, full_name: str) -> EmbeddedLog:
-        """Return the records of a topic, to be read by partition and offset."""
+    def log(self, full_name: str, *, isolation: Isolation = "read_committed") -> EmbeddedLog:
+        """Return the records of a topic, to be read by partition and offset; uncommitted: those not decided on, too."""
         from reconciler.embedded.log import EmbeddedLog
 
-        return EmbeddedLog(self.store, self.catalog, full_name, self.topic(full_name).id, self.permissions)
+        topic_id = self.topic(full_name).id
+        return EmbeddedLog(self.store, self.catalog, full_name, topic_id, self.permissions, isolation)
 
     def sink(self, full_name: str) -> EmbeddedSink:
         """Return where ranges of another log are written: for a mirror as its link, else as a producer."""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from reconciler.embedded.log import EmbeddedLog
 from reconciler.embedded.operations import Kind, Operation
-from reconciler.embedded.streams import Isolation, Stream
+from reconciler.embedded.streams import Stream
 from reconciler.errors import UserError
-from reconciler.records.log import OffsetRange
+from reconciler.records.log import Isolation, OffsetRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -41,14 +41,14 @@ class Record:
 
 
 def consume(log: EmbeddedLog, *, start_ms: int | None = None) -> Iterator[Record]:
-    """Yield what is committed at the time of the call, partition by partition, from the beginning or from a time."""
+    """Yield what is readable at the time of the call, partition by partition, from the beginning or from a time."""
     for partition, bounds in log.bounds().items():
         start: int | None = bounds.start
         if start_ms is not None:
             start = log.offset_for_time(partition, start_ms)
         if start is None:
             continue
-        for batch in log.read(partition, OffsetRange(start, bounds.stable)):
+        for batch in log.read(partition, OffsetRange(start, bounds.readable_end(log.isolation))):
             yield from map(_record, batch.to_pylist())
 
 
@@ -199,7 +199,9 @@ class Consumer:
 
     def _log(self, full_name: str, topic_id: str) -> EmbeddedLog:
         cluster = self._cluster
-        return EmbeddedLog(cluster.store, cluster.catalog, full_name, topic_id, cluster.permissions)
+        return EmbeddedLog(
+            cluster.store, cluster.catalog, full_name, topic_id, cluster.permissions, self._reading.isolation
+        )
 
     def _partitions(self, full_name: str, topic: TopicEntry) -> list[int]:
         asked = self._reading.partitions
@@ -217,7 +219,7 @@ class Consumer:
         return self._cluster.groups.fetch_places(self._reading.group, places)
 
     def _started(self, log: EmbeddedLog, partition: int, committed: Committed | None) -> Stream:
-        stream = Stream(log, partition, 0 if committed is None else committed.offset, self._reading.isolation)
+        stream = Stream(log, partition, 0 if committed is None else committed.offset)
         if committed is None and self._reading.beginning == "latest":
             stream.position = stream.end(stream.bounds())
         if committed is None and self._reading.beginning == "none":

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.head import Entry, Head
     from reconciler.objectstore.base import ObjectStore
     from reconciler.records.digest import Digest
-    from reconciler.records.log import Bounds
+    from reconciler.records.log import Bounds, Isolation
 
 _LOOKS: Final = 3
 """How often a head is read again that names an object which is not there, before that is believed."""
@@ -41,6 +41,7 @@ class EmbeddedLog:
     topic_id: str
     permissions: Permissions = SUPER_USER
     """Whose reads these are: held to the rules as they were when this process last read the catalog."""
+    isolation: Isolation = "read_committed"
 
     def check_shared(self) -> None:
         """Refuse a machine that does not see the cluster.
@@ -65,7 +66,7 @@ class EmbeddedLog:
         return read_bounds(self.store, self.topic_id, topic.partitions)
 
     def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
-        """Yield what is committed in `offsets`, in offset order, as batches of `RECORD_SCHEMA`.
+        """Yield what is readable in `offsets`, in offset order, as batches of `RECORD_SCHEMA`.
 
         Raises:
             MissingObjectError: A part or page is not there; the message says which offsets lay in it.
@@ -77,7 +78,7 @@ class EmbeddedLog:
             head = self.head(partition)
             if head is None:
                 return
-            rest = OffsetRange(max(at, head.start), _stop(head, offsets))
+            rest = OffsetRange(max(at, head.start), self._stop(head, offsets))
             try:
                 for entry in entries_within(self.store, head, rest):
                     for batch in read_part(self.store, entry, partition, rest):
@@ -100,7 +101,7 @@ class EmbeddedLog:
             return
         for entry in self.entries(head, offsets):
             whole = OffsetRange(entry.base, entry.last + 1)
-            cut = OffsetRange(max(whole.start, offsets.start), min(whole.stop, _stop(head, offsets)))
+            cut = OffsetRange(max(whole.start, offsets.start), min(whole.stop, self._stop(head, offsets)))
             records = entry.digest.records * cut.length // whole.length
             yield Extent(cut, records, entry.bytes * cut.length // whole.length)
 
@@ -111,7 +112,7 @@ class EmbeddedLog:
         if head is None:
             return
         for entry in self.entries(head, offsets):
-            if offsets.start <= entry.base and entry.last < _stop(head, offsets):
+            if offsets.start <= entry.base and entry.last < self._stop(head, offsets):
                 yield entry.digest.shifted(entry.base)
             else:
                 first, stop = max(entry.base, offsets.start), min(entry.last + 1, offsets.stop)
@@ -124,7 +125,7 @@ class EmbeddedLog:
         head = self.head(partition)
         if head is None:
             return None
-        readable = OffsetRange(head.start, head.bounds.stable)
+        readable = OffsetRange(head.start, head.bounds.readable_end(self.isolation))
         for entry in entries_within(self.store, head, readable, since_ms=timestamp_ms):
             times = read_times(self.store, entry)
             is_late = times.column("timestamp_ms").to_numpy() >= timestamp_ms
@@ -135,8 +136,8 @@ class EmbeddedLog:
         return None
 
     def entries(self, head: Head, offsets: OffsetRange) -> Iterator[Entry]:
-        """Yield the parts a head has for what is committed of a range, oldest first."""
-        return entries_within(self.store, head, OffsetRange(max(offsets.start, head.start), _stop(head, offsets)))
+        """Yield the parts a head has for what is readable of a range, oldest first."""
+        return entries_within(self.store, head, OffsetRange(max(offsets.start, head.start), self._stop(head, offsets)))
 
     def head(self, partition: int) -> Head | None:
         """Return a partition's head; `None` where nothing was ever written."""
@@ -148,6 +149,5 @@ class EmbeddedLog:
             name = name_with_id(catalog, self.topic_id, self.full_name)
             self.permissions.check(catalog, operation, Kind.TOPIC, name)
 
-
-def _stop(head: Head, offsets: OffsetRange) -> int:
-    return min(offsets.stop, head.bounds.stable)
+    def _stop(self, head: Head, offsets: OffsetRange) -> int:
+        return min(offsets.stop, head.bounds.readable_end(self.isolation))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
+from reconciler.errors import ReconcilerError
 from reconciler.records.log import Bounds, OffsetRange
 
 if TYPE_CHECKING:
@@ -13,18 +14,15 @@ if TYPE_CHECKING:
 
     from reconciler.embedded.log import EmbeddedLog
 
-Isolation = Literal["read_committed", "read_uncommitted"]
-
 
 class Stream:
     """Reads one partition of a log from `position` on. Not shared between threads."""
 
-    def __init__(self, log: EmbeddedLog, partition: int, position: int, isolation: Isolation) -> None:
+    def __init__(self, log: EmbeddedLog, partition: int, position: int) -> None:
         self.log = log
         self.partition = partition
         self.position = position
         """The offset of the next record to be taken, or of a gap before it."""
-        self._isolation = isolation
         self._batches: Iterator[pa.RecordBatch] | None = None
         self._rest: pa.RecordBatch | None = None
         self._until = position
@@ -51,7 +49,7 @@ class Stream:
 
     def end(self, bounds: Bounds) -> int:
         """Return how far it may be read."""
-        return bounds.stable if self._isolation == "read_committed" else bounds.end
+        return bounds.readable_end(self.log.isolation)
 
     def _next(self) -> pa.RecordBatch | None:
         if self._batches is None:
@@ -60,7 +58,11 @@ class Stream:
             if self.position >= self._until:
                 return None
             self._batches = self.log.read(self.partition, OffsetRange(self.position, self._until))
-        found = next(self._batches, None)
+        try:
+            found = next(self._batches, None)
+        except ReconcilerError:
+            self._batches = None  # it would look read to its end, and what could not be read be left out
+            raise
         if found is None:
             # Past a gap at the end: aborted or compacted records are never read, and are not waited for.
             self.position, self._batches = self._until, None

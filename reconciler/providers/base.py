@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reconciler.planning.actions import ControlAction
-    from reconciler.records.log import StagedSink, TopicLog, TopicProducer, TransactionalSink
+    from reconciler.records.log import Isolation, StagedSink, TopicLog, TopicProducer, TransactionalSink
     from reconciler.resources.capabilities import Capabilities, ClusterIdentity
     from reconciler.resources.inventory import Inventory
     from reconciler.resources.measures import Measures
@@ -112,7 +112,7 @@ class Provider(Protocol):
         """
         ...
 
-    def log(self, topic: TopicAddress) -> TopicLog:
+    def log(self, topic: TopicAddress, *, isolation: Isolation = "read_committed") -> TopicLog:
         """Return the records of a topic."""
         ...
 

@@ -6,7 +6,7 @@ Logs and sinks are picklable and are opened on the executors of a job.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from reconciler.records.digest import Digest
+
+
+Isolation = Literal["read_committed", "read_uncommitted"]
+"""Whether a reader waits for open transactions, or sees their records too. Those of aborted ones nobody sees."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -43,6 +47,10 @@ class Bounds:
     end: int
     epochs: tuple[tuple[int, int], ...] = ()
     """(epoch, first offset), oldest first."""
+
+    def readable_end(self, isolation: Isolation) -> int:
+        """Return how far it may be read."""
+        return self.stable if isolation == "read_committed" else self.end
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +104,7 @@ class TopicLog(Protocol):
         ...
 
     def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
-        """Yield what is committed in `offsets`, in offset order, as batches of `RECORD_SCHEMA`."""
+        """Yield what is readable in `offsets`, in offset order, as batches of `RECORD_SCHEMA`."""
         ...
 
     def offset_for_time(self, partition: int, timestamp_ms: int) -> int | None:

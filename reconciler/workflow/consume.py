@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from reconciler.records.log import Bounds, TopicLog
+    from reconciler.records.log import Bounds, Isolation, TopicLog
     from reconciler.resources.address import Address
     from reconciler.workflow.invocation import Invocation, Select
     from reconciler.workflow.stopping import Stop
@@ -38,7 +38,7 @@ class ConsumeOptions:
     start: str = "earliest"
     """`earliest`, an offset, or a time."""
     max_records: int | None = None
-    isolation: str = "read_committed"
+    isolation: Isolation = "read_committed"
     follow: bool = False
 
 
@@ -61,7 +61,7 @@ def consume(
     form = _form(options)
     work = open_work(invocation, select)
     topic = topic_address(address)
-    log = provider_of(work, topic).log(topic)
+    log = provider_of(work, topic).log(topic, isolation=options.isolation)
     reading = _Reading(log, options, stop)
     with _opened(invocation, options, stdout) as stream, stop.ends(lambda: None):
         return Consumed(topic, write_output(reading.batches(), stream, form=form))
@@ -122,7 +122,7 @@ class _Reading:
         return self._end(bounds) if found is None else found
 
     def _end(self, bounds: Bounds) -> int:
-        return bounds.stable if self.options.isolation == "read_committed" else bounds.end
+        return bounds.readable_end(self.options.isolation)
 
 
 def _time(text: str) -> int:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import ControlAction
     from reconciler.providers.base import Edge, Outcome, Scope, TopicAddress
     from reconciler.providers.embedded.producing import OneTopic
+    from reconciler.records.log import Isolation
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Inventory
     from reconciler.resources.measures import Measures
@@ -142,9 +143,9 @@ class EmbeddedProvider:
         """Bring a mirror's partitions and synced configs to what its source has; commits only where they differ."""
         self._cluster().follow_source(full_name_of(mirror), source)
 
-    def log(self, topic: TopicAddress) -> EmbeddedLog:
+    def log(self, topic: TopicAddress, *, isolation: Isolation = "read_committed") -> EmbeddedLog:
         """Return the records of a topic or mirror."""
-        return self._cluster().log(full_name_of(topic))
+        return self._cluster().log(full_name_of(topic), isolation=isolation)
 
     def producer(self, topic: TopicAddress) -> OneTopic:
         """Return where new records of a topic go in."""
