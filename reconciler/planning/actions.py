@@ -54,6 +54,12 @@ class Reason(StrEnum):
     RECORD_ONLY = "record_only"
     """Nothing is done on the platform: what we remember of it changes."""
     ROLE_WANTED = "role_wanted"
+    FIRST_RULE = "first_rule"
+    """Everyone may until now; from the first access rule on only who is allowed."""
+    LAST_RULE = "last_rule"
+    """Only who is allowed may until now; without any access rule everyone may."""
+    LAST_ALLOWANCE = "last_allowance"
+    """What is left of the access rules only denies: nobody may any more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 ACLS: Final = "acls."
+ALLOWS: Final = f"{ACLS}allow "
+"""How the path of a rule begins that allows."""
 
 _PLAIN: Final = re.compile(r'[^\s,"]+')
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s,"]+')

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from reconciler.errors import NotAuthorizedError
 from reconciler.planning.canonical import plain
 from reconciler.planning.document.digest import parameters_of
 from reconciler.planning.document.rows import changes_of
@@ -114,6 +115,10 @@ def differences(case: Case, plan: Plan) -> list[str]:
     return wrong
 
 
+def _hidden() -> NotAuthorizedError:
+    return NotAuthorizedError("User:x may not describe it", hint="Ask.")
+
+
 def _texts(what: str, found: list[str], row: dict[str, Any]) -> list[str]:
     expected = row.get(what, [])
     matched = len(found) == len(expected) and all(part in text for part, text in zip(expected, found, strict=True))
@@ -136,6 +141,7 @@ def _given(row: dict[str, Any], declared_names: list[str], standing: list[str]) 
         workspace="shop",
         capabilities=dict.fromkeys(names, capabilities),
         identities=identities,
+        hidden={address: _hidden() for address in row.get("hidden", ())},
         today=TODAY,
         now_ms=NOW_MS,
         guards=Guards.model_validate(row.get("guards", {})),

@@ -33,6 +33,12 @@ def reason_text(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 -
             return "keys move to other partitions"
         case Reason.MISSING | Reason.ALREADY_GONE:
             return "gone from the cluster"
+        case Reason.FIRST_RULE:
+            return "everyone may until now, then only who is allowed"
+        case Reason.LAST_RULE:
+            return "without access rules everyone may"
+        case Reason.LAST_ALLOWANCE:
+            return "no access rule allows anything any more: nobody may"
         case Reason.RECREATED:
             return "deleted and made anew by someone else"
         case (

@@ -19,6 +19,7 @@ from reconciler.planning.actions import (
     Update,
 )
 from reconciler.planning.fields import CONFIGS
+from reconciler.planning.judging.access import access_reason
 from reconciler.planning.judging.retention import KEYS, Keeping, Loss, loss, reason_of
 from reconciler.planning.situation import mirror_at
 from reconciler.resources.address import Address, address_of, cluster_of, kind_of, tiers_of
@@ -75,6 +76,10 @@ class Impact:
             named = {reason_of(change) for change in action.changes if change.path.removeprefix(CONFIGS) in KEYS}
             reasons += [reason for reason in Reason if reason in named]
             reasons += [] if found.is_known else [Reason.UNMEASURED]
+        access = access_reason(action, self._situation)
+        if access is not None:
+            reasons.append(access)
+            risk = Risk.DISRUPTIVE if risk is Risk.NONE else risk
         if risk is Risk.NONE:
             return action
         return replace(action, risk=risk, reasons=tuple(reasons), estimate=found.estimate)
