@@ -1,0 +1,296 @@
+"""Consumers: what they read, where they go on, and which topics a subscription means."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from reconciler.embedded.entries import AclEntry, NamespaceEntry
+from reconciler.embedded.subscription import matching
+from reconciler.errors import InvalidNamespaceError, MissingObjectError, NotAuthorizedError, UserError
+from tests.embedded.samples import cluster_in, values
+from tests.embedded.watched import WatchedStore
+
+if TYPE_CHECKING:
+    from reconciler.embedded.cluster import EmbeddedCluster
+    from reconciler.embedded.consumer import Consumer
+    from reconciler.objectstore.base import ObjectStore
+
+
+def append(cluster: EmbeddedCluster, topic: str, *contents: str, partition: int = 0) -> None:
+    producer = cluster.producer()
+    producer.append(topic, values(*contents, partition=[partition] * len(contents)))
+    producer.flush()
+
+
+def polled(consumer: Consumer, most: int = 1000) -> list[tuple[str, int, int, bytes | None]]:
+    return [
+        (fetched.topic, record.partition, record.offset, record.value)
+        for fetched in consumer.poll(most)
+        for record in fetched
+    ]
+
+
+def seen(consumer: Consumer) -> list[bytes]:
+    return [value or b"" for *_, value in polled(consumer)]
+
+
+def polled_dry(consumer: Consumer) -> None:
+    while polled(consumer):
+        pass
+
+
+@pytest.fixture
+def orders(cluster: EmbeddedCluster) -> EmbeddedCluster:
+    cluster.create_topic("orders", partitions=2)
+    append(cluster, "orders", "a", "b", "c")
+    append(cluster, "orders", "x", "y", partition=1)
+    return cluster
+
+
+# -- reading on
+
+
+def test_a_poll_returns_what_is_new_and_nothing_when_all_is_read(orders: EmbeddedCluster) -> None:
+    consumer = orders.consumer(topics=["orders"])
+    assert sorted(seen(consumer)) == [b"a", b"b", b"c", b"x", b"y"]
+    assert polled(consumer) == []
+    append(orders, "orders", "d")
+    assert polled(consumer) == [("orders", 0, 3, b"d")]
+
+
+def test_records_come_as_arrow_batches_too(orders: EmbeddedCluster) -> None:
+    [fetched] = orders.consumer(topics=["orders"], partitions=[1]).poll()
+    assert fetched.records.column("value").to_pylist() == [b"x", b"y"]
+    assert len(fetched) == 2
+
+
+def test_small_polls_read_everything_once_and_partitions_take_turns(store: ObjectStore) -> None:
+    watched = WatchedStore(store)
+    cluster = cluster_in(watched)
+    cluster.create_topic("orders", partitions=2)
+    for partition in (0, 1):
+        append(cluster, "orders", *(f"{partition}-{number}" for number in range(50)), partition=partition)
+    consumer = cluster.consumer(topics=["orders"])
+    watched.calls.clear()
+    rounds = [polled(consumer, 7) for _ in range(15)]
+    assert sorted(value or b"" for each in rounds for *_, value in each) == sorted(
+        f"{partition}-{number}".encode() for partition in (0, 1) for number in range(50)
+    )
+    assert {place for _, place, *_ in rounds[0] + rounds[1]} == {0, 1}
+    assert watched.count("get_range", "topics/") == 2
+
+
+def test_a_group_goes_on_where_it_committed_and_not_where_it_had_read(orders: EmbeddedCluster) -> None:
+    first = orders.consumer("checkout", topics=["orders"], partitions=[0])
+    assert polled(first, 2) == [("orders", 0, 0, b"a"), ("orders", 0, 1, b"b")]
+    first.commit()
+    assert seen(first) == [b"c"]
+    second = orders.consumer("checkout", topics=["orders"], partitions=[0])
+    assert (second.committed(), second.lag()) == ({("orders", 0): 2}, {("orders", 0): 1})
+    assert seen(second) == [b"c"]
+
+
+def test_two_consumers_of_a_group_with_their_own_partitions_share_its_offsets(orders: EmbeddedCluster) -> None:
+    def consume(partition: int) -> list[bytes]:
+        consumer = orders.consumer("checkout", topics=["orders"], partitions=[partition])
+        found = seen(consumer)
+        consumer.commit()
+        return found
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(consume, (0, 1))) == [[b"a", b"b", b"c"], [b"x", b"y"]]
+    assert {place: each.offset for place, each in orders.groups.fetch("checkout").items()} == {
+        ("orders", 0): 3,
+        ("orders", 1): 2,
+    }
+
+
+@pytest.mark.parametrize(("beginning", "found"), [("earliest", [b"a", b"b", b"c"]), ("latest", [])])
+def test_what_a_group_never_committed_begins_where_it_is_told(
+    orders: EmbeddedCluster, beginning: str, found: list[bytes]
+) -> None:
+    consumer = orders.consumer("new", topics=["orders"], partitions=[0], auto_offset_reset=beginning)  # type: ignore[arg-type]  # parametrized
+    assert seen(consumer) == found
+    append(orders, "orders", "d")
+    assert seen(consumer) == [b"d"]
+
+
+def test_a_consumer_told_to_begin_nowhere_refuses_what_was_never_committed(orders: EmbeddedCluster) -> None:
+    orders.groups.commit("checkout", {("orders", 0): 1})
+    consumer = orders.consumer("checkout", topics=["orders"], partitions=[0], auto_offset_reset="none")
+    assert seen(consumer) == [b"b", b"c"]
+    with pytest.raises(UserError, match="orders, partition 1: group checkout never committed"):
+        orders.consumer("checkout", topics=["orders"], auto_offset_reset="none")
+
+
+def test_seeking_reads_again_and_leaves_what_is_committed(orders: EmbeddedCluster) -> None:
+    consumer = orders.consumer("checkout", topics=["orders"], partitions=[0])
+    seen(consumer)
+    consumer.commit()
+    consumer.seek("orders", 0, 1)
+    assert consumer.position("orders", 0) == 1
+    assert polled(consumer, 1) == [("orders", 0, 1, b"b")]
+    assert consumer.position("orders", 0) == 2
+    assert consumer.committed() == {("orders", 0): 3}
+    consumer.seek("orders", 0, 10**12)
+    assert polled(consumer) == []
+    for partition, offset in ((1, 0), (0, -1)):
+        with pytest.raises(UserError):
+            consumer.seek("orders", partition, offset)
+
+
+def test_without_a_group_nothing_is_committed(orders: EmbeddedCluster) -> None:
+    consumer = orders.consumer(topics=["orders"])
+    for refused in (consumer.commit, consumer.committed):
+        with pytest.raises(UserError, match="without a group"):
+            refused()
+    assert orders.groups.names() == []
+
+
+def test_new_partitions_join_and_a_topic_made_anew_is_read_from_its_beginning(orders: EmbeddedCluster) -> None:
+    consumer = orders.consumer("checkout", topics=["orders"])
+    seen(consumer)
+    consumer.commit()
+    orders.alter_topic("orders", partitions=3)
+    append(orders, "orders", "late", partition=2)
+    assert polled(consumer) == [("orders", 2, 0, b"late")]
+    orders.delete_topic("orders")
+    orders.create_topic("orders")
+    append(orders, "orders", "again")
+    assert polled(consumer) == [("orders", 0, 0, b"again")]
+
+
+def test_a_topic_that_is_named_and_gone_is_said_and_the_rest_is_read_when_it_is_back(orders: EmbeddedCluster) -> None:
+    orders.create_topic("other")
+    consumer = orders.consumer(topics=["orders", "other"])
+    seen(consumer)
+    orders.delete_topic("other")
+    with pytest.raises(UserError, match="topic other does not exist"):
+        consumer.poll()
+    orders.create_topic("other")
+    append(orders, "other", "o")
+    assert seen(consumer) == [b"o"]
+
+
+def test_a_part_that_is_missing_is_said_and_the_other_partitions_are_still_read(orders: EmbeddedCluster) -> None:
+    [part] = [listed.key for listed in orders.store.list("topics/orders_0/")]
+    orders.store.delete([part])
+    consumer = orders.consumer(topics=["orders"])
+    for _ in range(2):
+        with pytest.raises(MissingObjectError, match="orders, partition 0"):
+            polled_dry(consumer)
+    consumer.seek("orders", 0, 3)
+    append(orders, "orders", "d")
+    assert b"d" in seen(consumer)
+
+
+def test_one_topic_in_place_of_many_and_no_partition_at_all_are_refused(orders: EmbeddedCluster) -> None:
+    cases: tuple[dict[str, Any], ...] = (
+        {"topics": "orders"},
+        {},
+        {"topics": []},
+        {"topics": ["orders"], "pattern": ".*"},
+        {"topics": ["orders"], "partitions": [2]},
+        {"topics": ["orders"], "partitions": [-1]},
+    )
+    for wrong in cases:
+        with pytest.raises(UserError):
+            orders.consumer(**wrong)
+    with pytest.raises(InvalidNamespaceError):
+        orders.consumer(topics=["shop:orders"])
+
+
+def test_who_may_not_read_a_topic_does_not_see_it_by_pattern_and_is_refused_by_name(cluster: EmbeddedCluster) -> None:
+    cluster.create_namespace("shop")
+    cluster.create_topic("shop:orders")
+    cluster.create_topic("free")
+    append(cluster, "shop:orders", "secret")
+    rule = AclEntry("User:owner", "allow", ("all",))
+    cluster.catalog.commit(lambda draft: draft.put_namespace("shop", NamespaceEntry(acls=(rule,))))
+    guest = cluster.acting_as("User:guest")
+    assert guest.consumer(pattern=".*").assignment() == [("free", 0)]
+    with pytest.raises(NotAuthorizedError):
+        seen(guest.consumer(topics=["shop:orders"]))
+
+
+# -- patterns
+
+
+@pytest.mark.fact("F-K-021")
+def test_a_pattern_sees_full_names_of_all_namespaces_and_those_made_later(cluster: EmbeddedCluster) -> None:
+    for namespace in ("shop:eu", "bank"):
+        cluster.create_namespace(namespace)
+    for name in ("orders", "shop:orders", "shop:eu:orders", "bank:orders"):
+        cluster.create_topic(name)
+    everything, below = cluster.consumer(pattern=".*"), cluster.consumer("g", pattern="shop:.*")
+    assert [topic for topic, _ in everything.assignment()] == ["bank:orders", "orders", "shop:eu:orders", "shop:orders"]
+    assert [topic for topic, _ in below.assignment()] == ["shop:eu:orders", "shop:orders"]
+    cluster.create_namespace("shop:us")
+    cluster.create_topic("shop:us:orders")
+    append(cluster, "shop:us:orders", "later")
+    assert polled(below) == [("shop:us:orders", 0, 0, b"later")]
+    assert ("shop:us:orders", 0, 0, b"later") in polled(everything)
+
+
+@pytest.mark.fact("F-K-021")
+def test_a_pattern_made_before_namespaces_can_match_a_later_one(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("blaa")
+    consumer = cluster.consumer(pattern="bla.*")
+    assert [topic for topic, _ in consumer.assignment()] == ["blaa"]
+    cluster.create_namespace("bla")
+    cluster.create_topic("bla:other")
+    consumer.poll()
+    assert [topic for topic, _ in consumer.assignment()] == ["bla:other", "blaa"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("orders", ["orders"]),
+        ("order", []),
+        ("rders", []),
+        (".*orders", ["a.b:orders", "orders", "x-orders"]),
+        ("a.b:.*", ["a.b:orders"]),
+        (r"a\.b:orders|orders", ["a.b:orders", "orders"]),
+        ("orders|x", ["orders"]),
+        ("(?i)ORDERS", ["orders"]),
+        ("[^:]+", ["orders", "x-orders"]),
+        ("", []),
+        (r"\Qa.b\E:.*", ["a.b:orders"]),
+    ],
+)
+def test_a_pattern_must_match_the_whole_name(pattern: str, found: list[str]) -> None:
+    assert matching(pattern, ["a.b:orders", "orders", "x-orders"]) == found
+
+
+@pytest.mark.parametrize(
+    "pattern", ["[", "(", "a)|(b", "*", "a{1001}", "(a{999}){999}", "\ud800", "x" * 10_001, "(?=a)"]
+)
+def test_what_is_no_pattern_or_too_large_is_refused(cluster: EmbeddedCluster, pattern: str) -> None:
+    with pytest.raises(UserError, match="regular expression"):
+        cluster.consumer(pattern=pattern)
+
+
+def test_no_pattern_takes_long(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("a" * 249)
+    began = time.monotonic()
+    for pattern in ("(a+)+b", "(a|aa)+$b", "(a*)*b", "(.*.*.*.*.*)*b", "(a?){200}a{200}b"):
+        assert cluster.consumer(pattern=pattern).assignment() == []
+    assert time.monotonic() - began < 5
+
+
+def test_a_topic_that_moves_is_followed_by_pattern_where_it_left_off(cluster: EmbeddedCluster) -> None:
+    cluster.create_namespace("shop")
+    cluster.create_topic("orders")
+    append(cluster, "orders", "a")
+    consumer = cluster.consumer("g", pattern=".*orders")
+    assert seen(consumer) == [b"a"]
+    cluster.move_topic("orders", "shop:orders")
+    append(cluster, "shop:orders", "b")
+    assert polled(consumer) == [("shop:orders", 0, 1, b"b")]
+    consumer.commit()
+    assert {place: each.offset for place, each in cluster.groups.fetch("g").items()} == {("shop:orders", 0): 2}
