@@ -30,6 +30,19 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
     from reconciler.objectstore.register import Register
 
+NAMING: Final = frozenset(
+    {
+        Kind.CLUSTER_FILE,
+        Kind.CATALOG_LOST,
+        Kind.CATALOG_DAMAGED,
+        Kind.CATALOG_CONTRADICTION,
+        Kind.HEAD_DAMAGED,
+        Kind.HEAD_CONTRADICTION,
+        Kind.PAGE_MISSING,
+        Kind.PAGE_DAMAGED,
+    }
+)
+"""With one of these, what seems to be named by nobody may be all that is left of something."""
 FINDINGS: Final = 10_000
 """More are counted and left out."""
 _LOOKS: Final = 3
@@ -58,13 +71,16 @@ class Checked:
     left_out: int = 0
     """Findings beyond ten thousand."""
     errors: int = 0
-    is_readable: bool = True
-    """Whether all that names objects could be read: only then is what nobody names known."""
+    serial: int | None = None
+    """Of the catalog; `None` where it cannot be read."""
+    is_sure: bool = True
+    """Whether all that names objects was read and agrees: only then is what nobody names known."""
 
     def add(self, findings: Iterable[Finding]) -> None:
         """Keep findings, as long as there is room."""
         for finding in findings:
             self.errors += finding.severity is Severity.ERROR
+            self.is_sure &= finding.kind not in NAMING
             if len(self.findings) < FINDINGS:
                 self.findings.append(finding)
             else:
@@ -76,7 +92,6 @@ class Checked:
         self.pages += looked.pages
         self.parts += looked.parts
         self.records += looked.records
-        self.is_readable &= looked.is_readable
         self.add(looked.findings)
 
 
@@ -90,17 +105,19 @@ def check_cluster(store: ObjectStore, *, deep: bool = False) -> Checked:
     checked.add(_of_cluster_file(store, checked))
     read = _catalog(store, contents)
     checked.add(read.findings)
-    checked.is_readable = read.catalog is not None
     if read.catalog is not None:
+        checked.serial = read.catalog.serial
         checked.namespaces, checked.topics = len(read.catalog.namespaces), len(read.catalog.topics)
     stored.name(read.keys)
     at_once = _AT_ONCE_DEEP if deep else _AT_ONCE
     with ThreadPoolExecutor(at_once, thread_name_prefix="check") as threads:
-        look = _Cluster(store, contents, stored, read, SideBySide(threads, 4 * at_once), _Present(store))
+        look = _Cluster(
+            store, contents, stored, read, SideBySide(threads, 4 * at_once), _Present(store, checked.serial)
+        )
         ends = look.partitions(checked, deep=deep)
         look.groups(checked, ends)
     checked.add(_of_foreign(contents))
-    if checked.is_readable:
+    if checked.is_sure:
         checked.add(unnamed_findings(store, stored, IMMUTABLE))
     checked.findings.sort(key=_order)
     return checked
@@ -109,17 +126,22 @@ def check_cluster(store: ObjectStore, *, deep: bool = False) -> Checked:
 class _Present:
     """The topics as they are now, turned around once for each catalog. Safe from any thread."""
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(self, store: ObjectStore, serial: int | None) -> None:
         self._catalog = CatalogRegister(store)
+        self._serial = serial
         self._lock = threading.Lock()
         self._turned: tuple[str, Topics] | None = None
 
     def topics(self) -> Topics | None:
-        """Return them; `None` where the catalog cannot be read."""
+        """Return them; `None` where the catalog cannot be read, or holds less than it did: no topic is gone then."""
+        if self._serial is None:
+            return None
         with self._lock:
             try:
                 catalog = self._catalog.read()
             except UserError:
+                return None
+            if catalog.serial < self._serial:
                 return None
             if self._turned is None or self._turned[0] != catalog.id:
                 self._turned = catalog.id, Topics.of(catalog)

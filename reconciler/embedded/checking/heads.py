@@ -6,13 +6,13 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from reconciler.embedded.checking.findings import Finding, Kind
-from reconciler.embedded.head import PageRef
+from reconciler.embedded.head import Entry, PageRef
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from reconciler.embedded.checking.findings import Place
-    from reconciler.embedded.head import Entry, Head
+    from reconciler.embedded.head import Head
 
 
 def judge_head(head: Head, place: Place, *, epoch: int, writer: str) -> Iterator[Finding]:
@@ -30,17 +30,21 @@ def judge_head(head: Head, place: Place, *, epoch: int, writer: str) -> Iterator
         yield Finding(Kind.HEAD_CONTRADICTION, what, place)
 
 
-def judge_page(page: PageRef, entries: Sequence[Entry], place: Place, *, epoch: int) -> Iterator[Finding]:
-    """Yield what differs between a page and what its head knows of it."""
-    if not entries:
-        yield Finding(Kind.PAGE_DAMAGED, "it has no entries", place)
+def judge_page(
+    page: PageRef, below: Sequence[Entry] | Sequence[PageRef], place: Place, *, epoch: int
+) -> Iterator[Finding]:
+    """Yield what differs between a page and what is known of it where it is named."""
+    if not below:
+        yield Finding(Kind.PAGE_DAMAGED, "it names nothing", place)
         return
-    found = PageRef.of(page.key, tuple(entries))
+    entries = [each for each in below if isinstance(each, Entry)]
+    pages = [each for each in below if isinstance(each, PageRef)]
+    found = PageRef.over(page.key, pages) if pages else PageRef.of(page.key, entries)
     for each in fields(PageRef):
         said, is_so = getattr(page, each.name), getattr(found, each.name)
         if said != is_so:
-            yield Finding(Kind.PAGE_DAMAGED, f"its {each.name} is {is_so}, not {said} as its head says", place)
-    for what in [*_of_order(list(entries), page.last + 1), *_of_entries(entries, epoch)]:
+            yield Finding(Kind.PAGE_DAMAGED, f"its {each.name} is {is_so}, not {said} as where it is named", place)
+    for what in [*_of_order([*below], page.last + 1), *_of_entries(entries, epoch)]:
         yield Finding(Kind.PAGE_DAMAGED, what, place)
 
 
@@ -48,19 +52,18 @@ def is_whole(head: Head) -> bool:
     """Tell whether every number is a number: a head edited by hand may hold anything."""
     numbers: list[Any] = [head.start, head.local_start, head.end, head.compacted_to]
     numbers += [number for pair in head.epochs for number in pair]
-    numbers += [number for page in head.pages for number in (page.base, page.last, page.bytes, page.records)]
-    return all(type(number) is int for number in numbers) and are_whole(head.entries)
+    return all(type(number) is int for number in numbers) and are_numbers([*head.pages, *head.entries])
 
 
-def are_whole(entries: Sequence[Entry]) -> bool:
-    """Tell the same of entries."""
-    texts: list[Any] = [entry.key for entry in entries]
+def are_numbers(named: Sequence[Entry] | Sequence[PageRef] | Sequence[Entry | PageRef]) -> bool:
+    """Tell the same of what a head or a page names."""
+    texts: list[Any] = [each.key for each in named]
     numbers: list[Any] = [
-        number
-        for entry in entries
-        for number in (entry.base, entry.last, entry.min_ts, entry.max_ts, entry.bytes, entry.epoch)
+        number for each in named for number in (each.base, each.last, each.min_ts, each.max_ts, each.bytes)
     ]
-    numbers += [entry.digest.records for entry in entries]
+    for each in named:
+        own = (each.epoch, each.digest.records) if isinstance(each, Entry) else (each.records, each.entries, each.level)
+        numbers += own
     return all(type(text) is str for text in texts) and all(type(number) is int for number in numbers)
 
 

@@ -6,7 +6,7 @@ Nothing here can lose a record: a record is deleted only with a topic that is go
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.checking.catalogs import missing_namespaces
 from reconciler.embedded.checking.findings import Kind
@@ -14,6 +14,7 @@ from reconciler.embedded.deletion import remove_partition
 from reconciler.embedded.entries import NamespaceEntry
 from reconciler.embedded.groups import change_group
 from reconciler.embedded.keys import group_of_key, partition_of_head
+from reconciler.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,8 +37,17 @@ class Mended:
 def mend(cluster: EmbeddedCluster, checked: Checked) -> list[Mended]:
     """Mend what may be mended of what was found, and say what was done. Doing it again does the rest.
 
-    What cannot be read is left alone, and as long as there is any, so is everything that nobody seems to name.
+    A catalog that cannot be read, or contradicts itself, mends nothing: every topic would seem to be gone.
+
+    Raises:
+        UserError: The catalog holds less than it did when it was checked.
     """
+    if any(finding.kind in _OF_THE_CATALOG for finding in checked.findings) or checked.serial is None:
+        return []
+    catalog = cluster.catalog.read()
+    if catalog.serial < checked.serial:
+        message = f"the catalog was at commit {checked.serial} when it was checked, and is at {catalog.serial} now"
+        raise UserError(message, hint="Somebody put an older one in its place. Nothing was mended; check again.")
     by_kind: dict[Kind, list[Finding]] = {}
     for finding in checked.findings:
         if finding.rule.is_mended:
@@ -96,7 +106,10 @@ def _topics(count: int) -> str:
     return "1 topic" if count == 1 else f"{count:,} topics"
 
 
-_STEPS: dict[Kind, Callable[[EmbeddedCluster, Sequence[Finding]], str | None]] = {
+_OF_THE_CATALOG: Final = frozenset(
+    {Kind.CLUSTER_FILE, Kind.CATALOG_LOST, Kind.CATALOG_DAMAGED, Kind.CATALOG_CONTRADICTION}
+)
+_STEPS: Final[dict[Kind, Callable[[EmbeddedCluster, Sequence[Finding]], str | None]]] = {
     Kind.NAMESPACE_MISSING: _make_namespaces,
     Kind.DELETION_UNFINISHED: _finish_deletions,
     Kind.HEAD_LEFT_OVER: _delete_heads,

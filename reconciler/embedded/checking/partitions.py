@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.checking.findings import Finding, Kind, Place
-from reconciler.embedded.checking.heads import are_whole, is_whole, judge_head, judge_page
+from reconciler.embedded.checking.heads import are_numbers, is_whole, judge_head, judge_page
 from reconciler.embedded.gate import writer_of
-from reconciler.embedded.head import head_register, parse_head
+from reconciler.embedded.head import Entry, PageRef, head_register, parse_head
 from reconciler.embedded.keys import partition_of_head
-from reconciler.embedded.pages import read_page
+from reconciler.embedded.pages import read_page, read_pages
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.log import OffsetRange
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog import Catalog
     from reconciler.embedded.checking.stored import Stored
     from reconciler.embedded.entries import TopicEntry
-    from reconciler.embedded.head import Entry, Head, PageRef
+    from reconciler.embedded.head import Head
     from reconciler.objectstore.base import ObjectStore
 
 _LOOKS: Final = 3
@@ -41,8 +41,6 @@ class Looked:
     parts: int = 0
     bytes: int = 0
     records: int = 0
-    is_readable: bool = True
-    """Whether everything it names is known: else what nobody seems to name must not be deleted."""
     end: int | None = None
     topic_id: str = ""
     topic: str | None = None
@@ -101,14 +99,12 @@ class PartitionCheck:
             held = head_register(self.store, topic_id, partition).read()
             head = None if held is None else parse_head(self.store, key, held.value)
         except UserError as error:
-            return replace(
-                looked, findings=(Finding(Kind.HEAD_DAMAGED, error.message, place),), is_readable=False
-            ), None
+            return replace(looked, findings=(Finding(Kind.HEAD_DAMAGED, error.message, place),)), None
         if held is None or head is None:
             return replace(looked, is_there=False), None
         if not is_whole(head):
             finding = Finding(Kind.HEAD_DAMAGED, "a number of it is none", place)
-            return replace(looked, findings=(finding,), is_readable=False), held.version
+            return replace(looked, findings=(finding,)), held.version
         look = _Look(self, head, place, held.epoch, looked)
         findings = [*_of_topic(topics, topic_id, entry, place, head), *look.findings()]
         if entry is not None:
@@ -155,26 +151,26 @@ class _Look:
         yield from self._of_parts(self.head.entries, self.place)
 
     def _of_page(self, page: PageRef) -> Iterator[Finding]:
-        place = replace(self.place, key=page.key)
-        offsets = OffsetRange(page.base, page.last + 1)
+        """Look at a page and all below it; whatever cannot be read of it takes its offsets along."""
+        place, offsets = replace(self.place, key=page.key), OffsetRange(page.base, page.last + 1)
         self.looked.pages += 1
         self.looked.named.append(page.key)
+        kind, what = Kind.PAGE_DAMAGED, "a number of it is none"
         try:
-            entries = read_page(self.check.store, page)
+            below = read_pages(self.check.store, page) if page.level else read_page(self.check.store, page)
+            is_read = are_numbers(below)
         except MissingObjectError as error:
-            self.looked.is_readable = False
-            yield Finding(Kind.PAGE_MISSING, error.message, place, (offsets,))
-            return
+            kind, what, is_read = Kind.PAGE_MISSING, error.message, False
         except UserError as error:
-            self.looked.is_readable = False
-            yield Finding(Kind.PAGE_DAMAGED, error.message, place, (offsets,))
+            what, is_read = error.message, False
+        if not is_read:
+            yield Finding(kind, what, place, (offsets,))
             return
-        if not are_whole(entries):
-            self.looked.is_readable = False
-            yield Finding(Kind.PAGE_DAMAGED, "a number of it is none", place, (offsets,))
-            return
-        yield from judge_page(page, entries, place, epoch=self.epoch)
-        yield from self._of_parts(entries, self.place)
+        yield from judge_page(page, below, place, epoch=self.epoch)
+        for each in below:
+            if isinstance(each, PageRef):
+                yield from self._of_page(each)
+        yield from self._of_parts([each for each in below if isinstance(each, Entry)], self.place)
 
     def _of_parts(self, entries: Sequence[Entry], place: Place) -> Iterator[Finding]:
         self.looked.parts += len(entries)
