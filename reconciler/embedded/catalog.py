@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from reconciler.embedded.entries import DeletionEntry, Json, LinkEntry, NamespaceEntry, RewriteEntry, TopicEntry
+from reconciler.embedded.quotas import Usages
 
 Entry = NamespaceEntry | TopicEntry | LinkEntry | DeletionEntry | RewriteEntry
 E = TypeVar("E", NamespaceEntry, TopicEntry, LinkEntry, DeletionEntry, RewriteEntry)
@@ -91,6 +92,7 @@ class Draft:
         self.links = dict(base.links)
         self.deletions = dict(base.deletions)
         self.rewrites = dict(base.rewrites)
+        self.usages = Usages()
         self._changes: dict[str, dict[str, Entry | None]] = {}
 
     def next_revision(self) -> int:
@@ -104,6 +106,7 @@ class Draft:
 
     def put_topic(self, name: str, entry: TopicEntry | None) -> None:
         """Set or remove a topic."""
+        self.usages.replaced(name, self.topics.get(name), entry)
         self._put("topics", self.topics, name, entry)
 
     def put_link(self, name: str, entry: LinkEntry | None) -> None:

@@ -10,20 +10,29 @@ from reconciler.embedded.clustergroups import Groups
 from reconciler.embedded.commits import CatalogRegister
 from reconciler.embedded.configs import EffectiveConfig, effective_configs
 from reconciler.embedded.deletion import finish_deletions
+from reconciler.embedded.entries import NamespaceEntry
 from reconciler.embedded.links import create_link, create_mirror, delete_link, follow_source, source_topic
 from reconciler.embedded.lookups import topic_named
-from reconciler.embedded.namespaces import alter_namespace, create_namespace, delete_namespace, namespaces_under
+from reconciler.embedded.namespaces import (
+    alter_namespace,
+    create_namespace,
+    delete_namespace,
+    encrypt_namespace,
+    limit_namespace,
+    namespaces_under,
+)
 from reconciler.embedded.operations import Kind, Operation
 from reconciler.embedded.permissions import SUPER_USER, Permissions, check_deletion, check_writing
 from reconciler.embedded.topics import TopicShape, alter_topic, create_topic, delete_topic, move_topic
 from reconciler.errors import UserError
+from reconciler.objectstore.encryption import refuse_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from reconciler.embedded.catalog import Catalog, Draft
     from reconciler.embedded.consumer import Beginning, Consumer, Record
-    from reconciler.embedded.entries import LinkEntry, TopicEntry
+    from reconciler.embedded.entries import LinkEntry, QuotaEntry, TopicEntry
     from reconciler.embedded.links import MirrorShape
     from reconciler.embedded.log import EmbeddedLog
     from reconciler.embedded.producer import Producer
@@ -90,11 +99,22 @@ class EmbeddedCluster:
         cluster.permissions = Permissions.of(principal, host)
         return cluster
 
-    def create_namespace(self, name: str, configs: Mapping[str, str] | None = None) -> None:
-        """Make a namespace and every tier above it; what is below inherits `configs`."""
-        self._commit(
-            lambda draft: create_namespace(draft, name, configs or {}), (Operation.CREATE, Kind.NAMESPACE, name)
-        )
+    def create_namespace(
+        self,
+        name: str,
+        configs: Mapping[str, str] | None = None,
+        *,
+        quotas: QuotaEntry | None = None,
+        kms_key_id: str | None = None,
+    ) -> None:
+        """Make a namespace and every tier above it; what is below inherits `configs` and lies under its key.
+
+        Raises:
+            UserError: The store cannot encrypt under a key, or it is there and differs.
+        """
+        self._check_key(kms_key_id)
+        asked = NamespaceEntry(configs or {}, quotas=quotas, kms_key_id=kms_key_id)
+        self._commit(lambda draft: create_namespace(draft, name, asked), (Operation.CREATE, Kind.NAMESPACE, name))
 
     def alter_namespace(self, name: str, configs: Mapping[str, str | None]) -> None:
         """Set configs of a namespace; `None` removes one."""
@@ -102,8 +122,21 @@ class EmbeddedCluster:
             lambda draft: alter_namespace(draft, name, configs), (Operation.ALTER_CONFIGS, Kind.NAMESPACE, name)
         )
 
+    def limit_namespace(self, name: str, quotas: QuotaEntry | None) -> None:
+        """Set or (`None`) lift the quotas of a namespace: topics and partitions are held to at every commit."""
+        self._commit(lambda draft: limit_namespace(draft, name, quotas), (Operation.ALTER, Kind.NAMESPACE, name))
+
+    def encrypt_namespace(self, name: str, kms_key_id: str | None) -> None:
+        """Set or (`None`) remove the key of a namespace; `finish_rewrites` brings what is there under it.
+
+        Raises:
+            UserError: The store cannot encrypt under a key.
+        """
+        self._check_key(kms_key_id)
+        self._commit(lambda draft: encrypt_namespace(draft, name, kms_key_id), (Operation.ALTER, Kind.NAMESPACE, name))
+
     def delete_namespace(self, name: str, *, recursive: bool = False) -> bool:
-        """Delete a namespace with its topics; say whether it was there.
+        """Delete a namespace with its topics, marked first; say whether it was there.
 
         Raises:
             BlockedError: It holds namespaces and `recursive` is not set; nothing is deleted.
@@ -146,7 +179,7 @@ class EmbeddedCluster:
         )
 
     def delete_topic(self, full_name: str) -> bool:
-        """Delete a topic with its records; say whether it was there."""
+        """Delete a topic with its records, marked first; say whether it was there."""
         return self._deleting(lambda draft: delete_topic(draft, full_name), (Operation.DELETE, Kind.TOPIC, full_name))
 
     def topics(self) -> Mapping[str, TopicEntry]:
@@ -202,8 +235,14 @@ class EmbeddedCluster:
         return source_topic(catalog, full_name)
 
     def finish_deletions(self) -> int:
-        """Delete what a deletion that died left behind; return how many topics it was."""
+        """Delete the objects of what is marked; return how many topics it was."""
         return finish_deletions(self.store, self.catalog)
+
+    def finish_rewrites(self) -> int:
+        """Write anew what lies under another key than its namespace has now; return how many topics are done."""
+        from reconciler.embedded.rewriting import finish_rewrites
+
+        return finish_rewrites(self.store, self.catalog)
 
     def producer(self, *, delivery_timeout_ms: int = 120_000) -> Producer:
         """Return what appends records, and tries for so long where stores or races refuse for the moment."""
@@ -266,6 +305,10 @@ class EmbeddedCluster:
         topic, rules = topic_named(catalog, full_name), rules_of(catalog, full_name)
         gate = Gate(self.store, self.catalog, full_name, topic.id, writer_of(topic))
         return EmbeddedSink(gate, rules, self.permissions)
+
+    def _check_key(self, kms_key_id: str | None) -> None:
+        if not self.store.encrypts:
+            refuse_key(self.store.url, kms_key_id)
 
     def _is_shown(self, catalog: Catalog, kind: Kind, name: str) -> bool:
         return self.permissions.may(catalog, Operation.DESCRIBE, kind, name)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.embedded.configs import CONFIGS, changed_configs, checked_configs, set_configs
 from reconciler.embedded.entries import Json, LinkEntry, MirrorEntry, TopicEntry
 from reconciler.embedded.lookups import check_free, link_named, topic_named
+from reconciler.embedded.quotas import Usage, check_quotas
 from reconciler.embedded.syncing import check_not_synced, check_synced, synced_configs, synced_with
 from reconciler.embedded.topics import check_growth
 from reconciler.errors import BlockedError, UserError
@@ -86,10 +87,11 @@ def create_mirror(draft: Draft, full_name: str, shape: MirrorShape, of: SourceTo
 
     Raises:
         InvalidNamespaceError: Its namespace does not exist.
-        UserError: There is no such link, the name is taken, or a config of its own is synced.
+        UserError: There is no such link, the name is taken, a config of its own is synced, or a quota is exhausted.
     """
     link = link_named(draft, shape.link)
     check_free(draft, full_name)
+    check_quotas(draft, full_name, Usage(1, of.partitions))
     mirror, synced = MirrorEntry(link.id, shape.source, of.incarnation), synced_configs(link)
     check_not_synced(full_name, mirror, shape.configs, draft)
     taken = {key: value for key, value in of.configs.items() if key in synced}
@@ -107,7 +109,7 @@ def follow_source(draft: Draft, full_name: str, source: SourceTopic) -> None:
     """Bring a mirror's partitions and synced configs to what its source has.
 
     Raises:
-        UserError: It is no mirror, or its source was deleted and made anew.
+        UserError: It is no mirror, its source was deleted and made anew, or a namespace would hold too many partitions.
     """
     entry = topic_named(draft, full_name)
     mirror = entry.mirror
@@ -117,6 +119,7 @@ def follow_source(draft: Draft, full_name: str, source: SourceTopic) -> None:
         message = f"the source {mirror.source} of mirror {full_name} was deleted and made anew (its topic id changed)"
         raise UserError(message, hint="Delete the mirror and make it again to copy the new topic.")
     check_growth(full_name, entry.partitions, source.partitions)
+    check_quotas(draft, full_name, Usage(0, source.partitions - entry.partitions))
     changes = {key: source.configs.get(key) for key in synced_with(draft, mirror) if key in CONFIGS}
     draft.put_topic(
         full_name,

@@ -6,10 +6,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.configs import changed_configs, checked_configs
+from reconciler.embedded.encryption import keys_of, mark_rewrites
 from reconciler.embedded.entries import DeletionEntry, TopicEntry
 from reconciler.embedded.lookups import check_free, topic_named
+from reconciler.embedded.quotas import Usage, check_quotas
 from reconciler.embedded.syncing import check_not_synced
 from reconciler.errors import StalePlanError, UserError
+from reconciler.resources.address import split_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,10 +36,11 @@ def create_topic(draft: Draft, full_name: str, shape: TopicShape, *, topic_id: s
 
     Raises:
         InvalidNamespaceError: Its namespace does not exist.
-        UserError: The name is taken, or name, partitions or configs cannot be.
+        UserError: The name is taken, name, partitions or configs cannot be, or a namespace would hold too many.
     """
     check_free(draft, full_name)
     _check_partitions(full_name, shape.partitions)
+    check_quotas(draft, full_name, Usage(1, shape.partitions))
     entry = TopicEntry(
         topic_id,
         shape.partitions,
@@ -58,7 +62,7 @@ def alter_topic(
     """Set configs, or (`None`) let them inherit again; add partitions.
 
     Raises:
-        UserError: It does not exist, partitions would shrink, or a config cannot be.
+        UserError: It does not exist, partitions would shrink or be too many, or a config cannot be.
     """
     entry = topic_named(draft, full_name)
     if entry.mirror is not None:
@@ -66,6 +70,7 @@ def alter_topic(
         check_not_synced(full_name, entry.mirror, keys, draft)
     if partitions is not None:
         check_growth(full_name, entry.partitions, partitions)
+        check_quotas(draft, full_name, Usage(0, partitions - entry.partitions))
     draft.put_topic(
         full_name,
         replace(
@@ -80,16 +85,21 @@ def alter_topic(
 def move_topic(draft: Draft, old: str, new: str, *, cluster_id: str) -> None:
     """Rename a topic, also into another namespace: records, offsets, id and location stay (F-K-014).
 
+    Where that has another key its objects are marked to be written anew.
+
     Raises:
         InvalidNamespaceError: The new namespace does not exist.
-        UserError: There is no such topic, or the new name cannot be.
+        UserError: There is no such topic, the new name cannot be, or the new namespace would hold too many.
     """
     entry = topic_named(draft, old)
     if old == new:
         return
     check_free(draft, new)
+    check_quotas(draft, new, Usage.of(entry), leaving=split_name(old)[0])
+    before = keys_of(draft, [old])
     draft.put_topic(old, None)
     draft.put_topic(new, replace(entry, origin=entry.origin or (old, cluster_id)))
+    mark_rewrites(draft, [new], before)
 
 
 def delete_topic(draft: Draft, full_name: str, *, topic_id: str | None = None) -> bool:
@@ -105,6 +115,8 @@ def delete_topic(draft: Draft, full_name: str, *, topic_id: str | None = None) -
         message = f"topic {full_name} was deleted and made anew since it was looked at"
         raise StalePlanError(message, hint="Plan again.")
     draft.put_topic(full_name, None)
+    if entry.id in draft.rewrites:
+        draft.put_rewrite(entry.id, None)
     draft.put_deletion(entry.id, DeletionEntry(full_name))
     return True
 

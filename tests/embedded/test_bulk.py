@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from reconciler.embedded.commits import CatalogRegister
+from reconciler.embedded.deletion import finish_deletions
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.planning.actions import Change, Create, Delete, Update
 from reconciler.providers.base import Done, Edge, Scope
@@ -71,5 +73,8 @@ def test_many_topics_are_made_changed_observed_and_deleted_in_a_few_requests(
 
     store.calls.clear()
     list(provider.apply([Delete(address=topic.address, before=topic) for topic in topics]))
-    assert (store.count("swap"), store.count("put"), store.count("list")) == (2, 2, 1)
+    assert (store.count("swap"), store.count("put"), store.count("list")) == (1, 1, 0)
+    store.calls.clear()
+    assert finish_deletions(store, CatalogRegister(store)) == COUNT
+    assert (store.count("swap"), store.count("put"), store.count("list")) == (1, 1, 1)
     assert len(provider.observe(Scope())) == 1

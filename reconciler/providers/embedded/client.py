@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, assert_never
 
 from reconciler.embedded.links import MirrorShape, alter_link, create_link, create_mirror, delete_link
 from reconciler.embedded.lookups import link_named, topic_named
-from reconciler.embedded.namespaces import alter_namespace, create_namespace, delete_namespace, topics_under
+from reconciler.embedded.namespaces import (
+    alter_namespace,
+    create_namespace,
+    delete_namespace,
+    encrypt_namespace,
+    limit_namespace,
+    topics_under,
+)
 from reconciler.embedded.topics import alter_topic, create_topic, delete_topic, move_topic
 from reconciler.errors import BlockedError, ReconcilerError, StalePlanError, UserError
 from reconciler.planning.actions import Create, Delete, Transition, Update
@@ -17,6 +24,7 @@ from reconciler.providers.embedded.translate import (
     fields_of,
     link_entry,
     moved,
+    namespace_entry,
     shape_of,
     source_taken,
 )
@@ -47,8 +55,13 @@ class Batch:
         self.outcomes: list[Outcome] = []
 
     def decide(self, draft: Draft) -> None:
-        """Do all of them; may run again on a newer catalog, and forgets what it found before."""
-        self.outcomes = [self._outcome(draft, action) for action in self._actions]
+        """Do all of them; may run again on a newer catalog, and forgets what it found before.
+
+        What makes room comes first: quotas are held to at every step, and a plan counts what is there when it is done.
+        """
+        ordered = sorted(self._actions, key=lambda action: not isinstance(action, Delete | Transition))
+        found = {action.id: self._outcome(draft, action) for action in ordered}
+        self.outcomes = [found[action.id] for action in self._actions]
 
     def _outcome(self, draft: Draft, action: ControlAction) -> Outcome:
         try:
@@ -74,7 +87,7 @@ class Batch:
     def _create(self, draft: Draft, action: Create) -> str | None:
         match action.after:
             case Namespace() as namespace:
-                create_namespace(draft, namespace.metadata.name, namespace.spec.configs)
+                create_namespace(draft, namespace.metadata.name, namespace_entry(namespace))
                 return None
             case Topic() as topic:
                 return self._create_topic(draft, topic)
@@ -128,6 +141,10 @@ class Batch:
         if entry is not None:
             check_unmoved(action.address, action.changes, fields_of(entry))
         alter_namespace(draft, name, wanted.configs)
+        if wanted.quotas:
+            limit_namespace(draft, name, wanted.limits(draft.namespaces[name].quotas))
+        for key in wanted.keys:
+            encrypt_namespace(draft, name, key)
 
     def _alter_topic(self, draft: Draft, full_name: str, action: Update) -> str:
         wanted = moved(action.address, action.changes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.cluster import EmbeddedCluster
@@ -45,6 +46,7 @@ CAPABILITIES: Final = Capabilities(
     partition_growth=True,
     replication_change=True,
     topic_move=True,
+    quotas=True,
     inherits_configs=True,
     creates_cluster=True,
     batch=10_000,
@@ -75,8 +77,8 @@ class EmbeddedProvider:
 
     @property
     def capabilities(self) -> Capabilities:
-        """The limits of an embedded cluster of this version."""
-        return CAPABILITIES
+        """The limits of an embedded cluster of this version, in the store it lies in."""
+        return replace(CAPABILITIES, encryption=self._store.encrypts)
 
     def identify(self) -> ClusterIdentity | None:
         """Return the cluster at the root; `None` where the root is empty or does not exist.
@@ -106,7 +108,7 @@ class EmbeddedProvider:
         }
 
     def apply(self, actions: Sequence[ControlAction]) -> Iterator[Outcome]:
-        """Do a batch by one commit, then delete the objects of what it deleted; yield one outcome each."""
+        """Do a batch by one commit and yield one outcome each; what is deleted is marked, and gone once `run` ran."""
         rest: list[ControlAction] = []
         for action in actions:
             match action:
@@ -118,7 +120,6 @@ class EmbeddedProvider:
             cluster = self._cluster()
             batch = Batch(rest, cluster_id=cluster.cluster_id, new_id=self._edge.new_id)
             cluster.catalog.commit(batch.decide)
-            cluster.finish_deletions()
             yield from batch.outcomes
 
     def measure(self, addresses: Sequence[Address]) -> Measures:

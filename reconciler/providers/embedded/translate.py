@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
-from reconciler.embedded.entries import LinkEntry, NamespaceEntry, TopicEntry
+from reconciler.embedded.entries import LinkEntry, NamespaceEntry, QuotaEntry, TopicEntry
 from reconciler.embedded.syncing import synced_configs
 from reconciler.embedded.topics import TopicShape
 from reconciler.errors import StalePlanError, UserError
@@ -13,7 +13,7 @@ from reconciler.resources.address import Address, address_of, split_name
 from reconciler.resources.inventory import Observed
 from reconciler.resources.metadata import InNamespace, OfNamespace, OnCluster
 from reconciler.resources.mirrorlink import MirrorLink, MirrorLinkSpec, MirrorTopic
-from reconciler.resources.namespace import Namespace, NamespaceSpec
+from reconciler.resources.namespace import Encryption, Namespace, NamespaceSpec, Quotas
 from reconciler.resources.sourcetopic import SourceTopic
 from reconciler.resources.topic import Topic, TopicSpec
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import Change
 
 _CONFIGS: Final = "configs."
+_QUOTAS: Final = "quotas."
+_KEY: Final = "encryption.kmsKeyId"
 _NOT_KEPT: Final = frozenset({"mirrorTopics", "movedFrom"})
 
 
@@ -64,7 +66,27 @@ def _topics(catalog: Catalog, cluster: str) -> Iterator[tuple[Address, Observed]
 
 
 def _namespace(name: str, cluster: str, entry: NamespaceEntry) -> Namespace:
-    return Namespace(metadata=OfNamespace(name=name, cluster=cluster), spec=NamespaceSpec(configs=dict(entry.configs)))
+    quotas, key = entry.quotas, entry.kms_key_id
+    spec = NamespaceSpec(
+        configs=dict(entry.configs),
+        quotas=None
+        if quotas is None
+        else Quotas(topics=quotas.topics, partitions=quotas.partitions, bytes=quotas.bytes),
+        encryption=None if key is None else Encryption(kms_key_id=key),
+    )
+    return Namespace(metadata=OfNamespace(name=name, cluster=cluster), spec=spec)
+
+
+def namespace_entry(namespace: Namespace) -> NamespaceEntry:
+    """Return what the catalog keeps of a namespace."""
+    spec = namespace.spec
+    return NamespaceEntry(
+        spec.configs,
+        quotas=None
+        if spec.quotas is None
+        else QuotaEntry(spec.quotas.topics, spec.quotas.partitions, spec.quotas.bytes),
+        kms_key_id=None if spec.encryption is None else spec.encryption.kms_key_id,
+    )
 
 
 def _link(name: str, cluster: str, entry: LinkEntry) -> MirrorLink:
@@ -127,6 +149,13 @@ class Moved:
     configs: Mapping[str, str | None]
     partitions: int | None = None
     replication_factor: int | None = None
+    quotas: Mapping[str, int | None] = field(default_factory=dict)
+    keys: tuple[str | None, ...] = ()
+    """The key it is to have, where that changes."""
+
+    def limits(self, before: QuotaEntry | None) -> QuotaEntry:
+        """Return the quotas there are to be."""
+        return replace(before or QuotaEntry(), **self.quotas)
 
 
 def moved(address: Address, changes: Sequence[Change]) -> Moved:
@@ -137,16 +166,22 @@ def moved(address: Address, changes: Sequence[Change]) -> Moved:
     """
     configs: dict[str, str | None] = {}
     numbers: dict[str, int] = {}
+    quotas: dict[str, int | None] = {}
+    keys: tuple[str | None, ...] = ()
     for change in changes:
         match change.path, change.after:
             case str(path), str() | None as value if path.startswith(_CONFIGS):
                 configs[path.removeprefix(_CONFIGS)] = value
             case ("partitions" | "replicationFactor") as path, int(number):
                 numbers[path] = number
+            case str(path), int() | None as limit if path.startswith(_QUOTAS):
+                quotas[path.removeprefix(_QUOTAS)] = limit
+            case "encryption.kmsKeyId", str() | None as key:
+                keys = (key,)
             case path, _:
                 message = f"{address}: an embedded cluster of this version cannot change {path}"
                 raise UserError(message, hint="Set it back in the files, and plan again.")
-    return Moved(configs, numbers.get("partitions"), numbers.get("replicationFactor"))
+    return Moved(configs, numbers.get("partitions"), numbers.get("replicationFactor"), quotas, keys)
 
 
 def fields_of(entry: TopicEntry | NamespaceEntry) -> dict[str, str | int]:
@@ -156,9 +191,16 @@ def fields_of(entry: TopicEntry | NamespaceEntry) -> dict[str, str | int]:
         case TopicEntry():
             return {**fields, "partitions": entry.partitions, "replicationFactor": entry.replication_factor}
         case NamespaceEntry():
-            return fields
+            return {**fields, **dict(_limits_of(entry))}
         case _:
             assert_never(entry)
+
+
+def _limits_of(entry: NamespaceEntry) -> Iterator[tuple[str, str | int]]:
+    kept = {} if entry.quotas is None else entry.quotas.to_json()
+    yield from ((_QUOTAS + word, limit) for word, limit in kept.items() if limit is not None)
+    if entry.kms_key_id is not None:
+        yield _KEY, entry.kms_key_id
 
 
 def check_unmoved(address: Address, changes: Sequence[Change], current: Mapping[str, str | int]) -> None:
