@@ -64,13 +64,14 @@ class Groups:
         return [group for group in found if self._may_see(catalog, Kind.GROUP, group.name)]
 
     def reading(self) -> dict[str, tuple[str, ...]] | None:
-        """Return the groups that are reading each topic, by topic id; `None`: there are too many to ask."""
+        """Return the groups that are reading each topic, by its full name; `None`: there are too many to ask."""
         catalog, found = self.catalog.read(), reading_groups(self.store, now_ms=self.now_ms())
         if found is None:
             return None
         return {
-            topic_id: tuple(name for name in names if self._may_see(catalog, Kind.GROUP, name))
-            for topic_id, names in found.items()
+            full_name: tuple(name for name in found[entry.id] if self._may_see(catalog, Kind.GROUP, name))
+            for full_name, entry in catalog.topics.items()
+            if entry.id in found
         }
 
     def commit(
@@ -105,6 +106,10 @@ class Groups:
         return {
             place: each for place, each in named.items() if place[0] and self._may_see(catalog, Kind.TOPIC, place[0])
         }
+
+    def committed(self, group: str, topics: Iterable[str]) -> dict[tuple[str, int], int]:
+        """Return the offsets alone."""
+        return {place: each.offset for place, each in self.fetch(group, topics).items()}
 
     def fetch_places(self, group: str, places: Iterable[Place]) -> dict[Place, Committed]:
         """Return the same by topic id and partition."""

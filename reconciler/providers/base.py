@@ -13,12 +13,13 @@ from reconciler.errors import ReconcilerError
 from reconciler.resources.address import Address
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from reconciler.planning.actions import ControlAction
     from reconciler.records.log import Isolation, StagedSink, TopicLog, TopicProducer, TransactionalSink
     from reconciler.resources.capabilities import Capabilities, ClusterIdentity
+    from reconciler.resources.groups import ConsumerGroup, OffsetMove, Reset
     from reconciler.resources.inventory import Inventory
     from reconciler.resources.measures import Measures
     from reconciler.resources.sourcetopic import SourceTopic
@@ -68,6 +69,64 @@ class Failed:
 Outcome: TypeAlias = Done | Failed
 
 
+class GroupsOfCluster(Protocol):
+    """The consumer groups of one cluster. Offsets go by (full name of the topic, partition)."""
+
+    def names(self) -> Sequence[str]:
+        """Return the names of all groups, sorted, in one bulk call."""
+        ...
+
+    def describe(self, group: str) -> ConsumerGroup:
+        """Return what a group has committed, its lag, and whether it is reading.
+
+        Raises:
+            UserError: There is no such group.
+        """
+        ...
+
+    def of_topic(self, full_name: str) -> Sequence[ConsumerGroup] | None:
+        """Return the groups that have offsets of a topic, each of that topic alone; `None`: too many to ask."""
+        ...
+
+    def reading(self) -> Mapping[str, Sequence[str]] | None:
+        """Return the groups that are reading each topic; `None`: too many to ask. Bounded, for plans."""
+        ...
+
+    def committed(self, group: str, topics: Iterable[str]) -> Mapping[tuple[str, int], int]:
+        """Return where a group goes on reading; what it never committed is absent."""
+        ...
+
+    def commit(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Commit the next offsets a group wants to read.
+
+        Raises:
+            UserError: A namespace, topic or partition does not exist.
+        """
+        ...
+
+    def moves(
+        self, group: str, reset: Reset, *, topic: str | None = None, partition: int | None = None
+    ) -> Sequence[OffsetMove]:
+        """Return what a reset would set, what stays left out; changes nothing. Without `topic`: all the group has."""
+        ...
+
+    def move(self, group: str, moves: Sequence[OffsetMove], *, force: bool = False) -> None:
+        """Set a group's offsets.
+
+        Raises:
+            BlockedError: The group is reading one of the topics, and `force` is not set.
+        """
+        ...
+
+    def delete(self, group: str, topic: str | None = None, *, force: bool = False) -> bool:
+        """Forget a group, or what it has of one topic; say whether there was anything.
+
+        Raises:
+            BlockedError: It is reading, and `force` is not set.
+        """
+        ...
+
+
 class Provider(Protocol):
     """One cluster of one platform."""
 
@@ -93,7 +152,12 @@ class Provider(Protocol):
         ...
 
     def measure(self, addresses: Sequence[Address]) -> Measures:
-        """Return sizes and readers of topics, without Spark; what could not be measured is absent."""
+        """Return sizes of topics, without Spark; what could not be measured is absent."""
+        ...
+
+    @property
+    def groups(self) -> GroupsOfCluster:
+        """The consumer groups of this cluster."""
         ...
 
     def source_topic(self, topic: TopicAddress) -> SourceTopic:

@@ -25,6 +25,7 @@ from reconciler.resources.measures import Measure
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from reconciler.embedded.clustergroups import Groups
     from reconciler.embedded.log import EmbeddedLog
     from reconciler.embedded.sink import EmbeddedSink
     from reconciler.objectstore.base import ObjectStore
@@ -135,6 +136,11 @@ class EmbeddedProvider:
             size = size_of(self._store, topic.id)
             measures[address] = Measure(size.bytes, size.records, ages=size.ages)
         return measures
+
+    @property
+    def groups(self) -> Groups:
+        """The consumer groups of this cluster."""
+        return self._cluster().groups
 
     def source_topic(self, topic: TopicAddress) -> SourceTopic:
         """Return what mirrors of a topic follow."""
