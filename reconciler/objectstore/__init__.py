@@ -1,1 +1,1 @@
-"""Objects with compare-and-swap: a directory, memory, later S3."""
+"""Objects with compare-and-swap: a directory, memory, a bucket."""

@@ -26,8 +26,9 @@ def open_store(settings: StoreSettings) -> ObjectStore:
 
             return MemoryStore(settings.rest)
         case "s3":
-            message = f"{settings.url}: this version does not reach S3 yet"
-            raise UserError(message, hint="Use a file:// location.")
+            from reconciler.objectstore.s3 import S3Store  # noqa: PLC0415 - only who asks for it pays
+
+            return S3Store(settings)
         case _:
             message = f"{settings.url!r} is not a location"
             raise UserError(message, hint="Write file://folder or s3://bucket/prefix.")

@@ -19,9 +19,8 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """A key pair, with a session token where it was lent; `expires_ms` is when that ends (Unix time)."""
+    """A key pair, with a session token where it was lent for a while."""
 
     access_key: str
     secret_key: Secret
     token: Secret | None = None
-    expires_ms: int | None = None

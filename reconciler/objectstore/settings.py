@@ -17,7 +17,10 @@ _FILE: Final = "file://"
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """A location with its settings; what is `None` comes from the AWS environment and profile."""
+    """A location with its settings; what is `None` comes from the AWS environment and profile.
+
+    With `credentials` they are complete: no environment is asked, so that they mean the same on every machine.
+    """
 
     url: str
     region: str | None = None
