@@ -170,7 +170,9 @@ class _Look:
         for each in below:
             if isinstance(each, PageRef):
                 yield from self._of_page(each)
-        yield from self._of_parts([each for each in below if isinstance(each, Entry)], self.place)
+        # Retention has deleted what a page still names below the start of the log.
+        live = [each for each in below if isinstance(each, Entry) and each.last >= self.head.start]
+        yield from self._of_parts(live, self.place)
 
     def _of_parts(self, entries: Sequence[Entry], place: Place) -> Iterator[Finding]:
         self.looked.parts += len(entries)
