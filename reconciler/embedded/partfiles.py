@@ -52,6 +52,27 @@ def read_times(store: ObjectStore, entry: Entry) -> pa.Table:
     return _opened(store, entry, is_fetched=False).read(["offset_delta", "timestamp_ms"], use_threads=False)
 
 
+def read_keys(store: ObjectStore, entry: Entry, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
+    """Yield `offset` and `key` of the records of a part within a range: all that compaction must remember.
+
+    Raises:
+        MissingObjectError: The part is not there.
+        UserError: It is damaged.
+    """
+    file = _opened(store, entry, is_fetched=False)
+    for group in range(file.num_row_groups):
+        first, last = _ends(file, group, entry)
+        if last < offsets.start or first >= offsets.stop:
+            continue
+        for batch in file.iter_batches(
+            _BATCH_ROWS, row_groups=[group], columns=["offset_delta", "key"], use_threads=False
+        ):
+            columns = [pc.add(batch.column("offset_delta"), entry.base), batch.column("key")]
+            records = within(pa.RecordBatch.from_arrays(columns, names=["offset", "key"]), offsets)
+            if records.num_rows:
+                yield records
+
+
 def within(records: pa.RecordBatch, offsets: OffsetRange) -> pa.RecordBatch:
     """Return the records of a batch, which is in offset order, that lie in a range."""
     column = records.column("offset").to_numpy()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, assert_never
 
@@ -17,7 +18,7 @@ from reconciler.embedded.pages import read_page, read_pages
 from reconciler.embedded.spilling import TAIL, Spill
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from reconciler.embedded.head import Head
     from reconciler.embedded.headswaps import Partition
@@ -29,7 +30,7 @@ STALE_MS: Final = 60 * 60 * 1000
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """A run of neighbouring entries from `base` to `last`, and what takes its place: as many entries, fewer, or none."""
+    """A run of neighbouring entries, `base` to `last`, and what takes its place: as many entries, fewer, or none."""
 
     base: int
     last: int
@@ -68,6 +69,17 @@ class Rewritten:
     replacements: tuple[Replacement, ...]
     compacted_to: int | None = None
     """Of a compaction: how far it went. It is published whole or not at all."""
+
+
+@contextmanager
+def whole_or_gone(store: ObjectStore) -> Iterator[list[Replacement]]:
+    """Give a list for what is written; where the block fails, what is in it is deleted: nobody will name it."""
+    done: list[Replacement] = []
+    try:
+        yield done
+    except BaseException:
+        store.delete([key for one in done for key in one.written])
+        raise
 
 
 def publish_rewritten(
