@@ -84,6 +84,11 @@ def _encoded(kind: str, name: str) -> str:
     return encoded
 
 
+def runner_key(job: str) -> str:
+    """Return where upkeep keeps what it remembers of a job's last pass; it may be lost."""
+    return f"runner/{job}.json.gz"
+
+
 def fresh_mark() -> str:
     """Return a mark by which a register's writer knows its swap again; short, since 256 of them are kept."""
     return nonce()[:_LONG]
