@@ -51,7 +51,10 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """An answer, and the rule it rests on: the `position`th (from 1) of `level`; `None` where no rule matches."""
+    """An answer, and what it rests on: the `position`th rule (from 1) of `level`.
+
+    Without a rule it rests on there being rules at `level`, none of which matches, or (`None`) on there being none.
+    """
 
     is_allowed: bool
     level: str | None = None
@@ -116,15 +119,18 @@ class Permissions:
     def verdict(self, catalog: Catalog | Draft, operation: str, kind: Kind, name: str) -> Verdict:
         """Return the answer to one question, and what it rests on."""
         allowed: Verdict | None = None
-        has_rules = False
+        closed: list[str] = []
         for level in levels_of(catalog, kind, name):
-            has_rules = has_rules or bool(level.rules)
+            closed += [level.label] if level.rules else []
             for position, rule in enumerate(level.rules, 1):
                 if self._is_about(rule, kind, level.name) and _covers(rule, operation):
                     if rule.permission != ALLOW:
                         return Verdict(is_allowed=False, level=level.label, rule=rule, position=position)
                     allowed = allowed or Verdict(is_allowed=True, level=level.label, rule=rule, position=position)
-        return allowed or Verdict(is_allowed=self.principal is None or not has_rules)
+        if allowed is not None:
+            return allowed
+        is_open = self.principal is None or not closed
+        return Verdict(is_allowed=is_open, level=" and ".join(closed) or None)
 
     def _is_about(self, rule: AclEntry, kind: Kind, name: str) -> bool:
         return (

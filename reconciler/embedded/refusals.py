@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.operations import Kind
 from reconciler.errors import NotAuthorizedError
+from reconciler.resources.address import split_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,11 +38,11 @@ def refused(who: Permissions, operation: str, what: tuple[Kind, str], verdict: V
         message = f"{start}rule {verdict.position} of {verdict.level} denies it: {describe_rule(verdict.rule)}{end}"
         hint = f"Remove or narrow that rule in the acls of {verdict.level}; no rule below it lifts a denial."
         return NotAuthorizedError(message, hint=hint)
-    where = _where(kind, name)
+    has = "have" if " and " in (verdict.level or "") else "has"
     allowing = f'{{principal: "{who.principal}", operations: [{operation}]{_RESOURCES[kind]}}}'
     return NotAuthorizedError(
-        f"{start}{where} has access rules, and none allows it{end}",
-        hint=f"Add to the acls of {where}: {allowing}",
+        f"{start}{verdict.level} {has} access rules, and none allows it{end}",
+        hint=f"Add to the acls of {_where(kind, name)}: {allowing}",
     )
 
 
@@ -66,11 +67,9 @@ def describe_rule(rule: AclEntry) -> str:
 
 
 def _who(who: Permissions) -> str:
-    return f"{who.principal}" if who.host == "*" else f"{who.principal} from {who.host}"
+    return who.principal or "the super user" if who.host == "*" else f"{who.principal} from {who.host}"
 
 
 def _where(kind: Kind, name: str) -> str:
-    """Return where a rule would lie that allows it."""
-    if kind in {Kind.TOPIC, Kind.NAMESPACE}:
-        return f"{kind} {name} or a tier above it" if ":" in name else f"{kind} {name}"
-    return f"namespace {name.rpartition(':')[0]} or a tier above it"
+    """Return where a rule would lie that allows it: as near as can be."""
+    return f"{kind} {name}" if kind in {Kind.TOPIC, Kind.NAMESPACE} else f"namespace {split_name(name)[0]}"
