@@ -30,7 +30,7 @@ def finish_deletions(store: ObjectStore, catalog: CatalogRegister) -> int:
     marked = catalog.read().deletions
     if not marked:
         return 0
-    for topic_id, partition in _heads_of(store, marked):
+    for topic_id, partition in heads_of(store, marked):
         remove_partition(store, topic_id, partition)
 
     def unmark(draft: Draft) -> None:
@@ -67,7 +67,8 @@ def _by_level(pages: Iterable[PageRef]) -> list[list[PageRef]]:
     return [list(group) for _, group in groupby(ordered, key=lambda page: page.level)]
 
 
-def _heads_of(store: ObjectStore, topic_ids: Iterable[str]) -> Iterator[tuple[str, int]]:
+def heads_of(store: ObjectStore, topic_ids: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """Yield topic id and partition of every head of some topics: one listing for each, or one for all."""
     wanted = set(topic_ids)
     prefixes = [HEADS] if len(wanted) > _MANY else [heads_prefix(topic_id) for topic_id in sorted(wanted)]
     for prefix in prefixes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.embedded.jsonobjects import damaged
@@ -119,9 +119,18 @@ class PageRef:
 
     def to_json(self) -> Json:
         """Return what heads and pages of pages keep."""
-        kept = asdict(self)
-        if self.level == 0:
-            del kept["level"]
+        kept: Json = {
+            "key": self.key,
+            "base": self.base,
+            "last": self.last,
+            "min_ts": self.min_ts,
+            "max_ts": self.max_ts,
+            "bytes": self.bytes,
+            "records": self.records,
+            "entries": self.entries,
+        }
+        if self.level:
+            kept["level"] = self.level
         return kept
 
     @classmethod
@@ -179,6 +188,8 @@ class Head:
     """Below this offset no key comes twice, as far as closed segments go."""
     source: Json | None = None
     """Of a mirror: its source's topic id, epochs and fetched offset."""
+    kms_key_id: str | None = None
+    """The key all of it was under when it was made, or last gone through; what came since tells its own."""
 
     @property
     def bounds(self) -> Bounds:
@@ -202,7 +213,7 @@ class Head:
 
     def to_json(self) -> Json:
         """Return what the register keeps."""
-        return {
+        kept: Json = {
             "writer": self.writer,
             "start": self.start,
             "local_start": self.local_start,
@@ -216,6 +227,9 @@ class Head:
             "pages": [page.to_json() for page in self.pages],
             "entries": [entry.to_json() for entry in self.entries],
         }
+        if self.kms_key_id is not None:
+            kept["kms_key_id"] = self.kms_key_id
+        return kept
 
     @classmethod
     def from_json(cls, kept: Json) -> Head:
@@ -233,6 +247,7 @@ class Head:
             transactions=kept["transactions"],
             compacted_to=kept.get("compacted_to", 0),
             source=kept["source"],
+            kms_key_id=kept.get("kms_key_id"),
         )
 
 

@@ -10,6 +10,8 @@ from reconciler.resources.address import split_name
 from reconciler.resources.names import check_full_name
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from reconciler.embedded.catalog import Catalog, Draft
     from reconciler.embedded.entries import LinkEntry, TopicEntry
 
@@ -45,6 +47,11 @@ def name_with_id(catalog: Catalog, topic_id: str, full_name: str) -> str:
     if entry is not None and entry.id == topic_id:
         return full_name
     return next((name for name, entry in catalog.topics.items() if entry.id == topic_id), full_name)
+
+
+def names_by_id(catalog: Catalog | Draft, topic_ids: Collection[str]) -> dict[str, str]:
+    """Return what topics are called now, by id; those that are gone are absent."""
+    return {entry.id: name for name, entry in catalog.topics.items() if entry.id in topic_ids}
 
 
 def link_named(catalog: Catalog | Draft, name: str) -> LinkEntry:
