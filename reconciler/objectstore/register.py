@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from reconciler.errors import BrokenInvariantError, LostRaceError, UserError
+from reconciler.errors import BrokenInvariantError, LostRaceError, ReconcilerError, UserError
 from reconciler.objectstore.nonces import jitter, nonce
 
 if TYPE_CHECKING:
@@ -83,15 +83,19 @@ class Register:
         mark: str,
         attempts: int = 20,
         raises_epoch: bool = False,
+        known: Held | None = None,
     ) -> Held | None:
         """Read, let `change` decide anew, swap; again when another writer was faster. Return what holds then.
 
         `change` returns `None` when there is nothing to do, and may be called once for every attempt. Doing the
         same update (the same mark) twice does it once. `raises_epoch` fences: the swap is made under the next epoch.
+        `known` is what it held a moment ago: tried before anything is read, and believed only where that swap succeeds.
 
         Raises:
             LostRaceError: Others were faster every time.
         """
+        if known is not None and (swapped := self._swapped(known, change, mark)) is not None:
+            return swapped
         for attempt in range(attempts):
             held = self.read()
             if held is not None and mark in held.marks:
@@ -109,6 +113,19 @@ class Register:
         if held is not None and mark in held.marks:
             return held
         raise lost
+
+    def _swapped(self, known: Held, change: Callable[[Held | None], dict[str, Any] | None], mark: str) -> Held | None:
+        """Swap what may be out of date; `None`: it is, or says that there is nothing to do, or to refuse."""
+        try:
+            value = change(known)
+        except ReconcilerError:
+            return None
+        if value is None:
+            return None
+        try:
+            return self.swap(known, value, mark=mark)
+        except LostRaceError:
+            return None
 
     def _parse(self, stored: Stored) -> Held:
         body = self._object(stored.body)

@@ -37,7 +37,7 @@ class Place:
         """Return the place a location names.
 
         Raises:
-            UserError: It names no bucket, or one that cannot be.
+            UserError: It names no bucket, or one or a prefix that cannot be.
         """
         bucket, _, prefix = settings.rest.partition("/")
         if not _BUCKET.fullmatch(bucket):
@@ -46,7 +46,13 @@ class Place:
                 message, hint="Names have 3 to 63 small letters, digits, dots and hyphens: s3://bucket/prefix."
             )
         prefix = prefix.rstrip("/")
-        return cls(bucket, f"{check_key(prefix)}/" if prefix else "")
+        if not prefix:
+            return cls(bucket, "")
+        try:
+            return cls(bucket, f"{check_key(prefix)}/")
+        except UserError as error:
+            message = f"{settings.url}: {prefix!r} is not a prefix that keys can have"
+            raise UserError(message, hint="Write it without empty, '.' or '..' segments.") from error
 
     @property
     def url(self) -> str:

@@ -55,7 +55,9 @@ def test_a_memory_location_is_the_same_store_wherever_it_is_opened() -> None:
     assert found is not None
 
 
-@pytest.mark.parametrize("url", ["file://relative", "s3://B_", "s3:///prefix", "s3://bucket/a//b", "ftp://host/x", "nothing"])
+@pytest.mark.parametrize(
+    "url", ["file://relative", "s3://B_", "s3:///prefix", "s3://bucket/a//b", "ftp://host/x", "nothing"]
+)
 def test_what_cannot_be_opened_says_why(url: str) -> None:
     with pytest.raises(UserError) as caught:
         open_store(StoreSettings(url))
