@@ -209,7 +209,7 @@ def check_idle(group: str, found: Group, now_ms: int, topic_id: str | None = Non
     if found.is_reading(now_ms, topic_id):
         raise BlockedError(
             f"group {group} is reading: it committed within the last 24 hours",
-            hint="Stop its consumers, then force it: there is no membership that could tell they stopped.",
+            hint="Stop its consumers, then force it (--force): there is no membership that could tell they stopped.",
         )
 
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.embedded.groups import existing_group, list_groups, read_group
 from reconciler.embedded.head import read_bounds
 from reconciler.embedded.keys import GROUPS, group_of_key
-from reconciler.embedded.offsets import READING_MS
-from reconciler.resources.groups import ConsumerGroup, GroupOffset
+from reconciler.resources.groups import READING_MS, ConsumerGroup, GroupOffset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

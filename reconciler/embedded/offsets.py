@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from reconciler.resources.groups import READING_MS
 
 if TYPE_CHECKING:
     from reconciler.records.log import Bounds
@@ -15,9 +17,6 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 Place: TypeAlias = tuple[str, int]
 """Topic id and partition."""
-
-READING_MS: Final = 24 * 60 * 60 * 1000
-"""A group is reading while its last commit is younger than this: there is no membership to ask."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
+
+READING_MS: Final = 24 * 60 * 60 * 1000
+"""A group is reading while its last commit is younger than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,12 @@ class ConsumerGroup:
     def lag(self) -> int:
         """How many offsets it has still to read, of the partitions it committed."""
         return sum(offset.lag or 0 for offset in self.offsets)
+
+    def topics_read(self, now_ms: int) -> frozenset[str]:
+        """Return the topics of which it committed within 24 hours."""
+        return frozenset(
+            offset.topic for offset in self.offsets if offset.at_ms is not None and now_ms - offset.at_ms < READING_MS
+        )
 
 
 @dataclass(frozen=True, slots=True)

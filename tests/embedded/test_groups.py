@@ -12,10 +12,10 @@ import pytest
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.entries import AclEntry, NamespaceEntry
 from reconciler.embedded.groups import commit_offsets, group_register, put_offsets, read_group
-from reconciler.embedded.offsets import READING_MS, Committed, Group
+from reconciler.embedded.offsets import Committed, Group
 from reconciler.errors import BlockedError, InvalidNamespaceError, NotAuthorizedError, RetryableError, UserError
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.resources.groups import ByShift, OffsetMove, ToEarliest, ToLatest, ToOffset, ToTime
+from reconciler.resources.groups import READING_MS, ByShift, OffsetMove, ToEarliest, ToLatest, ToOffset, ToTime
 from tests.contracts.lossy import LossyStore
 from tests.embedded.samples import NOW, cluster_in, ids, numbered
 from tests.embedded.watched import DiedError, WatchedStore, dying
