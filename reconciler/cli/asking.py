@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING, Literal
 
 from reconciler.cli import signals
-from reconciler.cli.console import err, stdin_is_terminal
+from reconciler.cli.console import err, out, stdin_is_terminal
 from reconciler.cli.render.lines import Span, Tone, line, text_of
 from reconciler.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from reconciler.cli.render.lines import Line
 
 
 def ask(question: str) -> bool:
@@ -29,6 +35,18 @@ def ask(question: str) -> bool:
         screen.write("\n")
         raise EOFError
     return answer.strip() == "yes"
+
+
+def approved(lines: Iterable[Line], question: str, *, yes: bool, form: Literal["text", "json"]) -> bool:
+    """Show what is about to happen, and ask unless that was answered before; with JSON it does not mix with the result.
+
+    Raises:
+        UsageError: Standard input is no terminal; nothing was done.
+    """
+    (out() if form == "text" else err()).show(lines)
+    if not yes:
+        require_someone_to_ask("Give --yes")
+    return yes or ask(question)
 
 
 def require_someone_to_ask(instead: str) -> None:

@@ -37,6 +37,13 @@ _CLUSTER: Final = (
     _command("Commands", "check", "every register and object looked at; --repair where it is safe", "cluster_check"),
 )
 
+_GROUP: Final = (
+    _command("Commands", "list", "consumer groups", "group_list"),
+    _command("Commands", "describe", "one group: committed offsets, lag, whether it is reading", "group_describe"),
+    _command("Commands", "reset", "set where a group goes on reading", "group_reset"),
+    _command("Commands", "delete", "forget a group, or what it has of one topic", "group_delete"),
+)
+
 _STATE: Final = (
     _command("Commands", "list", "what this workspace owns", "state_list"),
     _command("Commands", "show", "one resource as it was last applied", "state_show"),
@@ -60,5 +67,6 @@ COMMANDS: Final = (
     Entry("cluster", "look after embedded clusters", "Clusters", entries=_CLUSTER),
     Entry("namespace", "look at namespaces", "Clusters", entries=_NAMESPACE),
     Entry("topic", "look at topics, feed and read them", "Clusters", entries=_TOPIC),
+    Entry("group", "look at consumer groups, set them back", "Clusters", entries=_GROUP),
     Entry("state", "look at the state, free its lease", "Clusters", entries=_STATE),
 )

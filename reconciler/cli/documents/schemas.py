@@ -10,6 +10,12 @@ from reconciler.cli.documents.checked import CheckDocument
 from reconciler.cli.documents.checks import DriftDocument, ValidateDocument
 from reconciler.cli.documents.clusters import NamespacesDocument, TopicDocument, TopicsDocument
 from reconciler.cli.documents.events import EventDocument
+from reconciler.cli.documents.groups import (
+    GroupDeletionDocument,
+    GroupDocument,
+    GroupResetDocument,
+    GroupsDocument,
+)
 from reconciler.cli.documents.inventory import (
     ExplainDocument,
     ShowDocument,
@@ -31,6 +37,10 @@ OUTPUTS: Final[Mapping[str, type[BaseModel]]] = {
     "drift": DriftDocument,
     "event": EventDocument,
     "explain": ExplainDocument,
+    "group-deletion": GroupDeletionDocument,
+    "group-description": GroupDocument,
+    "group-reset": GroupResetDocument,
+    "groups": GroupsDocument,
     "namespaces": NamespacesDocument,
     "pipeline": PipelineDocument,
     "plan": PlanDocument,
