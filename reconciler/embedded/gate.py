@@ -7,13 +7,14 @@ reads the catalog before it is acknowledged; an append to a head nobody has sett
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from reconciler.embedded.deletion import remove_partition
 from reconciler.embedded.entries import TopicEntry
 from reconciler.embedded.head import NOBODY, PRODUCERS, Head, head_register, link_writer, parse_head
 from reconciler.embedded.lookups import topic_with_id
+from reconciler.embedded.recent import Recent, RecentHeads
 from reconciler.embedded.spilling import Spill
 from reconciler.errors import UserError
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from reconciler.embedded.commits import CatalogRegister
     from reconciler.objectstore.base import ObjectStore
     from reconciler.objectstore.register import Held
+
+Json = dict[str, Any]
 
 
 def writer_of(topic: TopicEntry) -> str:
@@ -40,12 +43,13 @@ class Gate:
     full_name: str
     topic_id: str
     writer: str
+    recent: RecentHeads = field(default_factory=RecentHeads)
 
-    def swap(self, partition: int, extend: Callable[[Head, int], Head | None], *, mark: str) -> Head | None:
-        """Append to one partition by one swap and return the head that holds then; `None`: nothing was ever written.
+    def swap(self, partition: int, extend: Callable[[Head, int], Head | None], *, mark: str) -> None:
+        """Append to one partition by one swap.
 
         `extend` gets the head and its epoch and returns what it shall become, `None` for no change; it runs again
-        after a lost race. A swap whose answer was lost is recognised by its mark.
+        after a lost race, and what it did last is what holds. A swap whose answer was lost is recognised by its mark.
 
         Raises:
             UserError: The topic is gone, or the partition belongs to another writer.
@@ -53,23 +57,27 @@ class Gate:
         """
         register = head_register(self.store, self.topic_id, partition)
         spill = Spill(self.store, self.topic_id, partition)
-        is_new = False
+        recent = self.recent.get(register.key)
+        tried: list[_Tried] = []
 
-        def change(held: Held | None) -> dict[str, Any] | None:
-            nonlocal is_new
-            is_new = held is None
-            head = (
-                Head(self.writer) if held is None else self._settled(parse_head(self.store, register.key, held.value))
-            )
-            after = extend(head, 0 if held is None else held.epoch)
-            return None if after is None else spill.spilled(after).to_json()
+        def change(held: Held | None) -> Json | None:
+            after = extend(self._found(register.key, held, recent), 0 if held is None else held.epoch)
+            spilled = None if after is None else spill.spilled(after)
+            tried.append(_Tried(spilled, None if spilled is None else spilled.to_json()))
+            return tried[-1].value
 
-        held = register.update(change, mark=mark)
-        if held is None:
-            return None
-        if is_new:
+        held = register.update(change, mark=mark, known=None if recent is None else recent.held)
+        self.recent.put(register.key, _left(tried, held))
+        if held is not None and not held.value["is_settled"]:
             self._confirm(partition)
-        return parse_head(self.store, register.key, held.value)
+
+    def _found(self, key: str, held: Held | None, recent: Recent | None) -> Head:
+        if held is None:
+            return Head(self.writer)
+        is_known = recent is not None and held is recent.held
+        return self._settled(
+            recent.head if recent is not None and is_known else parse_head(self.store, key, held.value)
+        )
 
     def _settled(self, head: Head) -> Head:
         if head.writer == self.writer and head.is_settled:
@@ -92,6 +100,22 @@ class Gate:
         if topic is None:
             raise UserError(f"topic {self.full_name} was deleted", hint="Nothing was written; create it again.")
         check_writer(self.full_name, topic, self.writer)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """One try: what the head should become, and that as it is kept."""
+
+    head: Head | None
+    value: Json | None
+
+
+def _left(tried: list[_Tried], held: Held | None) -> Recent | None:
+    """Return the head as our swap left it; `None` where others write too: to know it would be a swap in vain."""
+    if held is None or len(tried) != 1:
+        return None
+    only = tried[0]
+    return Recent(held, only.head) if only.head is not None and held.value is only.value else None
 
 
 def check_writer(full_name: str, topic: TopicEntry, writer: str) -> None:

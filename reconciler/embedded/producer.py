@@ -13,9 +13,8 @@ from reconciler.embedded.batches import conformed, row_of
 from reconciler.embedded.delivery import DELIVERY_TIMEOUT_MS, Delivery
 from reconciler.embedded.keys import fresh_producer_id
 from reconciler.embedded.sequences import Identity, Numbered, advanced
-from reconciler.embedded.writing import route
+from reconciler.embedded.writing import Course, route
 from reconciler.records.log import OffsetRange
-from reconciler.records.partitioner import Spread
 from reconciler.records.schema import INPUT_SCHEMA
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ class Producer:
         self._waiting: defaultdict[str, list[pa.RecordBatch]] = defaultdict(list)
         self._single: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
         self._bytes: defaultdict[str, int] = defaultdict(int)
-        self._spread: defaultdict[str, Spread] = defaultdict(Spread)
+        self._courses: defaultdict[str, Course] = defaultdict(Course)
         self._gained: defaultdict[str, Gained] = defaultdict(dict)
 
     def send(
@@ -126,7 +125,7 @@ class Producer:
         routed = []
         for topic in topics:
             try:
-                routed.append(route(self._cluster, topic, self._waiting[topic], self._spread[topic]))
+                routed.append(route(self._cluster, topic, self._waiting[topic], self._courses[topic]))
             except Exception:
                 self._forget(topic)
                 raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +16,8 @@ from reconciler.embedded.head import PRODUCERS
 from reconciler.embedded.lookups import topic_named
 from reconciler.embedded.parts import PartWriter
 from reconciler.embedded.permissions import check_writing
+from reconciler.embedded.recent import RecentHeads
+from reconciler.records.partitioner import Spread
 from reconciler.records.routing import split_by_partition
 
 if TYPE_CHECKING:
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
 
     from reconciler.embedded.admission import Rules
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.records.partitioner import Spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,15 @@ class Routed:
         ]
 
 
-def route(cluster: EmbeddedCluster, full_name: str, batches: Sequence[pa.RecordBatch], spread: Spread) -> Routed:
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What a producer remembers from flush to flush: how far round robin has come, and its partitions' heads."""
+
+    spread: Spread = field(default_factory=Spread)
+    recent: RecentHeads = field(default_factory=RecentHeads)
+
+
+def route(cluster: EmbeddedCluster, full_name: str, batches: Sequence[pa.RecordBatch], course: Course) -> Routed:
     """Decide where batches of `INPUT_SCHEMA` go, by the catalog as it is now; nothing is written.
 
     Raises:
@@ -62,11 +71,13 @@ def route(cluster: EmbeddedCluster, full_name: str, batches: Sequence[pa.RecordB
     for batch in batches:
         fitting = admitted(batch, rules, now_ms)
         for partition, records in split_by_partition(
-            fitting, partitions=topic.partitions, now_ms=now_ms, spread=spread
+            fitting, partitions=topic.partitions, now_ms=now_ms, spread=course.spread
         ):
             split[partition].append(_from(lengths[partition], records))
             lengths[partition] += records.num_rows
-    return Routed(Gate(cluster.store, cluster.catalog, full_name, topic.id, PRODUCERS), rules, dict(split))
+    return Routed(
+        Gate(cluster.store, cluster.catalog, full_name, topic.id, PRODUCERS, course.recent), rules, dict(split)
+    )
 
 
 def _from(first: int, records: pa.RecordBatch) -> pa.RecordBatch:

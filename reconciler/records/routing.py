@@ -30,13 +30,13 @@ def split_by_partition(
     Raises:
         UserError: A record names a partition the topic does not have.
     """
-    chosen = _chosen(batch, partitions, spread)
-    order = np.argsort(chosen, kind="stable")
+    chosen, records = _chosen(batch, partitions, spread), batch
     # Copying all records costs as much as hashing them: not where they lie in order already.
-    is_sorted = bool(np.all(chosen[:-1] <= chosen[1:]))
-    records = batch if is_sorted else batch.take(pa.array(order))
+    if not np.all(chosen[:-1] <= chosen[1:]):
+        order = np.argsort(chosen, kind="stable")
+        chosen, records = chosen[order], batch.take(pa.array(order))
     times = pc.fill_null(records.column("timestamp_ms"), now_ms)
-    edges = np.searchsorted(chosen[order], np.arange(partitions + 1)).tolist()
+    edges = np.searchsorted(chosen, np.arange(partitions + 1)).tolist()
     for partition, (start, stop) in enumerate(pairwise(edges)):
         if start < stop:
             size = stop - start

@@ -431,3 +431,51 @@ def test_removing_a_partition_twice_or_one_never_written_is_harmless(
     for partition in (0, 0, 1):
         remove_partition(store, orders, partition)
     assert keys(store, "topics/") == keys(store, "heads/") == []
+
+
+# -- a writer that knows the head
+
+
+def test_who_writes_alone_reads_the_head_once_and_swaps_again_and_again(store: ObjectStore) -> None:
+    watched = WatchedStore(store)
+    cluster = cluster_in(watched)
+    cluster.create_topic("orders")
+    producer = cluster.producer()
+    for value in "abcd":
+        producer.send("orders", value)
+        producer.flush()
+    assert watched.count("get", "heads/") == 1
+    assert watched.count("swap", "heads/") == 4
+    assert [value for _, value in contents(cluster.log("orders"))] == [b"a", b"b", b"c", b"d"]
+
+
+def test_a_head_that_was_known_is_read_again_where_another_wrote(store: ObjectStore) -> None:
+    watched = WatchedStore(store)
+    cluster = cluster_in(watched)
+    cluster.create_topic("orders")
+    known, other = cluster.producer(), cluster.producer()
+    for value in ("a", "b", "c"):
+        for producer in (known, other):
+            producer.send("orders", value)
+            producer.flush()
+    assert [value for _, value in contents(cluster.log("orders"))] == [b"a", b"a", b"b", b"b", b"c", b"c"]
+
+
+def test_a_writer_with_a_known_head_learns_that_its_topic_is_gone(store: ObjectStore) -> None:
+    watched = WatchedStore(store)
+    cluster = cluster_in(watched)
+    cluster.create_topic("orders")
+    producer = cluster.producer()
+    producer.send("orders", "a")
+    producer.flush()
+
+    def delete_once(what: str, key: str) -> None:
+        if what == "put" and key.startswith("topics/") and "orders" in cluster.topics():
+            cluster.delete_topic("orders")
+            cluster.finish_deletions()
+
+    watched.before = delete_once
+    producer.send("orders", "b")
+    with pytest.raises(UserError, match="orders was deleted"):
+        producer.flush()
+    assert keys(store, "heads/") == []
