@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from reconciler.cli.console import err
 from reconciler.cli.render.lines import Span, Tone, line
 from reconciler.cli.version import tool_version
-from reconciler.errors import UsageError
+from reconciler.errors import UsageError, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,17 +21,13 @@ if TYPE_CHECKING:
     from reconciler.workflow.invocation import Invocation
 
 
-def invocation(workspace: Path | None = None, principal: str | None = None) -> Invocation:
+def invocation(workspace: Path | None = None, principal: str | None = None, host: str | None = None) -> Invocation:
     """Return what a command is told of the world.
 
     Raises:
-        UsageError: A principal was named, and clusters of this version know none.
+        UsageError: The principal is nobody's name, or there is a host without one.
     """
-    if principal is not None:
-        raise UsageError(
-            "--principal needs a cluster with permissions, and clusters of this version have none yet",
-            hint="Leave --principal out: every command acts as the super user",
-        )
+    _check_principal(principal, host)
     from reconciler.cli import git
     from reconciler.workflow.invocation import Invocation
 
@@ -48,6 +44,8 @@ def invocation(workspace: Path | None = None, principal: str | None = None) -> I
         git_commit=lambda folder: git.commit_of(folder, environ),
         changed_files=lambda folder, revision: git.changed_since(folder, environ, revision),
         workspace=workspace,
+        principal=principal,
+        host=host or "*",
         warn=warn,
     )
 
@@ -55,6 +53,21 @@ def invocation(workspace: Path | None = None, principal: str | None = None) -> I
 def warn(text: str) -> None:
     """Say one line to people, at once."""
     err().show([line(Span("Warning: ", Tone.CHANGE), text)])
+
+
+def _check_principal(principal: str | None, host: str | None) -> None:
+    if principal is None:
+        if host is not None:
+            raise UsageError(
+                "--host says where a principal acts from", hint="Name whom, too: --principal User:checkout"
+            )
+        return
+    from reconciler.embedded.permissions import Permissions
+
+    try:
+        Permissions.of(principal)
+    except UserError as error:
+        raise UsageError(f"--principal {error.message}", hint=error.hint) from error
 
 
 def _here() -> Path:

@@ -40,7 +40,20 @@ class Place:
         ),
     ] = None
     principal: Annotated[
-        str | None, Option(metavar="USER", help="Act as this principal of an embedded cluster.", show_default=False)
+        str | None,
+        Option(
+            metavar="USER",
+            help="Act as this principal, such as User:checkout; else all is allowed.",
+            show_default=False,
+        ),
+    ] = None
+    host: Annotated[
+        str | None,
+        Option(
+            metavar="HOST",
+            help="With --principal: where from. Else only rules for all hosts count.",
+            show_default=False,
+        ),
     ] = None
     verbose: Annotated[bool, Option("--verbose", help="Log structured lines to standard error.")] = False
 
@@ -48,7 +61,7 @@ class Place:
         """Read the edge once."""
         from reconciler.cli.edge import invocation
 
-        made = invocation(self.workspace, self.principal)
+        made = invocation(self.workspace, self.principal, self.host)
         if self.verbose:
             from reconciler.cli.logs import log_to_stderr, note
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.configs import changed_configs, checked_configs
 from reconciler.embedded.encryption import keys_of, mark_rewrites
-from reconciler.embedded.entries import DeletionEntry, TopicEntry
+from reconciler.embedded.entries import AclEntry, DeletionEntry, TopicEntry
 from reconciler.embedded.lookups import check_free, topic_named
 from reconciler.embedded.quotas import Usage, check_quotas
 from reconciler.embedded.syncing import check_not_synced
@@ -29,6 +29,7 @@ class TopicShape:
     partitions: int
     replication_factor: int = 1
     configs: Mapping[str, str] = field(default_factory=dict)
+    acls: tuple[AclEntry, ...] = ()
 
 
 def create_topic(draft: Draft, full_name: str, shape: TopicShape, *, topic_id: str) -> None:
@@ -47,6 +48,7 @@ def create_topic(draft: Draft, full_name: str, shape: TopicShape, *, topic_id: s
         draft.next_revision(),
         shape.replication_factor,
         checked_configs(f"topic {full_name}", shape.configs),
+        acls=shape.acls,
     )
     draft.put_topic(full_name, entry)
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from reconciler.resources.groups import ConsumerGroup, OffsetMove, Reset
     from reconciler.resources.inventory import Inventory
     from reconciler.resources.measures import Measures
+    from reconciler.resources.overviews import Overview
     from reconciler.resources.sourcetopic import SourceTopic
 
 TopicAddress: TypeAlias = Address
@@ -40,6 +41,8 @@ class Edge:
     now_ms: Callable[[], int]
     principal: str | None = None
     """Who acts on an embedded cluster; `None` is the super user."""
+    host: str = "*"
+    """Where they act from; `*`: nobody knows, and only rules for all hosts are about them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +148,10 @@ class Provider(Protocol):
 
     def observe(self, scope: Scope) -> Inventory:
         """Return what is there, in a handful of bulk requests. Changes nothing."""
+        ...
+
+    def overview(self) -> Overview:
+        """Return names and shapes of what is there, as lightly as the platform can. Changes nothing."""
         ...
 
     def apply(self, actions: Sequence[ControlAction]) -> Iterator[Outcome]:

@@ -45,6 +45,9 @@ class Invocation:
     workspace: Path | None = None
     """The folder of `reconciler.yaml`; `None`: the nearest one upwards from `cwd`."""
     principal: str | None = None
+    """Who acts on embedded clusters; `None` is the super user."""
+    host: str = "*"
+    """Where that principal acts from; `*`: nobody knows."""
     warn: Callable[[str], None] = quiet
     """Takes one line for people, at once."""
 

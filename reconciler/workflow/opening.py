@@ -185,6 +185,7 @@ def edge_of(invocation: Invocation, folder: Path) -> Edge:
         new_id=invocation.new_id,
         now_ms=invocation.now_ms,
         principal=invocation.principal,
+        host=invocation.host,
     )
 
 

@@ -14,10 +14,12 @@ from reconciler.embedded.namespaces import (
     limit_namespace,
     topics_under,
 )
+from reconciler.embedded.rules import changed_rules, set_namespace_acls, set_topic_acls
 from reconciler.embedded.topics import alter_topic, create_topic, delete_topic, move_topic
 from reconciler.errors import BlockedError, ReconcilerError, StalePlanError, UserError
 from reconciler.planning.actions import Create, Delete, Transition, Update
 from reconciler.providers.base import Done, Failed
+from reconciler.providers.embedded.permitting import check_action
 from reconciler.providers.embedded.translate import (
     check_unmoved,
     declared_after,
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
     from reconciler.embedded.catalog import Draft
     from reconciler.embedded.entries import TopicEntry
+    from reconciler.embedded.permissions import Permissions
     from reconciler.planning.actions import ControlAction
     from reconciler.providers.base import Outcome
 
@@ -48,8 +51,11 @@ if TYPE_CHECKING:
 class Batch:
     """Actions carried out on a draft of the catalog: each one whole or, where it is refused, not at all."""
 
-    def __init__(self, actions: Sequence[ControlAction], *, cluster_id: str, new_id: Callable[[], str]) -> None:
+    def __init__(
+        self, actions: Sequence[ControlAction], who: Permissions, *, cluster_id: str, new_id: Callable[[], str]
+    ) -> None:
         self._actions = actions
+        self._who = who
         self._cluster_id = cluster_id
         self._new_id = new_id
         self.outcomes: list[Outcome] = []
@@ -65,6 +71,7 @@ class Batch:
 
     def _outcome(self, draft: Draft, action: ControlAction) -> Outcome:
         try:
+            check_action(self._who, draft, action)
             return Done(action.id, self._done(draft, action))
         except ReconcilerError as error:
             return Failed(action.id, error)
@@ -105,7 +112,12 @@ class Batch:
         shape, existing = shape_of(topic), draft.topics.get(topic.full_name)
         if existing is None:
             create_topic(draft, topic.full_name, shape, topic_id=self._new_id())
-        elif (existing.mirror, existing.partitions, existing.configs) != (None, shape.partitions, shape.configs):
+        elif (None, shape.partitions, shape.configs, shape.acls) != (
+            existing.mirror,
+            existing.partitions,
+            existing.configs,
+            existing.acls,
+        ):
             raise _differs(topic.full_name)
         return draft.topics[topic.full_name].id
 
@@ -145,6 +157,8 @@ class Batch:
             limit_namespace(draft, name, wanted.limits(draft.namespaces[name].quotas))
         for key in wanted.keys:
             encrypt_namespace(draft, name, key)
+        if wanted.rules:
+            set_namespace_acls(draft, name, changed_rules(draft.namespaces[name].acls, wanted.rules))
 
     def _alter_topic(self, draft: Draft, full_name: str, action: Update) -> str:
         wanted = moved(action.address, action.changes)
@@ -156,6 +170,8 @@ class Batch:
             partitions=wanted.partitions,
             replication_factor=wanted.replication_factor,
         )
+        if wanted.rules:
+            set_topic_acls(draft, full_name, changed_rules(draft.topics[full_name].acls, wanted.rules))
         return draft.topics[full_name].id
 
     def _delete(self, draft: Draft, action: Delete) -> None:

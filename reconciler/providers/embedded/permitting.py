@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.embedded.operations import Kind, Operation
+from reconciler.errors import NotAuthorizedError
 from reconciler.planning.actions import Create, Delete, Transition, Update
 from reconciler.resources.address import Address, full_name_of, kind_of
 from reconciler.resources.cluster import Cluster
@@ -21,21 +23,26 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog import Catalog, Draft
     from reconciler.embedded.permissions import Permissions
     from reconciler.planning.actions import Change, ControlAction
+    from reconciler.resources.inventory import Inventory, Observed
     from reconciler.resources.kinds import Resource
 
 _KINDS: Final[Mapping[str, Kind]] = {"namespace": Kind.NAMESPACE, "topic": Kind.TOPIC, "mirror": Kind.TOPIC}
 _CONFIGS: Final = "configs."
 
 
-def check_shown(who: Permissions, catalog: Catalog, address: Address) -> None:
-    """Refuse to show what may not be described; clusters and links everyone may see.
+def hide(who: Permissions, catalog: Catalog, inventory: Inventory) -> dict[Address, Observed]:
+    """Return an inventory in which what may not be described says so; clusters and links everyone may see."""
 
-    Raises:
-        NotAuthorizedError: It may not be described.
-    """
-    kind = _KINDS.get(kind_of(address))
-    if kind is not None:
-        who.check(catalog, Operation.DESCRIBE, kind, full_name_of(address))
+    def shown(address: Address, observed: Observed) -> Observed:
+        kind = _KINDS.get(kind_of(address))
+        if kind is not None:
+            try:
+                who.check(catalog, Operation.DESCRIBE, kind, full_name_of(address))
+            except NotAuthorizedError as error:
+                return replace(observed, hidden=error)
+        return observed
+
+    return {address: shown(address, observed) for address, observed in inventory.items()}
 
 
 def check_action(who: Permissions, draft: Draft, action: ControlAction) -> None:

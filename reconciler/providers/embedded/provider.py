@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.clusterfile import create_cluster, read_cluster_id
+from reconciler.embedded.permissions import Permissions
 from reconciler.embedded.sizes import size_of
-from reconciler.errors import RetryableError, UserError
+from reconciler.errors import NotAuthorizedError, RetryableError, UserError
 from reconciler.objectstore.opening import open_store
 from reconciler.objectstore.settings import StoreSettings
 from reconciler.planning.actions import Create
 from reconciler.providers.base import Done, Failed
 from reconciler.providers.embedded.client import Batch
-from reconciler.providers.embedded.translate import observed_in
+from reconciler.providers.embedded.permitting import hide
+from reconciler.providers.embedded.translate import observed_in, overview_in
 from reconciler.resources.address import full_name_of, matches
 from reconciler.resources.capabilities import Capabilities, ClusterIdentity
 from reconciler.resources.cluster import Cluster
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Inventory
     from reconciler.resources.measures import Measures
+    from reconciler.resources.overviews import Overview
     from reconciler.resources.sourcetopic import SourceTopic
 
 CAPABILITIES: Final = Capabilities(
@@ -47,6 +50,7 @@ CAPABILITIES: Final = Capabilities(
     partition_growth=True,
     replication_change=True,
     topic_move=True,
+    acls=True,
     quotas=True,
     inherits_configs=True,
     creates_cluster=True,
@@ -99,7 +103,10 @@ class EmbeddedProvider:
         cluster = self._cluster()
         name = self._declared.metadata.name
         inventory = {self._declared.address: self._observed(cluster.cluster_id)}
-        inventory.update(observed_in(cluster.catalog.read(), name))
+        catalog = cluster.catalog.read()
+        inventory.update(observed_in(catalog, name))
+        if not cluster.permissions.is_super_user:
+            inventory = hide(cluster.permissions, catalog, inventory)
         if not scope.patterns:
             return inventory
         return {
@@ -107,6 +114,11 @@ class EmbeddedProvider:
             for address, observed in inventory.items()
             if any(matches(pattern, address) for pattern in scope.patterns)
         }
+
+    def overview(self) -> Overview:
+        """Return names and shapes of all that may be described: the catalog, and no model for each topic."""
+        cluster = self._cluster()
+        return overview_in(cluster.catalog.read(), self._declared.metadata.name, cluster.permissions)
 
     def apply(self, actions: Sequence[ControlAction]) -> Iterator[Outcome]:
         """Do a batch by one commit and yield one outcome each; what is deleted is marked, and gone once `run` ran."""
@@ -119,7 +131,7 @@ class EmbeddedProvider:
                     rest.append(action)
         if rest:
             cluster = self._cluster()
-            batch = Batch(rest, cluster_id=cluster.cluster_id, new_id=self._edge.new_id)
+            batch = Batch(rest, cluster.permissions, cluster_id=cluster.cluster_id, new_id=self._edge.new_id)
             cluster.catalog.commit(batch.decide)
             yield from batch.outcomes
 
@@ -172,7 +184,9 @@ class EmbeddedProvider:
                 raise RetryableError(
                     message, hint="Apply creates it; once it was there, check that its root is mounted."
                 )
-            self._opened = EmbeddedCluster(self._store, cluster_id, now_ms=self._edge.now_ms, new_id=self._edge.new_id)
+            edge = self._edge
+            cluster = EmbeddedCluster(self._store, cluster_id, now_ms=edge.now_ms, new_id=edge.new_id)
+            self._opened = cluster.acting_as(edge.principal, edge.host)
         return self._opened
 
     def _observed(self, cluster_id: str) -> Observed:
@@ -181,6 +195,10 @@ class EmbeddedProvider:
         return Observed(self._declared.model_copy(update={"spec": spec}), cluster_id)
 
     def _create_cluster(self, action_id: str, wanted: Cluster) -> Outcome:
+        try:
+            Permissions.of(self._edge.principal, self._edge.host).check_super_user(f"create {wanted.address}")
+        except NotAuthorizedError as error:
+            return Failed(action_id, error)
         cluster_id = wanted.spec.cluster_id
         found = create_cluster(self._store, cluster_id or self._edge.new_id())
         if cluster_id not in {None, found}:

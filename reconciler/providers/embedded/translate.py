@@ -6,14 +6,18 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from reconciler.embedded.entries import LinkEntry, NamespaceEntry, QuotaEntry, TopicEntry
+from reconciler.embedded.operations import Kind, Operation
+from reconciler.embedded.rules import entries_of, namespace_rules, topic_rules
 from reconciler.embedded.syncing import synced_configs
 from reconciler.embedded.topics import TopicShape
 from reconciler.errors import StalePlanError, UserError
+from reconciler.resources.aclpaths import ACLS, rule_fields
 from reconciler.resources.address import Address, address_of, split_name
 from reconciler.resources.inventory import Observed
 from reconciler.resources.metadata import InNamespace, OfNamespace, OnCluster
 from reconciler.resources.mirrorlink import MirrorLink, MirrorLinkSpec, MirrorTopic
 from reconciler.resources.namespace import Encryption, Namespace, NamespaceSpec, Quotas
+from reconciler.resources.overviews import Overview, TopicShown
 from reconciler.resources.sourcetopic import SourceTopic
 from reconciler.resources.topic import Topic, TopicSpec
 
@@ -22,7 +26,8 @@ if TYPE_CHECKING:
 
     from reconciler.embedded.catalog import Catalog
     from reconciler.embedded.entries import MirrorEntry
-    from reconciler.planning.actions import Change
+    from reconciler.embedded.permissions import Permissions
+    from reconciler.planning.actions import Change, Value
 
 _CONFIGS: Final = "configs."
 _QUOTAS: Final = "quotas."
@@ -44,6 +49,25 @@ def observed_in(catalog: Catalog, cluster: str) -> Iterator[tuple[Address, Obser
             yield resource.address, Observed(resource, topic.id, None, topic.mirror.state, topic.mirror.first_copy_done)
 
 
+def overview_in(catalog: Catalog, cluster: str, who: Permissions) -> Overview:
+    """Return names and shapes of everything in a catalog that may be described."""
+    links = {entry.id for entry in catalog.links.values()}
+    shown = [
+        TopicShown(Address(f"topic/{cluster}/{name}"), entry.partitions, entry.replication_factor)
+        if entry.mirror is None
+        else TopicShown(Address(f"mirror/{cluster}/{name}"), entry.partitions, None)
+        for name, entry in sorted(catalog.topics.items())
+        if entry.mirror is None or entry.mirror.link_id in links
+        if who.is_super_user or who.may(catalog, Operation.DESCRIBE, Kind.TOPIC, name)
+    ]
+    namespaces = {
+        name: entry.configs
+        for name, entry in sorted(catalog.namespaces.items())
+        if who.may(catalog, Operation.DESCRIBE, Kind.NAMESPACE, name)
+    }
+    return Overview(shown, namespaces)
+
+
 def _topics(catalog: Catalog, cluster: str) -> Iterator[tuple[Address, Observed]]:
     # Ten thousand of them in a tenth of a second: copies of one checked model, and one spec for all that are alike.
     pattern = Topic(metadata=InNamespace(name="t", cluster=cluster), spec=TopicSpec(partitions=1))
@@ -51,13 +75,14 @@ def _topics(catalog: Catalog, cluster: str) -> Iterator[tuple[Address, Observed]
     for full_name, entry in catalog.topics.items():
         if entry.mirror is None:
             namespace, name = split_name(full_name)
-            alike = entry.partitions, entry.replication_factor, *entry.configs.items()
+            alike = entry.partitions, entry.replication_factor, entry.acls, *entry.configs.items()
             spec = specs.get(alike)
             if spec is None:
                 shape = {
                     "partitions": entry.partitions,
                     "replication_factor": entry.replication_factor,
                     "configs": dict(entry.configs),
+                    "acls": topic_rules(entry.acls),
                 }
                 spec = specs[alike] = pattern.spec.model_copy(update=shape)
             metadata = pattern.metadata.model_copy(update={"name": name, "namespace": namespace})
@@ -73,6 +98,7 @@ def _namespace(name: str, cluster: str, entry: NamespaceEntry) -> Namespace:
         if quotas is None
         else Quotas(topics=quotas.topics, partitions=quotas.partitions, bytes=quotas.bytes),
         encryption=None if key is None else Encryption(kms_key_id=key),
+        acls=namespace_rules(entry.acls),
     )
     return Namespace(metadata=OfNamespace(name=name, cluster=cluster), spec=spec)
 
@@ -86,6 +112,7 @@ def namespace_entry(namespace: Namespace) -> NamespaceEntry:
         if spec.quotas is None
         else QuotaEntry(spec.quotas.topics, spec.quotas.partitions, spec.quotas.bytes),
         kms_key_id=None if spec.encryption is None else spec.encryption.kms_key_id,
+        acls=entries_of(spec.acls),
     )
 
 
@@ -120,6 +147,7 @@ def shape_of(topic: Topic) -> TopicShape:
         partitions=topic.spec.partitions,
         replication_factor=topic.spec.replication_factor or 1,
         configs=topic.spec.configs,
+        acls=entries_of(topic.spec.acls),
     )
 
 
@@ -152,6 +180,8 @@ class Moved:
     quotas: Mapping[str, int | None] = field(default_factory=dict)
     keys: tuple[str | None, ...] = ()
     """The key it is to have, where that changes."""
+    rules: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
+    """Access rules by their paths: the operations there are to be; `None` takes one away."""
 
     def limits(self, before: QuotaEntry | None) -> QuotaEntry:
         """Return the quotas there are to be."""
@@ -168,6 +198,7 @@ def moved(address: Address, changes: Sequence[Change]) -> Moved:
     numbers: dict[str, int] = {}
     quotas: dict[str, int | None] = {}
     keys: tuple[str | None, ...] = ()
+    rules: dict[str, tuple[str, ...] | None] = {}
     for change in changes:
         match change.path, change.after:
             case str(path), str() | None as value if path.startswith(_CONFIGS):
@@ -178,15 +209,18 @@ def moved(address: Address, changes: Sequence[Change]) -> Moved:
                 quotas[path.removeprefix(_QUOTAS)] = limit
             case "encryption.kmsKeyId", str() | None as key:
                 keys = (key,)
+            case str(path), tuple() | None as operations if path.startswith(ACLS):
+                rules[path] = None if operations is None else tuple(map(str, operations))
             case path, _:
                 message = f"{address}: an embedded cluster of this version cannot change {path}"
                 raise UserError(message, hint="Set it back in the files, and plan again.")
-    return Moved(configs, numbers.get("partitions"), numbers.get("replicationFactor"), quotas, keys)
+    return Moved(configs, numbers.get("partitions"), numbers.get("replicationFactor"), quotas, keys, rules)
 
 
-def fields_of(entry: TopicEntry | NamespaceEntry) -> dict[str, str | int]:
+def fields_of(entry: TopicEntry | NamespaceEntry) -> dict[str, Value]:
     """Return what stands in an entry, by the paths of changes."""
-    fields: dict[str, str | int] = {_CONFIGS + key: value for key, value in entry.configs.items()}
+    fields: dict[str, Value] = {_CONFIGS + key: value for key, value in entry.configs.items()}
+    fields.update(rule_fields(namespace_rules(entry.acls)))
     match entry:
         case TopicEntry():
             return {**fields, "partitions": entry.partitions, "replicationFactor": entry.replication_factor}
@@ -203,7 +237,7 @@ def _limits_of(entry: NamespaceEntry) -> Iterator[tuple[str, str | int]]:
         yield _KEY, entry.kms_key_id
 
 
-def check_unmoved(address: Address, changes: Sequence[Change], current: Mapping[str, str | int]) -> None:
+def check_unmoved(address: Address, changes: Sequence[Change], current: Mapping[str, Value]) -> None:
     """Refuse changes decided on values that somebody has changed since; what stands as wanted already is no change.
 
     Raises:
@@ -211,7 +245,7 @@ def check_unmoved(address: Address, changes: Sequence[Change], current: Mapping[
     """
     for change in changes:
         found = current.get(change.path)
-        if found not in {change.before, change.after}:
+        if found not in (change.before, change.after):
             message = f"{address}: {change.path} is {found!r} now, not {change.before!r}"
             raise StalePlanError(message, hint="Somebody changed it since it was looked at: plan again.")
 
