@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from reconciler.embedded.clusterfile import create_cluster, read_cluster_id
 from reconciler.embedded.clustergroups import Groups
@@ -23,6 +23,7 @@ from reconciler.embedded.namespaces import (
 )
 from reconciler.embedded.operations import Kind, Operation
 from reconciler.embedded.permissions import SUPER_USER, Permissions, check_deletion, check_writing
+from reconciler.embedded.rules import set_namespace_acls, set_topic_acls
 from reconciler.embedded.topics import TopicShape, alter_topic, create_topic, delete_topic, move_topic
 from reconciler.errors import UserError
 from reconciler.objectstore.encryption import refuse_key
@@ -32,11 +33,12 @@ if TYPE_CHECKING:
 
     from reconciler.embedded.catalog import Catalog, Draft
     from reconciler.embedded.consumer import Beginning, Consumer, Record
-    from reconciler.embedded.entries import LinkEntry, QuotaEntry, TopicEntry
+    from reconciler.embedded.entries import AclEntry, LinkEntry, QuotaEntry, TopicEntry
     from reconciler.embedded.links import MirrorShape
     from reconciler.embedded.log import EmbeddedLog
     from reconciler.embedded.producer import Producer
     from reconciler.embedded.sink import EmbeddedSink
+    from reconciler.embedded.transactional import TransactionalProducer
     from reconciler.objectstore.base import ObjectStore
     from reconciler.records.log import Isolation
     from reconciler.resources.sourcetopic import SourceTopic
@@ -135,6 +137,11 @@ class EmbeddedCluster:
         self._check_key(kms_key_id)
         self._commit(lambda draft: encrypt_namespace(draft, name, kms_key_id), (Operation.ALTER, Kind.NAMESPACE, name))
 
+    def set_namespace_acls(self, name: str, acls: Iterable[AclEntry]) -> None:
+        """Give a namespace these access rules and no others; everything below inherits them."""
+        rules = tuple(acls)
+        self._commit(lambda draft: set_namespace_acls(draft, name, rules), (Operation.ALTER, Kind.NAMESPACE, name))
+
     def delete_namespace(self, name: str, *, recursive: bool = False) -> bool:
         """Delete a namespace with its topics, marked first; say whether it was there.
 
@@ -169,6 +176,11 @@ class EmbeddedCluster:
         if configs or not needed:
             needed.append((Operation.ALTER_CONFIGS, Kind.TOPIC, full_name))
         self._commit(lambda draft: alter_topic(draft, full_name, configs or {}, partitions=partitions), *needed)
+
+    def set_topic_acls(self, full_name: str, acls: Iterable[AclEntry]) -> None:
+        """Give a topic these access rules and no others, beside those of its tiers."""
+        rules = tuple(acls)
+        self._commit(lambda draft: set_topic_acls(draft, full_name, rules), (Operation.ALTER, Kind.TOPIC, full_name))
 
     def move_topic(self, full_name: str, to: str) -> None:
         """Rename a topic, also into another namespace that exists; its records and offsets stay."""
@@ -244,11 +256,45 @@ class EmbeddedCluster:
 
         return finish_rewrites(self.store, self.catalog)
 
-    def producer(self, *, delivery_timeout_ms: int = 120_000) -> Producer:
-        """Return what appends records, and tries for so long where stores or races refuse for the moment."""
-        from reconciler.embedded.producer import Producer
+    def finish_transactions(self) -> int:
+        """Finish what is decided, abort what is open for longer than its time-out; return how many transactions."""
+        from reconciler.embedded.finishing import finish_transactions
 
-        return Producer(self, delivery_timeout_ms=delivery_timeout_ms)
+        return finish_transactions(self.store, self.catalog, self.now_ms())
+
+    @overload
+    def producer(self, transactional_id: None = None, *, delivery_timeout_ms: int = ...) -> Producer: ...
+
+    @overload
+    def producer(
+        self, transactional_id: str, *, transaction_timeout_ms: int = ..., delivery_timeout_ms: int = ...
+    ) -> TransactionalProducer: ...
+
+    def producer(
+        self,
+        transactional_id: str | None = None,
+        *,
+        transaction_timeout_ms: int = 60_000,
+        delivery_timeout_ms: int = 120_000,
+    ) -> Producer:
+        """Return what appends records, and tries until the delivery time-out where stores or races refuse.
+
+        With a transactional id what it appends is committed or aborted as a whole.
+
+        Raises:
+            UserError: No transactional id can have that name.
+        """
+        from reconciler.embedded.producer import Producer
+        from reconciler.embedded.transactional import TransactionalProducer
+
+        if transactional_id is None:
+            return Producer(self, delivery_timeout_ms=delivery_timeout_ms)
+        return TransactionalProducer(
+            self,
+            transactional_id,
+            transaction_timeout_ms=transaction_timeout_ms,
+            delivery_timeout_ms=delivery_timeout_ms,
+        )
 
     def consume(
         self, full_name: str, *, start_ms: int | None = None, isolation: Isolation = "read_committed"
