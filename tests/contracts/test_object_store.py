@@ -13,9 +13,9 @@ from reconciler.errors import LostRaceError, MissingObjectError, RetryableError,
 from reconciler.objectstore.base import Version
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.objectstore.opening import open_store
 from reconciler.objectstore.register import MARKS, Held, Register
 from tests.contracts.lossy import LossyStore
+from tests.servers.stores import KINDS, fresh_store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,24 +25,14 @@ if TYPE_CHECKING:
 FORMAT = "reconciler.test/2"
 
 
-@pytest.fixture(params=["memory", "directory", "s3"])
+@pytest.fixture(params=KINDS)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
-    return opened(request, tmp_path / "deep" / "store")
+    return fresh_store(request, tmp_path / "deep" / "store")
 
 
-@pytest.fixture(params=["memory", "directory", "s3"])
+@pytest.fixture(params=KINDS)
 def other(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
-    return opened(request, tmp_path / "other")
-
-
-def opened(request: pytest.FixtureRequest, folder: Path) -> ObjectStore:
-    match request.param:
-        case "memory":
-            return MemoryStore()
-        case "directory":
-            return DirectoryStore(folder)
-        case _:
-            return open_store(request.getfixturevalue("s3_server").settings(folder.name))
+    return fresh_store(request, tmp_path / "other")
 
 
 def body_of(store: ObjectStore, key: str) -> bytes:

@@ -30,9 +30,17 @@ if TYPE_CHECKING:
 NAMES = itertools.count()
 
 
-@pytest.fixture(params=["memory", "directory"])
+@pytest.fixture(params=["memory", "file", "s3"])
 def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return f"memory://provider-{next(NAMES)}" if request.param == "memory" else f"file://{tmp_path}/west"
+    match request.param:
+        case "memory":
+            return f"memory://provider-{next(NAMES)}"
+        case "file":
+            return f"file://{tmp_path}/west"
+        case _:
+            request.getfixturevalue("s3_environ")
+            url: str = request.getfixturevalue("s3_server").url("provider")
+            return url
 
 
 @pytest.fixture

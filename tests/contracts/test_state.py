@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.errors import LeaseError, RetryableError, UserError
-from reconciler.objectstore.directory import DirectoryStore
-from reconciler.objectstore.memory import MemoryStore
 from reconciler.state.acquiring import Patience, acquire
 from reconciler.state.lockfile import KEY, Owner, read_lockfile
 from reconciler.state.runs import read_run, result_key, run_key
 from reconciler.state.snapshots import history, read_serial, read_snapshot
 from reconciler.state.unlock import Unlocking, unlock
 from tests.contracts.lossy import LossyStore
+from tests.servers.stores import KINDS, fresh_store
 from tests.state.samples import SHOP, claim, record, run_file
 from tests.state.simulation import Simulation, simulate
 
@@ -27,9 +26,9 @@ if TYPE_CHECKING:
 AT_ONCE = Patience(lock_timeout_s=0)
 
 
-@pytest.fixture(params=["memory", "directory"])
+@pytest.fixture(params=KINDS)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
-    return MemoryStore() if request.param == "memory" else DirectoryStore(tmp_path)
+    return fresh_store(request, tmp_path / "state")
 
 
 def lockfile_of(store: ObjectStore) -> Lockfile:

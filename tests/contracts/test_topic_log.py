@@ -12,11 +12,11 @@ import pytest
 
 from reconciler.errors import UserError
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.digest import Digest
 from reconciler.records.hashing import digest_of
 from reconciler.records.log import OffsetRange
 from tests.embedded.samples import NOW, cluster_in, numbered, read, rows_of
+from tests.servers.stores import KINDS, fresh_store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 TOPIC = "orders"
 
 
-@pytest.fixture(params=["memory", "directory"])
+@pytest.fixture(params=KINDS)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
-    return MemoryStore() if request.param == "memory" else DirectoryStore(tmp_path / "west")
+    return fresh_store(request, tmp_path / "west")
 
 
 @pytest.fixture

@@ -1,0 +1,33 @@
+"""The stores that suites run over: a fresh one of each kind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from reconciler.objectstore.directory import DirectoryStore
+from reconciler.objectstore.memory import MemoryStore
+from reconciler.objectstore.opening import open_store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+    from reconciler.objectstore.base import ObjectStore
+
+KINDS: Final = ("memory", "directory", "s3")
+"""What a fixture of stores takes as its `params`."""
+
+
+def fresh_store(request: pytest.FixtureRequest, folder: Path) -> ObjectStore:
+    """Return an empty store of the kind `request.param`; the S3 server starts with the first that needs it."""
+    match request.param:
+        case "memory":
+            return MemoryStore()
+        case "directory":
+            return DirectoryStore(folder)
+        case "s3":
+            return open_store(request.getfixturevalue("s3_server").settings(folder.name))
+        case other:
+            message = f"no store of kind {other!r}"
+            raise AssertionError(message)
