@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     from reconciler.embedded.log import EmbeddedLog
     from reconciler.embedded.producer import Producer
     from reconciler.embedded.sink import EmbeddedSink
+    from reconciler.embedded.sweeping import Swept
     from reconciler.embedded.transactional import TransactionalProducer
+    from reconciler.embedded.upkeep import Upkeep
     from reconciler.objectstore.base import ObjectStore
     from reconciler.records.log import Isolation
     from reconciler.resources.sourcetopic import SourceTopic
@@ -261,6 +263,23 @@ class EmbeddedCluster:
         from reconciler.embedded.finishing import finish_transactions
 
         return finish_transactions(self.store, self.catalog, self.now_ms())
+
+    def upkeep(
+        self,
+        *,
+        is_wanted: Callable[[str], bool] = lambda _full_name: True,
+        is_stopped: Callable[[], bool] = lambda: False,
+    ) -> Upkeep:
+        """Return one pass of upkeep over the partitions of the topics that are wanted: `retain`, `roll`, `compact`."""
+        from reconciler.embedded.upkeep import Upkeep
+
+        return Upkeep(self.store, self.catalog, self.cluster_id, self.now_ms, is_wanted, is_stopped)
+
+    def sweep(self) -> Swept:
+        """Delete what nobody names and is older than a day by the store's own clock."""
+        from reconciler.embedded.sweeping import sweep
+
+        return sweep(self.store, self.catalog)
 
     @overload
     def producer(self, transactional_id: None = None, *, delivery_timeout_ms: int = ...) -> Producer: ...

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_left
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.embedded.head import Entry, PageRef
@@ -38,7 +38,7 @@ class Replacement:
     """Of the keys of the run."""
     records: int
     bytes: int
-    added: tuple[Entry, ...]
+    added: tuple[Entry, ...] = field(hash=False)
     written: tuple[str, ...]
     """The objects among `added` that the run did not have."""
 
@@ -62,6 +62,14 @@ class Replacement:
 
 
 @dataclass(frozen=True, slots=True)
+class Gain:
+    """What a publication did: of a compaction, what it removed; else, what was written anew."""
+
+    records: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Rewritten:
     """What was written of one partition: durable, and named by nobody yet. Picklable."""
 
@@ -69,6 +77,13 @@ class Rewritten:
     replacements: tuple[Replacement, ...]
     compacted_to: int | None = None
     """Of a compaction: how far it went. It is published whole or not at all."""
+
+    def gain(self, holding: Iterable[Replacement]) -> Gain:
+        """Sum up what holds."""
+        before = [one for one in holding if one.written or self.compacted_to is not None]
+        after = [entry for one in before for entry in one.added] if self.compacted_to is not None else []
+        records = sum(one.records for one in before) - sum(entry.digest.records for entry in after)
+        return Gain(records, sum(one.bytes for one in before) - sum(entry.bytes for entry in after))
 
 
 @contextmanager
@@ -84,10 +99,10 @@ def whole_or_gone(store: ObjectStore) -> Iterator[list[Replacement]]:
 
 def publish_rewritten(
     store: ObjectStore, rewritten: Rewritten, *, put_ms: int, now_ms: Callable[[], int]
-) -> tuple[Replacement, ...] | None:
+) -> Gain | None:
     """Put what was written in its place by one swap, then delete what has become superfluous.
 
-    `put_ms`: since when it may have lain there, by the clock `now_ms`. Return what holds now; `None`: nothing does.
+    `put_ms`: since when it may have lain there, by the clock `now_ms`. Return what came of it; `None`: nothing.
 
     Raises:
         MissingObjectError: A page is not there.
@@ -114,7 +129,7 @@ def publish_rewritten(
     dropped = [key for one in rewritten.replacements if one not in holding for key in one.written]
     unnamed = [key for key in written if key not in named]
     store.delete([*(() if change is None else change.superfluous), *unnamed, *dropped])
-    return None if change is None else holding
+    return None if change is None else rewritten.gain(holding)
 
 
 class _Runs:
