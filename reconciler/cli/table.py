@@ -24,7 +24,7 @@ def _command(section: str, name: str, summary: str, module: str | None = None) -
 _NAMESPACE: Final = (_command("Commands", "list", "namespaces, and how many topics each holds", "namespace_list"),)
 
 _TOPIC: Final = (
-    _command("Commands", "list", "topics, with their size where it is cheap to tell", "topic_list"),
+    _command("Commands", "list", "topics; with --sizes what they hold", "topic_list"),
     _command(
         "Commands", "describe", "one topic: partitions, offsets, configs and where they come from", "topic_describe"
     ),

@@ -8,6 +8,8 @@ from reconciler.errors import UserError
 from reconciler.resources.address import cluster_address
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from reconciler.state.snapshots import Snapshot
     from reconciler.workflow.opening import Site
 
@@ -20,9 +22,20 @@ def refuse_another_cluster(site: Site, name: str, snapshot: Snapshot | None) -> 
     """
     identity = site.providers[name].identify()
     recorded = snapshot.record.get(cluster_address(name)) if snapshot is not None else None
-    for expected in (site.clusters[name].spec.cluster_id, recorded.incarnation if recorded is not None else None):
-        if identity is not None and expected is not None and identity.cluster_id != expected:
+    if identity is not None:
+        expected = site.clusters[name].spec.cluster_id, recorded.incarnation if recorded is not None else None
+        refuse_stranger(name, identity.cluster_id, expected, consequence="Nothing was written. ")
+
+
+def refuse_stranger(name: str, answers: str, expected: Iterable[str | None], *, consequence: str = "") -> None:
+    """Return if the cluster that answers under a name is what it should be; `None` is whatever is there.
+
+    Raises:
+        UserError: Another one answers.
+    """
+    for wanted in expected:
+        if wanted not in {None, answers}:
             raise UserError(
-                f"cluster {name} should be {expected}, but {identity.cluster_id} answers",
-                hint="Nothing was written. Correct the connection; `reconciler plan` says more.",
+                f"cluster {name} should be {wanted}, but {answers} answers",
+                hint=f"{consequence}Correct the connection; `reconciler plan` says more.",
             )

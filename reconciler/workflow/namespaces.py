@@ -6,10 +6,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, rank, split_name
-from reconciler.resources.namespace import Namespace
-from reconciler.workflow.observing import observe
+from reconciler.resources.address import Address, address_of, full_name_of, split_name
 from reconciler.workflow.opening import open_work
+from reconciler.workflow.overviews import look_over
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,15 +28,11 @@ class NamespaceRow:
 def list_namespaces(invocation: Invocation, select: Select, cluster: str | None) -> tuple[NamespaceRow, ...]:
     """Return the namespaces of one cluster, or of all."""
     work = open_work(invocation, select)
-    names = work.to_read if cluster is None else [cluster]
-    observed = observe(work.providers, names, {}).inventory
-    topics = Counter(
-        address_of("namespace", cluster_of(address) or "", split_name(full_name_of(address))[0])
-        for address in observed
-        if kind_of(address) in {"topic", "mirror"}
-    )
-    return tuple(
-        NamespaceRow(address, topics[address], resource.spec.configs)
-        for address in sorted(observed, key=rank)
-        if isinstance(resource := observed[address].resource, Namespace)
-    )
+    rows = []
+    for name, overview in sorted(look_over(work, work.to_read if cluster is None else [cluster]).items()):
+        topics = Counter(split_name(full_name_of(topic.address))[0] for topic in overview.topics)
+        rows += [
+            NamespaceRow(address_of("namespace", name, namespace), topics[namespace], configs)
+            for namespace, configs in overview.namespaces.items()
+        ]
+    return tuple(rows)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Inventory, Record
     from reconciler.resources.measures import Measures
 
-_AT_ONCE: Final = 16
+AT_ONCE: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def observe(providers: Mapping[str, Provider], clusters: Sequence[str], recorded
     """
     answers: dict[str, Answer] = {}
     lost: dict[str, RetryableError] = {}
-    with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="observe") as threads:
+    with ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="observe") as threads:
         asked = {name: threads.submit(_ask, providers, name, recorded) for name in clusters}
         for name, future in asked.items():
             try:
@@ -64,7 +64,7 @@ def observe(providers: Mapping[str, Provider], clusters: Sequence[str], recorded
             except RetryableError as error:
                 lost[name] = error
     if lost:
-        raise _unreachable(lost)
+        raise unreachable(lost)
     found = {address: item for answer in answers.values() for address, item in answer.inventory.items()}
     hidden = {address: item.hidden for address, item in found.items() if item.hidden is not None}
     return Seen(
@@ -80,7 +80,7 @@ def measure(providers: Mapping[str, Provider], addresses: Sequence[Address]) -> 
     by_cluster: dict[str, list[Address]] = {}
     for address in addresses:
         by_cluster.setdefault(cluster_of(address) or "", []).append(address)
-    with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="measure") as threads:
+    with ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="measure") as threads:
         asked = [threads.submit(_measured, providers, name, group) for name, group in sorted(by_cluster.items())]
         return {address: found for future in asked for address, found in future.result().items()}
 
@@ -101,7 +101,8 @@ def _ask(providers: Mapping[str, Provider], name: str, recorded: Record) -> Answ
     return Answer(provider.capabilities, identity, provider.observe(Scope()) if identity else {})
 
 
-def _unreachable(lost: Mapping[str, ReconcilerError]) -> RetryableError:
+def unreachable(lost: Mapping[str, ReconcilerError]) -> RetryableError:
+    """Return the error that names clusters that cannot be read, and how to go on without them."""
     names = sorted(lost)
     is_one = len(names) == 1
     what = "; ".join(lost[name].message if is_one else f"{name}: {lost[name].message}" for name in names)

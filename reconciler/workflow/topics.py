@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.errors import UserError
 from reconciler.providers.base import Scope
@@ -14,27 +14,24 @@ from reconciler.resources.address import (
     full_name_of,
     kind_of,
     matches,
-    rank,
     split_name,
     tiers_of,
 )
-from reconciler.resources.mirrorlink import MirrorTopic
-from reconciler.resources.topic import Topic
 from reconciler.workflow.actingconfigs import ConfigRow, configs_on
-from reconciler.workflow.observing import measure, observe
+from reconciler.workflow.observing import measure
 from reconciler.workflow.opening import open_work
+from reconciler.workflow.overviews import look_over
 from reconciler.workflow.topicaddress import provider_of, topic_address
 
 if TYPE_CHECKING:
     from reconciler.providers.base import Provider
-    from reconciler.resources.inventory import Inventory, Observed
+    from reconciler.resources.inventory import Inventory
     from reconciler.resources.measures import Measure
+    from reconciler.resources.overviews import TopicShown
     from reconciler.workflow.invocation import Invocation, Select
-    from reconciler.workflow.opening import Work
 
 
-@dataclass(frozen=True, slots=True)
-class TopicRow:
+class TopicRow(NamedTuple):
     """One topic of many; `records` and `bytes` are `None` where they were not measured."""
 
     address: Address
@@ -66,18 +63,24 @@ class TopicDescription:
     configs: tuple[ConfigRow, ...]
 
 
-def list_topics(invocation: Invocation, select: Select, pattern: str | None) -> tuple[TopicRow, ...]:
-    """Return the topics and mirrors on all clusters, or those whose address matches."""
+def list_topics(
+    invocation: Invocation, select: Select, pattern: str | None, *, sizes: bool = False
+) -> tuple[TopicRow, ...]:
+    """Return the topics and mirrors on all clusters, or those whose address matches.
+
+    `sizes` measures at most a thousand partitions: a request for each that was ever written.
+    """
     work = open_work(invocation, select)
-    observed = _observed(work, pattern)
-    addresses = [
-        address
-        for address in sorted(observed, key=rank)
-        if kind_of(address) in {"topic", "mirror"} and not observed[address].is_internal
-        if pattern is None or matches(pattern, address)
-    ]
-    measures = measure(work.providers, addresses)
-    return tuple(_row(address, observed[address], measures.get(address)) for address in addresses)
+    names = work.to_read
+    if pattern is not None and "*" not in pattern:
+        names = tuple(name for name in names if name == cluster_of(Address(pattern)))
+    shown = [topic for overview in look_over(work, names).values() for topic in overview.topics]
+    shown = sorted(topic for topic in shown if pattern is None or matches(pattern, topic.address))
+    shown.sort(key=lambda topic: kind_of(topic.address) != "topic")
+    if not sizes:
+        return tuple(TopicRow(*topic, None, None) for topic in shown)
+    measures = measure(work.providers, [topic.address for topic in shown])
+    return tuple(_row(topic, measures.get(topic.address)) for topic in shown)
 
 
 def describe_topic(invocation: Invocation, select: Select, address: str) -> TopicDescription:
@@ -129,18 +132,5 @@ def find_topic(provider: Provider, topic: Address) -> tuple[Address, Inventory]:
     raise UserError(f"{topic} does not exist", hint="List what does with: reconciler topic list")
 
 
-def _observed(work: Work, pattern: str | None) -> Inventory:
-    names = work.to_read
-    if pattern is not None and "*" not in pattern:
-        names = tuple(name for name in names if name == cluster_of(Address(pattern)))
-    return observe(work.providers, names, {}).inventory
-
-
-def _row(address: Address, observed: Observed, size: Measure | None) -> TopicRow:
-    resource = observed.resource
-    partitions = replication = None
-    if isinstance(resource, Topic):
-        partitions, replication = resource.spec.partitions, resource.spec.replication_factor
-    elif isinstance(resource, MirrorTopic):
-        partitions = resource.partitions
-    return TopicRow(address, partitions, replication, size.records if size else None, size.bytes if size else None)
+def _row(topic: TopicShown, size: Measure | None) -> TopicRow:
+    return TopicRow(*topic, size.records if size else None, size.bytes if size else None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from typer import Argument
+from typer import Argument, Option
 
 from reconciler.cli.bundles import bundled
 from reconciler.cli.options import Files, Place, TextOrJson
@@ -18,12 +18,15 @@ def command(
     pattern: Annotated[
         str | None, Argument(metavar="PATTERN", help="For example 'topic/west/shop:*'.", show_default=False)
     ] = None,
+    sizes: Annotated[
+        bool, Option("--sizes", help="Measure records and bytes too, of at most 1,000 partitions.")
+    ] = False,
     form: TextOrJson = "text",
 ) -> None:
-    """List the topics on the clusters, with their size where it is cheap to tell."""
+    """List the topics on the clusters."""
     from reconciler.cli.documents.clusters import TopicsDocument
     from reconciler.cli.render.cluster_text import topics_text
     from reconciler.workflow.topics import list_topics
 
-    rows = list_topics(place.invocation(), files.select(), pattern)
-    present(form, lambda: topics_text(rows), lambda: TopicsDocument.of(rows))
+    rows = list_topics(place.invocation(), files.select(), pattern, sizes=sizes)
+    present(form, lambda: topics_text(rows, sizes=sizes), lambda: TopicsDocument.of(rows))

@@ -26,19 +26,16 @@ def namespaces_text(rows: Sequence[NamespaceRow]) -> list[Line]:
     return table(("address", "topics", "configs"), cells, numbers=(1,))
 
 
-def topics_text(rows: Sequence[TopicRow]) -> list[Line]:
-    """Return a table of topics."""
+def topics_text(rows: Sequence[TopicRow], *, sizes: bool) -> list[Line]:
+    """Return a table of topics; with `sizes` also what they hold, as far as it was measured."""
     if not rows:
         return [line("There are no topics.")]
+    shapes = [(row.address, _known(row.partitions), _known(row.replication_factor)) for row in rows]
+    if not sizes:
+        return table(("address", "partitions", "replicas"), shapes, numbers=(1, 2))
     cells = [
-        (
-            row.address,
-            _known(row.partitions),
-            _known(row.replication_factor),
-            _known(row.records),
-            "?" if row.bytes is None else bytes_text(row.bytes),
-        )
-        for row in rows
+        (*shape, _known(row.records), "?" if row.bytes is None else bytes_text(row.bytes))
+        for shape, row in zip(shapes, rows, strict=True)
     ]
     return table(("address", "partitions", "replicas", "records", "size"), cells, numbers=(1, 2, 3, 4))
 
