@@ -15,6 +15,7 @@ from reconciler.embedded.entries import TopicEntry
 from reconciler.embedded.head import NOBODY, PRODUCERS, Head, head_register, link_writer, parse_head
 from reconciler.embedded.lookups import topic_with_id
 from reconciler.embedded.recent import Recent, RecentHeads
+from reconciler.embedded.rekeying import Rekeying
 from reconciler.embedded.spilling import Spill
 from reconciler.errors import UserError
 
@@ -57,19 +58,21 @@ class Gate:
         """
         register = head_register(self.store, self.topic_id, partition)
         spill = Spill(self.store, self.topic_id, partition)
+        keys = Rekeying(self.store, self.catalog, self.topic_id, partition)
         recent = self.recent.get(register.key)
         tried: list[_Tried] = []
 
         def change(held: Held | None) -> Json | None:
-            after = extend(self._found(register.key, held, recent), 0 if held is None else held.epoch)
-            spilled = None if after is None else spill.spilled(after)
+            before = self._found(register.key, held, recent)
+            after = extend(before, 0 if held is None else held.epoch)
+            spilled = None if after is None else spill.spilled(keys.agreed(None if held is None else before, after))
             tried.append(_Tried(spilled, None if spilled is None else spilled.to_json()))
             return tried[-1].value
 
         held = register.update(change, mark=mark, known=None if recent is None else recent.held)
         self.recent.put(register.key, _left(tried, held))
         if held is not None and not held.value["is_settled"]:
-            self._confirm(partition)
+            keys.confirm(self._confirm(partition), held.value.get("kms_key_id"))
 
     def _found(self, key: str, held: Held | None, recent: Recent | None) -> Head:
         if held is None:
@@ -87,12 +90,13 @@ class Gate:
             raise UserError(f"{self.full_name} takes no records now: {head.writer} may write", hint="Try again later.")
         return replace(head, is_settled=True)
 
-    def _confirm(self, partition: int) -> None:
-        """Read the catalog after the head is there; where the topic is gone, what was written goes with it."""
+    def _confirm(self, partition: int) -> Catalog:
+        """Return the catalog after the head is there; where the topic is gone, what was written goes with it."""
         catalog = self.catalog.read()
         if topic_with_id(catalog, self.topic_id, self.full_name) is None:
             remove_partition(self.store, self.topic_id, partition)
         self._check(catalog)
+        return catalog
 
     def _check(self, catalog: Catalog) -> None:
         """Refuse a topic that is gone or belongs to another writer."""

@@ -32,8 +32,10 @@ class Rekeying:
         self._partition = partition
         self._copied: dict[tuple[str, str | None], str] = {}
 
-    def agreed(self, before: Head, after: Head) -> Head:
-        """Return the head with what is new in it under the key that holds."""
+    def agreed(self, before: Head | None, after: Head) -> Head:
+        """Return the head with what is new in it under the key that holds; a new head is confirmed once it is there."""
+        if before is None:
+            return replace(after, kms_key_id=after.entries[0].kms_key_id) if after.entries else after
         if all(entry.kms_key_id == before.kms_key_id for entry in after.entries):
             return after
         catalog = self._catalog.read()
@@ -42,7 +44,7 @@ class Rekeying:
             return after
         key = key_of(catalog, name)
         if key != before.kms_key_id:
-            self.mark(catalog, key)
+            self._mark(catalog, key)
         there = {entry.key for entry in before.entries}
         entries = (
             entry if entry.key in there or entry.kms_key_id == key else self._under(entry, name, key)
@@ -50,7 +52,13 @@ class Rekeying:
         )
         return replace(after, entries=tuple(entries))
 
-    def mark(self, catalog: Catalog, kms_key_id: str | None) -> None:
+    def confirm(self, catalog: Catalog, kms_key_id: str | None) -> None:
+        """See that the key a head was made under still holds, by a catalog read after the head was there."""
+        name = names_by_id(catalog, [self._topic_id]).get(self._topic_id)
+        if name is not None and key_of(catalog, name) != kms_key_id:
+            self._mark(catalog, key_of(catalog, name))
+
+    def _mark(self, catalog: Catalog, kms_key_id: str | None) -> None:
         """Have the topic brought under its key, where somebody died before he saw that it is not."""
         if self._topic_id in catalog.rewrites:
             return
