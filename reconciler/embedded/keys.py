@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote
 
 from reconciler.errors import UserError
 from reconciler.objectstore.nonces import nonce
 from reconciler.resources.address import split_name
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 CLUSTER: Final = "cluster.json"
 CATALOG: Final = "catalog/head.json"
 HEADS: Final = "heads/"
 GROUPS: Final = "groups/"
+TRANSACTIONS: Final = "transactions/"
 
 _SHORT: Final = 8
 _LONG: Final = 16
@@ -64,12 +68,21 @@ def group_key(group: str) -> str:
 
 def group_of_key(key: str) -> str | None:
     """Return the group whose register has a key; `None`: it is no group's."""
-    encoded = key.removeprefix(GROUPS).removesuffix(".json")
-    try:
-        group = unquote(encoded, errors="strict")
-        return group if group_key(group) == key else None
-    except (UnicodeDecodeError, UserError):
-        return None
+    return _decoded(key, GROUPS, group_key)
+
+
+def transaction_key(transactional_id: str) -> str:
+    """Return the key of a transactional id's register.
+
+    Raises:
+        UserError: No transactional id can have that name.
+    """
+    return f"{TRANSACTIONS}{_encoded('transactional id', transactional_id)}.json"
+
+
+def transactional_id_of_key(key: str) -> str | None:
+    """Return the transactional id whose register has a key; `None`: it is none's."""
+    return _decoded(key, TRANSACTIONS, transaction_key)
 
 
 def _encoded(kind: str, name: str) -> str:
@@ -87,6 +100,15 @@ def _encoded(kind: str, name: str) -> str:
 def runner_key(job: str) -> str:
     """Return where upkeep keeps what it remembers of a job's last pass; it may be lost."""
     return f"runner/{job}.json.gz"
+
+
+def _decoded(key: str, prefix: str, key_of: Callable[[str], str]) -> str | None:
+    """Return the name that has a key, where it is written as we write it."""
+    try:
+        name = unquote(key.removeprefix(prefix).removesuffix(".json"), errors="strict")
+        return name if key_of(name) == key else None
+    except (UnicodeDecodeError, UserError):
+        return None
 
 
 def fresh_mark() -> str:
