@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final, assert_never
 from reconciler.embedded.entries import LinkEntry, NamespaceEntry, QuotaEntry, TopicEntry
 from reconciler.embedded.operations import Kind, Operation
 from reconciler.embedded.rules import entries_of, namespace_rules, topic_rules
-from reconciler.embedded.operations import Kind, Operation
 from reconciler.embedded.syncing import synced_configs
 from reconciler.embedded.topics import TopicShape
 from reconciler.errors import StalePlanError, UserError
