@@ -6,7 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reconciler.manifests.origins import explain_origin
+from reconciler.resources.aclpaths import rule_path
 from reconciler.resources.address import Address, cluster_of, kind_of
+from reconciler.resources.namespace import Namespace
+from reconciler.resources.topic import Topic
+from reconciler.workflow.actingacls import AclRow, acting_acls
 from reconciler.workflow.actingconfigs import configs_on
 from reconciler.workflow.deciding import decide
 from reconciler.workflow.opening import open_work
@@ -14,7 +18,7 @@ from reconciler.workflow.reading import read_state
 from reconciler.workflow.show import Shown, declared, sides_of, unknown_address
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from reconciler.planning.actions import Action
     from reconciler.planning.finding import Finding
@@ -33,6 +37,8 @@ class Explained:
     """Field path → `file:line`, an address, or what else set it."""
     effective: Mapping[str, str]
     """Configs as they act on the cluster now, inherited ones included."""
+    acls: tuple[AclRow, ...]
+    """Access rules as they act on the cluster now, those of its tiers included."""
     actions: tuple[Action, ...]
     drift: tuple[DriftFinding, ...]
     waiting: tuple[Waiting, ...]
@@ -56,6 +62,7 @@ def explain(invocation: Invocation, select: Select, address: str) -> Explained:
         shown=shown,
         origins=_origins(work, shown),
         effective=_effective(work, decided, asked),
+        acls=acting_acls(asked, decided.seen.inventory),
         actions=tuple(action for action in plan.actions if action.address == asked),
         drift=tuple(finding for finding in plan.drift if finding.address == asked),
         waiting=tuple(row for row in plan.waiting if row.address == asked),
@@ -66,7 +73,16 @@ def explain(invocation: Invocation, select: Select, address: str) -> Explained:
 def _origins(work: Work, shown: Shown) -> Mapping[str, str]:
     recorded = dict(shown.recorded.origins) if shown.recorded else {}
     written = explain_origin(work.loaded, shown.address) if shown.desired is not None else {}
-    return dict(sorted({**recorded, **written}.items()))
+    return dict(sorted({**recorded, **written, **dict(_rule_origins(shown, written))}.items()))
+
+
+def _rule_origins(shown: Shown, written: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield, for each access rule by its path, where the files have it: the last place, where several are one."""
+    if isinstance(shown.desired, Topic | Namespace):
+        for index, rule in enumerate(shown.desired.spec.acls):
+            place = written.get(f"spec.acls[{index}].principal")
+            if place is not None:
+                yield rule_path(rule), place
 
 
 def _effective(work: Work, decided: Decided, address: Address) -> Mapping[str, str]:

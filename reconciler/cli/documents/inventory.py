@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from reconciler.planning.actions import Action
     from reconciler.resources.inventory import Observed, Recorded
+    from reconciler.workflow.actingacls import AclRow
     from reconciler.workflow.explain import Explained
     from reconciler.workflow.show import Shown
     from reconciler.workflow.state import HistoryRow, StateListing
@@ -122,6 +123,23 @@ class PlannedPart(Part):
         )
 
 
+class AclPart(Part):
+    """An access rule that acts."""
+
+    principal: str
+    permission: str
+    operations: tuple[str, ...]
+    host: str
+    resources: tuple[str, ...]
+    names: tuple[str, ...] = Field(description="Counted from below the namespace it comes from.")
+    origin: str = Field(description="The address of what it lies on: the topic, or a tier above it.")
+
+    @classmethod
+    def of(cls, row: AclRow) -> AclPart:
+        """Say one rule."""
+        return cls(**row.rule.to_json(), origin=row.origin)
+
+
 class ExplainDocument(Document):
     """Where each value of a resource comes from, and what is planned for it."""
 
@@ -129,6 +147,7 @@ class ExplainDocument(Document):
     resource: ShownPart
     origins: dict[str, str] = Field(description="Field path to `file:line`, an address, or `default`.")
     effective: dict[str, str] = Field(description="Configs as they act, inherited ones included.")
+    acls: tuple[AclPart, ...] = Field(description="Access rules as they are asked, in that order.")
     actions: tuple[PlannedPart, ...]
 
     @classmethod
@@ -138,6 +157,7 @@ class ExplainDocument(Document):
             resource=ShownPart.of(explained.shown),
             origins=dict(explained.origins),
             effective=dict(explained.effective),
+            acls=tuple(AclPart.of(row) for row in explained.acls),
             actions=tuple(PlannedPart.of(action) for action in explained.actions),
         )
 

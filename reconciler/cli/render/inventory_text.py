@@ -9,7 +9,9 @@ from reconciler.cli.render.readers import headline, mark, note, title
 from reconciler.cli.render.sections import drift_text
 from reconciler.cli.render.tables import table
 from reconciler.cli.render.values import value_text
+from reconciler.resources.aclpaths import ACLS
 from reconciler.resources.configs import show_value
+from reconciler.workflow.actingacls import rules_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import Action
     from reconciler.resources.inventory import Recorded
     from reconciler.resources.kinds import Resource
+    from reconciler.workflow.actingacls import AclRow
     from reconciler.workflow.explain import Explained
     from reconciler.workflow.show import Shown
 
@@ -57,6 +60,7 @@ def explain_text(explained: Explained) -> list[Line]:
     if explained.effective:
         acting = [(key, show_value(key, explained.effective[key])) for key in sorted(explained.effective)]
         lines += [EMPTY, *table(("config", "acts as"), acting)]
+    lines += acls_lines(explained.acls)
     for action in explained.actions:
         lines += [EMPTY, *action_lines(action)]
     lines += [line("  drift  ", drift_text(finding)) for finding in explained.drift]
@@ -83,7 +87,18 @@ def action_lines(action: Action) -> list[Line]:
 
 def fields_of(resource: Resource | None) -> dict[str, Any]:
     """Return a resource's fields by path: `partitions`, `configs.retention.ms`."""
-    return dict(_flat("", resource.to_json())) if resource else {}
+    if resource is None:
+        return {}
+    rules = {path: list(operations) for path, operations in rules_of(resource).items()}
+    return {path: value for path, value in _flat("", resource.to_json()) if path != "acls"} | rules
+
+
+def acls_lines(rows: Sequence[AclRow]) -> list[Line]:
+    """Return a table of the access rules that act, in the order in which they are asked; nothing where none do."""
+    cells = [
+        (row.path.removeprefix(ACLS), value_text(row.path, tuple(row.rule.operations)), row.origin) for row in rows
+    ]
+    return [EMPTY, *table(("access rule", "operations", "comes from"), cells)] if cells else []
 
 
 def _flat(prefix: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
