@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import threading
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -94,6 +95,7 @@ def _opened(settings: StoreSettings) -> Opened:
     import botocore.session  # noqa: PLC0415 - half a second that only users of S3 pay
 
     session = botocore.session.Session()
+    session.register_component("data_loader", _descriptions())
     path_style = settings.force_path_style
     if path_style is None and settings.endpoint is not None:
         path_style = True
@@ -110,6 +112,14 @@ def _opened(settings: StoreSettings) -> Opened:
         force_path_style=_s3_options(steady).get("addressing_style") == "path",
     )
     return Opened(steady, once, found, session.get_credentials() if settings.credentials is None else None)
+
+
+@cache
+def _descriptions() -> Any:
+    """Return botocore's reader of its descriptions of services, which keeps them: a tenth of a second a store."""
+    import botocore.loaders  # noqa: PLC0415 - as above
+
+    return botocore.loaders.Loader()
 
 
 def _client(session: Any, settings: StoreSettings, *, path_style: bool | None, attempts: int) -> S3Client:
