@@ -25,7 +25,7 @@ from reconciler.resources.inventory import Observed
 from reconciler.resources.measures import Measure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from reconciler.embedded.clustergroups import Groups
     from reconciler.embedded.log import EmbeddedLog
@@ -104,16 +104,13 @@ class EmbeddedProvider:
         name = self._declared.metadata.name
         inventory = {self._declared.address: self._observed(cluster.cluster_id)}
         catalog = cluster.catalog.read()
-        inventory.update(observed_in(catalog, name))
+        inventory.update(observed_in(catalog, name, _wanted(scope)))
         if not cluster.permissions.is_super_user:
             inventory = hide(cluster.permissions, catalog, inventory)
-        if not scope.patterns:
+        wanted = _wanted(scope)
+        if wanted is None:
             return inventory
-        return {
-            address: observed
-            for address, observed in inventory.items()
-            if any(matches(pattern, address) for pattern in scope.patterns)
-        }
+        return {address: observed for address, observed in inventory.items() if wanted(address)}
 
     def overview(self) -> Overview:
         """Return names and shapes of all that may be described: the catalog, and no model for each topic."""
@@ -205,3 +202,12 @@ class EmbeddedProvider:
             message = f"{self._store.url} is cluster {found}, not {cluster_id}"
             return Failed(action_id, UserError(message, hint="Correct spec.clusterId, or the root."))
         return Done(action_id, found)
+
+
+def _wanted(scope: Scope) -> Callable[[str], bool] | None:
+    """Return what tells whether an address is in scope; `None`: everything is. A name without `*` is compared."""
+    if not scope.patterns:
+        return None
+    names = frozenset(pattern for pattern in scope.patterns if "*" not in pattern)
+    patterns = [pattern for pattern in scope.patterns if "*" in pattern]
+    return lambda address: address in names or any(matches(pattern, address) for pattern in patterns)

@@ -22,7 +22,7 @@ from reconciler.resources.sourcetopic import SourceTopic
 from reconciler.resources.topic import Topic, TopicSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from reconciler.embedded.catalog import Catalog
     from reconciler.embedded.entries import MirrorEntry
@@ -35,8 +35,12 @@ _KEY: Final = "encryption.kmsKeyId"
 _NOT_KEPT: Final = frozenset({"mirrorTopics", "movedFrom"})
 
 
-def observed_in(catalog: Catalog, cluster: str) -> Iterator[tuple[Address, Observed]]:
-    """Yield everything in a catalog as resources of a cluster, own configs only."""
+def observed_in(
+    catalog: Catalog, cluster: str, is_wanted: Callable[[str], bool] | None = None
+) -> Iterator[tuple[Address, Observed]]:
+    """Yield everything in a catalog as resources of a cluster, own configs only; `is_wanted` is asked by address."""
+    if is_wanted is not None:
+        catalog = _only(catalog, cluster, is_wanted)
     for name, namespace in catalog.namespaces.items():
         yield address_of("namespace", cluster, name), Observed(_namespace(name, cluster, namespace))
     yield from _topics(catalog, cluster)
@@ -47,6 +51,19 @@ def observed_in(catalog: Catalog, cluster: str) -> Iterator[tuple[Address, Obser
         if topic.mirror is not None and topic.mirror.link_id in links:
             resource = _mirror(full_name, topic, topic.mirror, (cluster, *links[topic.mirror.link_id]))
             yield resource.address, Observed(resource, topic.id, None, topic.mirror.state, topic.mirror.first_copy_done)
+
+
+def _only(catalog: Catalog, cluster: str, is_wanted: Callable[[str], bool]) -> Catalog:
+    """Return what is wanted of a catalog: one topic of ten thousand is one model, not ten thousand."""
+    namespaces = {
+        name: entry for name, entry in catalog.namespaces.items() if is_wanted(f"namespace/{cluster}/{name}")
+    }
+    topics = {
+        name: entry
+        for name, entry in catalog.topics.items()
+        if is_wanted(f"{'topic' if entry.mirror is None else 'mirror'}/{cluster}/{name}")
+    }
+    return replace(catalog, namespaces=namespaces, topics=topics)
 
 
 def overview_in(catalog: Catalog, cluster: str, who: Permissions) -> Overview:
