@@ -77,7 +77,10 @@ def commit_offsets(
         check_commit(known, group, offsets)
         return known
 
-    _put(group_register(store, group), checked, _stamped(offsets, now_ms), mark)
+    if offsets:
+        _put(group_register(store, group), checked, _stamped(offsets, now_ms), mark)
+    else:
+        checked()
 
 
 def put_offsets(

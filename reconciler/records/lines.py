@@ -28,6 +28,8 @@ BATCH_ROWS: Final = 1 << 14
 BATCH_BYTES: Final = 1 << 24
 _BOM: Final = b"\xef\xbb\xbf"
 _FIELDS: Final = ("partition", "offset", "timestamp_ms", "timestamp_type", "key", "value", "headers")
+_IGNORED: Final = ("topic",)
+"""What `topic consume --regex` says beside a record: whoever produces it says where it goes."""
 _INT32: Final = range(1 << 31)
 _INT64: Final = range(1 << 63)
 _SHOWN: Final = 40
@@ -69,7 +71,7 @@ def as_text(content: bytes | None) -> str | dict[str, str] | None:
 def from_lines(lines: Iterable[bytes], *, source: str) -> Iterator[pa.RecordBatch]:
     """Yield batches of `INPUT_SCHEMA` from JSON lines; `source` names them in errors.
 
-    `offset` is ignored; an absent `partition` or `timestamp_ms` is null. Empty lines are skipped.
+    `offset` and `topic` are ignored; an absent `partition` or `timestamp_ms` is null. Empty lines are skipped.
 
     Raises:
         UserError: A line is not a record; says which line, which field and what it should be.
@@ -115,7 +117,7 @@ def _object(line: bytes) -> dict[str, object]:
     if not isinstance(found, dict):
         raise _BadFieldError("", "not a JSON object", f"A record looks like {_EXAMPLE}.")
     for name in found:
-        if name not in _FIELDS:
+        if name not in _FIELDS and name not in _IGNORED:
             near = difflib.get_close_matches(name, _FIELDS, n=1)
             known = f"Did you mean {near[0]}?" if near else f"A record has {', '.join(_FIELDS)}."
             raise _BadFieldError(name, "not a field of a record", f"{known} Rows of your own fields are jsonl.")

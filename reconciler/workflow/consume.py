@@ -1,4 +1,4 @@
-"""`topic consume`: the records of a topic, streamed to a file or standard output."""
+"""`topic consume`: the records of a topic, or of all that match, streamed to a file or standard output."""
 
 from __future__ import annotations
 
@@ -7,25 +7,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from reconciler.errors import UserError
-from reconciler.records.log import OffsetRange
 from reconciler.records.outputs import OUTPUT_FORMATS, OutputFormat, write_output
-from reconciler.records.times import BadTimeError, to_milliseconds
+from reconciler.resources.address import cluster_of
+from reconciler.workflow.consuming import Matching, OneTopic, Progress, Reading
+from reconciler.workflow.groups import cluster_named
+from reconciler.workflow.identity import refuse_another_cluster
 from reconciler.workflow.opening import open_work
+from reconciler.workflow.reading import read_state
 from reconciler.workflow.topicaddress import provider_of, topic_address
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from pathlib import Path
 
-    import pyarrow as pa
-
-    from reconciler.records.log import Bounds, Isolation, TopicLog
-    from reconciler.resources.address import Address
+    from reconciler.records.log import Isolation
+    from reconciler.workflow.consuming import Source
     from reconciler.workflow.invocation import Invocation, Select
+    from reconciler.workflow.opening import Work
     from reconciler.workflow.stopping import Stop
 
 ISOLATIONS: Final = ("read_committed", "read_uncommitted")
-_BETWEEN_LOOKS_S: Final = 0.5
+_CHUNK: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,104 +38,65 @@ class ConsumeOptions:
     output_format: str = "records"
     partition: int | None = None
     start: str = "earliest"
-    """`earliest`, an offset, or a time."""
+    """`earliest`, `latest`, an offset, or a time; with a group, of what it never committed."""
     max_records: int | None = None
     isolation: Isolation = "read_committed"
     follow: bool = False
+    group: str | None = None
+    """Where it left off is where reading begins; what was written is committed."""
+    regex: str | None = None
+    """Read all topics of a cluster whose full name matches, in place of one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Consumed:
-    """What was read."""
+    """What was read, and from where."""
 
-    address: Address
+    where: str
     records: int
 
 
 def consume(
     invocation: Invocation, select: Select, address: str, options: ConsumeOptions, *, stdout: BinaryIO, stop: Stop
 ) -> Consumed:
-    """Write the records of a topic, up to the end as it is now; with `follow` until somebody stops it.
+    """Write records up to the end as it is now; with `follow` until somebody stops it.
+
+    With a group, offsets are committed after what lies before them is written and flushed: a crash repeats records
+    rather than lose them.
 
     Raises:
         UserError: The topic or partition is not there, or an option makes no sense.
     """
     form = _form(options)
     work = open_work(invocation, select)
-    topic = topic_address(address)
-    log = provider_of(work, topic).log(topic, isolation=options.isolation)
-    reading = _Reading(log, options, stop)
+    source, where = _source(work, address, options)
     with _opened(invocation, options, stdout) as stream, stop.ends(lambda: None):
-        return Consumed(topic, write_output(reading.batches(), stream, form=form))
+        progress = _progress(work, source, options, stream)
+        reading = Reading(source, options, progress, stop)
+        records = write_output(reading.batches(), stream, form=form)
+        progress.finish()
+    return Consumed(where, records)
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """One pass over a topic, or an endless one."""
-
-    log: TopicLog
-    options: ConsumeOptions
-    stop: Stop
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield what is asked for, at most as many records as asked for."""
-        left = self.options.max_records
-        for batch in self._all():
-            if left is not None and batch.num_rows >= left:
-                if left:
-                    yield batch.slice(0, left)
-                return
-            left = None if left is None else left - batch.num_rows
-            yield batch
-
-    def _all(self) -> Iterator[pa.RecordBatch]:
-        bounds = self._bounds()
-        at = {partition: self._start(partition, found) for partition, found in bounds.items()}
-        while True:
-            for partition, found in sorted(bounds.items()):
-                end = self._end(found)
-                for batch in self.log.read(partition, OffsetRange(at.get(partition, found.start), end)):
-                    if self.stop.is_requested:
-                        return
-                    yield batch
-                at[partition] = max(at.get(partition, 0), end)
-            if not self.options.follow or self.stop.wait(_BETWEEN_LOOKS_S):
-                return
-            bounds = self._bounds()
-
-    def _bounds(self) -> Mapping[int, Bounds]:
-        bounds = self.log.bounds()
-        wanted = self.options.partition
-        if wanted is None:
-            return bounds
-        if wanted not in bounds:
-            raise UserError(
-                f"partition {wanted}: the topic does not have it", hint=f"Its partitions are 0 to {len(bounds) - 1}."
-            )
-        return {wanted: bounds[wanted]}
-
-    def _start(self, partition: int, bounds: Bounds) -> int:
-        start = self.options.start
-        if start == "earliest":
-            return bounds.start
-        if start.isdecimal():
-            return max(int(start), bounds.start)
-        found = self.log.offset_for_time(partition, _time(start))
-        return self._end(bounds) if found is None else found
-
-    def _end(self, bounds: Bounds) -> int:
-        return bounds.readable_end(self.options.isolation)
+def _source(work: Work, address: str, options: ConsumeOptions) -> tuple[Source, str]:
+    if options.regex is None:
+        topic = topic_address(address)
+        return OneTopic(provider_of(work, topic), topic, options.isolation), topic
+    name = cluster_named(address)
+    if "/" in name:
+        raise UserError(f"{address!r} is not the name of a cluster", hint="Write: topic consume west --regex 'shop:.*'")
+    source = Matching(work.providers[name], name, options.regex, options.isolation)
+    return source, f"{options.regex} on cluster {name}"
 
 
-def _time(text: str) -> int:
-    try:
-        found = to_milliseconds([text])[0].as_py()
-    except BadTimeError as error:
-        raise UserError(
-            f"--from {text!r} is neither earliest, nor an offset, nor a time",
-            hint="Write a time as 2013-01-01T05:00:00Z.",
-        ) from error
-    return int(found)
+def _progress(work: Work, source: Source, options: ConsumeOptions, stream: BinaryIO) -> Progress:
+    if options.group is None:
+        return Progress(None, "", stream, work.invocation.now_ms, is_whole=False)
+    refuse_another_cluster(work, cluster_of(source.address) or "", read_state(work))
+    groups = source.provider.groups
+    groups.commit(options.group, {})  # a group that cannot be is told before anything is written
+    is_whole = options.output_format == "parquet"
+    return Progress(groups, options.group, stream, work.invocation.now_ms, is_whole=is_whole)
 
 
 def _form(options: ConsumeOptions) -> OutputFormat:
@@ -143,6 +106,8 @@ def _form(options: ConsumeOptions) -> OutputFormat:
         if form == options.output_format:
             if form == "parquet" and options.follow:
                 raise UserError("a Parquet file has an end, --follow has none", hint="Follow with records or values.")
+            if form == "parquet" and options.regex is not None:
+                raise UserError("a Parquet file is of one topic, --regex of many", hint="Write records or values.")
             return form  # type: ignore[return-value]  # the formats are exactly its literals
     raise UserError(
         f"there is no output format {options.output_format!r}", hint=f"Formats: {', '.join(OUTPUT_FORMATS)}."
@@ -155,7 +120,7 @@ def _opened(invocation: Invocation, options: ConsumeOptions, stdout: BinaryIO) -
         yield stdout
         return
     try:
-        stream = (invocation.cwd / options.output).open("wb")
+        stream = _file(invocation.cwd / options.output, options)
     except OSError as error:
         raise UserError(
             f"cannot write {options.output}: {error.strerror or error}", hint="Name a file that can be written."
@@ -167,3 +132,31 @@ def _opened(invocation: Invocation, options: ConsumeOptions, stdout: BinaryIO) -
         # A write that fails, on a full disk say, does not name its file by itself.
         error.filename = error.filename or str(options.output)
         raise
+
+
+def _file(path: Path, options: ConsumeOptions) -> BinaryIO:
+    """Open the output; a group goes on where it left off, so what it wrote before stays."""
+    if options.group is None or not path.is_file():
+        return path.open("wb")
+    if options.output_format == "parquet" and path.stat().st_size:
+        raise UserError(
+            f"{options.output} is there already, and what group {options.group} has read would go with it",
+            hint="Name another file: a group never reads again what it has committed.",
+        )
+    stream = path.open("r+b")
+    stream.truncate(_whole_lines(stream))
+    stream.seek(0, 2)
+    return stream
+
+
+def _whole_lines(stream: BinaryIO) -> int:
+    """Return where the last whole line ends: what a run that died had begun behind it was never committed."""
+    at = stream.seek(0, 2)
+    while at > 0:
+        start = max(0, at - _CHUNK)
+        stream.seek(start)
+        found = stream.read(at - start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        at = start
+    return 0

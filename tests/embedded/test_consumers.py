@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from reconciler.embedded.entries import AclEntry, NamespaceEntry
-from reconciler.embedded.subscription import matching
 from reconciler.errors import InvalidNamespaceError, MissingObjectError, NotAuthorizedError, UserError
+from reconciler.records.patterns import matching
 from tests.embedded.samples import cluster_in, values
 from tests.embedded.watched import WatchedStore
 

@@ -20,7 +20,9 @@ from reconciler.errors import UsageError
 def command(
     files: Files,
     place: Place,
-    address: Annotated[str, Argument(metavar="ADDRESS", help="For example topic/west/shop:eu:orders.")],
+    address: Annotated[
+        str, Argument(metavar="ADDRESS|CLUSTER", help="For example topic/west/shop:eu:orders; with --regex a cluster.")
+    ],
     output: Annotated[Path, Option("--output", "--out", "-o", metavar="FILE|-", help="Where they go.")] = Path("-"),
     output_format: Annotated[
         Literal["records", "values", "parquet"], Option("--output-format", help="How they are written.")
@@ -28,7 +30,14 @@ def command(
     partition: Annotated[
         int | None, Option(metavar="N", min=0, help="Only this partition.", show_default=False)
     ] = None,
-    start: Annotated[str, Option("--from", metavar="earliest|OFFSET|TIME", help="Where to begin.")] = "earliest",
+    start: Annotated[
+        str,
+        Option(
+            "--from",
+            metavar="earliest|latest|OFFSET|TIME",
+            help="Where to begin; with --group what it never committed.",
+        ),
+    ] = "earliest",
     most: Annotated[
         int | None, Option("--max", metavar="N", min=1, help="At most so many records.", show_default=False)
     ] = None,
@@ -36,8 +45,22 @@ def command(
         Literal["read_committed", "read_uncommitted"], Option(help="Whether to wait for transactions.")
     ] = "read_committed",
     follow: Annotated[bool, Option("--follow", "-f", help="Go on as records come, until interrupted.")] = False,
+    group: Annotated[
+        str | None,
+        Option(
+            metavar="NAME", help="Begin where this group left off, and commit what was written.", show_default=False
+        ),
+    ] = None,
+    regex: Annotated[
+        str | None,
+        Option(
+            metavar="REGEX",
+            help="Read all topics of CLUSTER whose full name matches as a whole, such as 'shop:.*'.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
-    """Read a topic's records, up to the end as it is at the start."""
+    """Read a topic's records, or those of all topics that match, up to the end as it is at the start."""
     from reconciler.workflow.consume import ConsumeOptions, consume
     from reconciler.workflow.stopping import Stop
 
@@ -52,9 +75,11 @@ def command(
         max_records=most,
         isolation=isolation,
         follow=follow,
+        group=group,
+        regex=regex,
     )
     stop = Stop()
     with signals.stopping(stop):
         read = consume(place.invocation(), files.select(), address, options, stdout=binary_stdout(), stop=stop)
     if file is not None:
-        err().show([line(f"Consumed {counted(read.records, 'record')} of {read.address} into {file}")])
+        err().show([line(f"Consumed {counted(read.records, 'record')} of {read.where} into {file}")])
