@@ -60,6 +60,8 @@ class Gate:
         spill = Spill(self.store, self.topic_id, partition)
         keys = Rekeying(self.store, self.catalog, self.topic_id, partition)
         recent = self.recent.get(register.key)
+        # Where this raises nobody knows what stands there: the next try must read, or it would say what is not so.
+        self.recent.put(register.key, None)
         tried: list[_Tried] = []
 
         def change(held: Held | None) -> Json | None:

@@ -18,7 +18,7 @@ from tests.embedded.samples import cluster_in, contents, values
 
 if TYPE_CHECKING:
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.objectstore.base import ObjectStore
+    from reconciler.objectstore.base import ObjectStore, Version
 
 Said = dict[int, bytes]
 
@@ -108,3 +108,31 @@ def test_a_producer_without_an_answer_looks_for_its_records_before_it_tries_agai
         producer.append("orders", values(value))
         assert producer.flush() == {"orders": {0: OffsetRange(offset, offset + 1)}}
     assert contents(cluster_in(inner).log("orders")) == [(0, b"a"), (1, b"b"), (2, b"c")]
+
+
+def test_a_race_lost_and_then_no_answer_still_tells_the_right_offsets() -> None:
+    inner = MemoryStore()
+    other = cluster_in(inner)
+    other.create_topic("orders")
+    store = Moody(inner)
+    producer = cluster_in(store).producer()
+    producer.append("orders", values("a"))
+    assert producer.flush() == {"orders": {0: OffsetRange(0, 1)}}
+    append_some(other, 2, 1)
+    store.is_silent = True
+    producer.append("orders", values("b"))
+    assert producer.flush() == {"orders": {0: OffsetRange(4, 5)}}
+    assert contents(other.log("orders"))[4] == (4, b"b")
+
+
+class Moody(LossyStore):
+    """Gives no answer to the next swap that lands, when it is told to be silent."""
+
+    is_silent = False
+
+    def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
+        version = self.inner.swap(key, body, expected=expected)
+        if self.is_silent:
+            self.is_silent = False
+            raise RetryableError("no answer from the store", hint="Run it again.")
+        return version
