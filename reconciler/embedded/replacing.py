@@ -77,6 +77,14 @@ class Rewritten:
     replacements: tuple[Replacement, ...]
     compacted_to: int | None = None
     """Of a compaction: how far it went. It is published whole or not at all."""
+    changes_key: bool = False
+    """Of a rewrite: it brings parts under another key; what else is written has to lie under the one that holds."""
+
+    def is_under(self, kms_key_id: str | None) -> bool:
+        """Tell whether all that was written lies under the key its partition was brought under last."""
+        written = {key for one in self.replacements for key in one.written}
+        added = (entry for one in self.replacements for entry in one.added if entry.key in written)
+        return all(entry.kms_key_id == kms_key_id for entry in added)
 
     def gain(self, holding: Iterable[Replacement]) -> Gain:
         """Sum up what holds."""
@@ -114,7 +122,7 @@ def publish_rewritten(
     def changed(head: Head) -> Head | None:
         nonlocal change
         change = None
-        if now_ms() - put_ms > STALE_MS:
+        if now_ms() - put_ms > STALE_MS or not (rewritten.changes_key or rewritten.is_under(head.kms_key_id)):
             return None
         found = _Change(store, rewritten, head)
         after = found.after()

@@ -95,7 +95,8 @@ def _replace(store: ObjectStore, partition: Partition, entries: Sequence[Entry],
 
     with whole_or_gone(store) as done, ThreadPoolExecutor(AT_ONCE, thread_name_prefix="rewrite") as threads:
         list(threads.map(copied, entries))
-    publish_rewritten(store, Rewritten(partition, tuple(done)), put_ms=put_ms, now_ms=store.clock_ms)
+    written = Rewritten(partition, tuple(done), changes_key=True)
+    publish_rewritten(store, written, put_ms=put_ms, now_ms=store.clock_ms)
 
 
 def _settled(store: ObjectStore, partition: Partition, seen: Head, kms_key_id: str | None) -> bool:

@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.embedded import replacing, spilling
+from reconciler.embedded.admission import rules_of
 from reconciler.embedded.head import read_head
+from reconciler.embedded.headswaps import Partition
 from reconciler.embedded.pages import all_entries
+from reconciler.embedded.parts import PartWriter
+from reconciler.embedded.replacing import Replacement, Rewritten, publish_rewritten
 from reconciler.errors import UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange
@@ -298,3 +302,23 @@ def test_a_move_that_died_anywhere_is_finished_by_the_next(monkeypatch: pytest.M
         assert {head.kms_key_id for head in heads} == {"key-us"}
         assert dict(cluster.catalog.read().rewrites) == {}
     assert left > 20
+
+
+def test_a_segment_rolled_under_an_old_key_is_not_published(cluster: EmbeddedCluster, store: KeyedStore) -> None:
+    cluster.create_topic("eu:orders")
+    produce(cluster, "eu:orders", *"abc")
+    old = rules_of(cluster.catalog.read(), "eu:orders")
+    cluster.encrypt_namespace("eu", "key-new")
+    assert cluster.finish_rewrites() == 1
+    partition = Partition("eu:orders", cluster.topic("eu:orders").id, 0)
+    for rules, is_published in ((old, False), (rules_of(cluster.catalog.read(), "eu:orders"), True)):
+        head = read_head(store, partition.topic_id, 0)
+        assert head is not None
+        rolled = PartWriter.of(store, rules, 0).write_one(cluster.log("eu:orders").read(0, OffsetRange(0, 3)))
+        assert rolled is not None
+        written = Rewritten(partition, (Replacement.of(head.entries, [rolled]),))
+        gained = publish_rewritten(store, written, put_ms=store.clock_ms(), now_ms=store.clock_ms)
+        assert (gained is not None) == is_published
+        assert store.keys_below() == {"key-new"}
+    assert len(store.parts()) == 1
+    assert len(contents(cluster.log("eu:orders"))) == 3
