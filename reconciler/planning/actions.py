@@ -81,7 +81,8 @@ class Estimate:
     bytes: int = 0
     records: int = 0
     seconds: int = 1
-    groups: tuple[str, ...] = ()
+    groups: tuple[str, ...] | None = ()
+    """Consumer groups that are reading it; `None`: we cannot tell."""
 
 
 @dataclass(frozen=True, slots=True)

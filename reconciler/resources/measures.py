@@ -15,8 +15,8 @@ class Measure:
 
     bytes: int
     records: int
-    groups: tuple[str, ...] = ()
-    """Consumer groups that are reading it."""
+    groups: tuple[str, ...] | None = ()
+    """Consumer groups that are reading it; `None`: we cannot tell."""
     ages: tuple[tuple[int, int], ...] = ()
     """(newest timestamp in ms, bytes) of its oldest-first stretches, at most 100."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.errors import ReconcilerError, RetryableError
+from reconciler.errors import ReconcilerError, RetryableError, UserError
 from reconciler.providers.base import Scope
-from reconciler.resources.address import Address, cluster_address, cluster_of, kind_of
+from reconciler.resources.address import Address, cluster_address, cluster_of, full_name_of, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -86,7 +86,20 @@ def measure(providers: Mapping[str, Provider], addresses: Sequence[Address]) -> 
 
 
 def _measured(providers: Mapping[str, Provider], name: str, addresses: Sequence[Address]) -> Measures:
-    return providers[name].measure(addresses)
+    found = providers[name].measure(addresses)
+    reading = _reading(providers[name]) if found else {}
+    return {
+        address: replace(each, groups=None if reading is None else tuple(reading.get(full_name_of(address), ())))
+        for address, each in found.items()
+    }
+
+
+def _reading(provider: Provider) -> Mapping[str, Sequence[str]] | None:
+    """Return who is reading each topic; `None` where that cannot be told, for a plan needs no more than to say so."""
+    try:
+        return provider.groups.reading()
+    except UserError:
+        return None
 
 
 def _ask(providers: Mapping[str, Provider], name: str, recorded: Record) -> Answer:

@@ -189,5 +189,7 @@ def _size(estimate: Estimate) -> str:
 
 
 def _readers(estimate: Estimate) -> str:
+    if estimate.groups is None:
+        return "who is reading it cannot be told"
     groups = len(estimate.groups)
     return f"{counted(groups, 'group')} {'is' if groups == 1 else 'are'} reading it" if groups else ""

@@ -59,7 +59,7 @@ class EstimateDocument(_Part):
     bytes: int
     records: int
     seconds: int
-    groups: tuple[str, ...] = ()
+    groups: tuple[str, ...] | None = Field((), description="Consumer groups reading it. Null: we cannot tell.")
 
 
 class BlockDocument(_Part):

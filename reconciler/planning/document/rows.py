@@ -84,7 +84,7 @@ def action_row(action: Action, after: dict[str, Any] | None, parameters: dict[st
             "bytes": action.estimate.bytes,
             "records": action.estimate.records,
             "seconds": action.estimate.seconds,
-            "groups": list(action.estimate.groups),
+            "groups": None if action.estimate.groups is None else list(action.estimate.groups),
         },
         "blocked": _block(action),
         "grant": action.granted_by,
