@@ -60,6 +60,8 @@ class Verdict:
     level: str | None = None
     rule: AclEntry | None = None
     position: int = 0
+    nearest: str | None = None
+    """Where a rule would lie that is about this and little else: the topic, else the nearest tier that is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +122,10 @@ class Permissions:
         """Return the answer to one question, and what it rests on."""
         allowed: Verdict | None = None
         closed: list[str] = []
+        nearest: str | None = None
         for level in levels_of(catalog, kind, name):
             closed += [level.label] if level.rules else []
+            nearest = level.label
             for position, rule in enumerate(level.rules, 1):
                 if self._is_about(rule, kind, level.name) and _covers(rule, operation):
                     if rule.permission != ALLOW:
@@ -130,7 +134,7 @@ class Permissions:
         if allowed is not None:
             return allowed
         is_open = self.principal is None or not closed
-        return Verdict(is_allowed=is_open, level=" and ".join(closed) or None)
+        return Verdict(is_allowed=is_open, level=" and ".join(closed) or None, nearest=nearest)
 
     def _is_about(self, rule: AclEntry, kind: Kind, name: str) -> bool:
         return (

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.operations import Kind
 from reconciler.errors import NotAuthorizedError
-from reconciler.resources.address import split_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +41,7 @@ def refused(who: Permissions, operation: str, what: tuple[Kind, str], verdict: V
     allowing = f'{{principal: "{who.principal}", operations: [{operation}]{_RESOURCES[kind]}}}'
     return NotAuthorizedError(
         f"{start}{verdict.level} {has} access rules, and none allows it{end}",
-        hint=f"Add to the acls of {_where(kind, name)}: {allowing}",
+        hint=f"Add to the acls of {verdict.nearest}: {allowing}",
     )
 
 
@@ -68,8 +67,3 @@ def describe_rule(rule: AclEntry) -> str:
 
 def _who(who: Permissions) -> str:
     return who.principal or "the super user" if who.host == "*" else f"{who.principal} from {who.host}"
-
-
-def _where(kind: Kind, name: str) -> str:
-    """Return where a rule would lie that allows it: as near as can be."""
-    return f"{kind} {name}" if kind in {Kind.TOPIC, Kind.NAMESPACE} else f"namespace {split_name(name)[0]}"

@@ -25,7 +25,7 @@ def value_text(path: str, value: Value | list[object]) -> str:
     if path.startswith(_CONFIGS) and (value is None or isinstance(value, str)):
         return show_value(field_name(path), value)
     if path.startswith(ACLS) and isinstance(value, list | tuple):
-        return ", ".join(map(str, value))
+        return ",".join(map(str, value))
     match value:
         case None:
             return "unset"
@@ -41,13 +41,18 @@ def value_text(path: str, value: Value | list[object]) -> str:
 
 def change_text(change: Change) -> str:
     """Return a field that moves: `retention.ms 7d → 3d`, `+acl allow User:checkout: read`."""
-    if change.path.startswith(ACLS) and (change.before is None or change.after is None):
-        sign, value = ("+", change.after) if change.before is None else ("-", change.before)
-        return f"{sign}{field_name(change.path)}: {value_text(change.path, value)}"
+    if change.path.startswith(ACLS):
+        return _rule_text(change)
     if isinstance(change.before, tuple) and isinstance(change.after, tuple):
         return f"{field_name(change.path)} {_members(change.before, change.after)}"
     before, after = value_text(change.path, change.before), value_text(change.path, change.after)
     return f"{field_name(change.path)} {before} → {after}"
+
+
+def _rule_text(change: Change) -> str:
+    sides = [value_text(change.path, side) for side in (change.before, change.after) if side is not None]
+    sign = "+" if change.before is None else "-" if change.after is None else ""
+    return f"{sign}{field_name(change.path)}: {' → '.join(sides)}"
 
 
 def _members(before: tuple[object, ...], after: tuple[object, ...]) -> str:
