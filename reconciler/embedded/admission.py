@@ -69,7 +69,9 @@ def admitted(batch: pa.RecordBatch, rules: Rules, now_ms: int) -> pa.RecordBatch
     if rules.is_append_time:
         times = pa.repeat(pa.scalar(now_ms, pa.int64()), batch.num_rows)
     else:
-        times = pc.fill_null(batch.column("timestamp_ms"), now_ms)
+        times = batch.column("timestamp_ms")
+        if times.null_count:
+            times = pc.fill_null(times, now_ms)
         _check_times(times, rules, now_ms)
     kind = pa.scalar(LOG_APPEND_TIME if rules.is_append_time else CREATE_TIME, pa.int8())
     stored = {"timestamp_ms": times, "timestamp_type": pa.repeat(kind, batch.num_rows)}
@@ -81,8 +83,10 @@ def _check_sizes(batch: pa.RecordBatch, rules: Rules) -> None:
     # A record cannot be larger than its batch: nearly always this one look is enough.
     if batch.nbytes <= rules.max_record_bytes:
         return
-    sizes = pc.add(_lengths(batch.column("key")), _lengths(batch.column("value")))
-    headers = batch.column("headers")
+    key, headers = batch.column("key"), batch.column("headers")
+    sizes = _lengths(batch.column("value"))
+    if key.null_count < len(key):
+        sizes = pc.add(sizes, _lengths(key))
     if len(headers.flatten()):
         sizes = pc.add(sizes, _header_lengths(headers))
     largest = pc.max(sizes).as_py()
@@ -93,7 +97,8 @@ def _check_sizes(batch: pa.RecordBatch, rules: Rules) -> None:
 
 
 def _lengths(column: pa.Array[Any]) -> pa.Array[Any]:
-    return pc.fill_null(pc.binary_length(column), 0)
+    lengths = pc.binary_length(column)
+    return pc.fill_null(lengths, 0) if lengths.null_count else lengths
 
 
 def _header_lengths(headers: pa.ListArray[Any]) -> pa.Array[Any]:

@@ -35,7 +35,9 @@ def split_by_partition(
     if not np.all(chosen[:-1] <= chosen[1:]):
         order = np.argsort(chosen, kind="stable")
         chosen, records = chosen[order], batch.take(pa.array(order))
-    times = pc.fill_null(records.column("timestamp_ms"), now_ms)
+    times = records.column("timestamp_ms")
+    if times.null_count:
+        times = pc.fill_null(times, now_ms)
     edges = np.searchsorted(chosen, np.arange(partitions + 1)).tolist()
     for partition, (start, stop) in enumerate(pairwise(edges)):
         if start < stop:
@@ -52,6 +54,8 @@ def _chosen(batch: pa.RecordBatch, partitions: int, spread: Spread) -> np.ndarra
         if asked is not None and not 0 <= asked < partitions:
             hint = f"Its partitions are 0 to {partitions - 1}; leave the partition out to have it chosen by the key."
             raise UserError(f"partition {asked}: the topic does not have it", hint=hint)
+    if partitions == 1:
+        return np.zeros(len(named), np.int32)
     if named.null_count == 0:
         chosen = named
     elif named.null_count == len(named):
