@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from reconciler.embedded.headswaps import Partition
     from reconciler.errors import ReconcilerError
 
 Job: TypeAlias = Literal["roll", "compact"]
 
-_COST: Final = 64 * 1024
+_COST: Final = 256 * 1024
+_LITTLE: Final = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,3 +36,8 @@ class Refused:
 
     partition: Partition
     error: ReconcilerError
+
+
+def is_little(chores: Iterable[Chore]) -> bool:
+    """Tell whether it is done here before executors would begin."""
+    return sum(chore.cost for chore in chores) <= _LITTLE

@@ -7,16 +7,19 @@ something. Nothing but parts, pages, pieces of the catalog and heads of topics t
 
 from __future__ import annotations
 
+import gzip
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+import orjson
 
 from reconciler.embedded.checking.stored import IMMUTABLE, list_store
 from reconciler.embedded.checking.threads import SideBySide
 from reconciler.embedded.commits import catalog_register
 from reconciler.embedded.deletion import remove_partition
 from reconciler.embedded.head import read_head
-from reconciler.embedded.keys import HEADS, partition_of_head
+from reconciler.embedded.keys import HEADS, partition_of_head, runner_key
 from reconciler.embedded.pages import all_pages, read_page
 from reconciler.errors import MissingObjectError
 
@@ -30,6 +33,9 @@ if TYPE_CHECKING:
 
 OLD_MS: Final = 24 * 60 * 60 * 1000
 """By the store's own clock. A writer publishes what it wrote within the hour, or writes it again."""
+RECENT_MS: Final = 6 * 60 * 60 * 1000
+_JOB: Final = "sweep"
+_FORMAT: Final = "reconciler.runner/1"
 _AT_ONCE: Final = 16
 _LOOKS: Final = 3
 _BATCH: Final = 1000
@@ -45,13 +51,18 @@ class Swept:
     """Of topics that are gone: all that their heads named went with them."""
 
 
-def sweep(store: ObjectStore, catalog: CatalogRegister) -> Swept:
+def sweep(store: ObjectStore, catalog: CatalogRegister, *, unless_recent: bool = False) -> Swept:
     """Delete what nobody names and is older than a day. Safe beside any writer, and to be repeated.
+
+    `unless_recent`: only where the last sweep is hours ago, for it reads every head.
 
     Raises:
         UserError: A head, a page or the catalog cannot be read; nothing was deleted.
     """
-    old_ms = store.clock_ms() - OLD_MS
+    now_ms = store.clock_ms()
+    if unless_recent and now_ms - _last_ms(store) < RECENT_MS:
+        return Swept()
+    old_ms = now_ms - OLD_MS
     _, stored = list_store(store)
     heads = list(store.list(HEADS))
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="sweep") as threads:
@@ -64,7 +75,21 @@ def sweep(store: ObjectStore, catalog: CatalogRegister) -> Swept:
         store.delete(listed.key for listed in batch)
         objects += len(batch)
         size += sum(listed.size for listed in batch)
+    _remember(store, now_ms)
     return Swept(objects, size, partitions)
+
+
+def _last_ms(store: ObjectStore) -> int:
+    stored = store.get(runner_key(_JOB))
+    try:
+        return 0 if stored is None else int(orjson.loads(gzip.decompress(stored.body))["at_ms"])
+    except (OSError, EOFError, ValueError, KeyError, TypeError):
+        return 0  # It is only a cache: one sweep too many.
+
+
+def _remember(store: ObjectStore, at_ms: int) -> None:
+    body = orjson.dumps({"format": _FORMAT, "at_ms": at_ms})
+    store.put(runner_key(_JOB), gzip.compress(body, compresslevel=1, mtime=0))
 
 
 def _unnamed(store: ObjectStore, stored: Stored, old_ms: int) -> Iterator[Listed]:

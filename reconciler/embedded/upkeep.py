@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from reconciler.embedded.checking.threads import SideBySide
-from reconciler.embedded.chores import Chore, Refused
+from reconciler.embedded.chores import Chore, Refused, is_little
 from reconciler.embedded.cleanable import next_cleaning_ms, to_clean
 from reconciler.embedded.retention import Expired, expired, live_bytes, live_entries, next_expiry_ms, retain
 from reconciler.embedded.segments import segments_of
@@ -75,6 +75,11 @@ class Tended:
             if len(self.errors) < _NAMED:
                 self.errors.append(error)
 
+    def break_off(self, error: ReconcilerError) -> None:
+        """Say what kept the rest from being done."""
+        self.failed += 1
+        self.errors.append(error)
+
 
 @dataclass(frozen=True)
 class Upkeep:
@@ -97,11 +102,11 @@ class Upkeep:
         return tended
 
     def roll(self, spread: Spread | None = None) -> Tended:
-        """Make one file of every closed segment."""
+        """Make one file of every closed segment; with `spread` where there is more than a little to do, else here."""
         return self._rewritten("roll", spread, lambda _policy: True, self._to_roll)
 
     def compact(self, spread: Spread | None = None) -> Tended:
-        """Compact every partition of which it is worth it by now."""
+        """Compact every partition of which it is worth it by now; `spread` as in `roll`."""
         return self._rewritten("compact", spread, lambda policy: policy.compacts, self._to_compact)
 
     def _retained(self, lying: Lying, head: Head) -> tuple[Expired | None, int | None]:
@@ -137,8 +142,12 @@ class Upkeep:
         now_ms = self.now_ms()
         if chores and not self.is_stopped():
             task = ChoreTask(self.store, self.catalog, self.cluster_id, job, now_ms)
-            for taken in (spread or do_here)(chores, task):
-                self._publish(taken, now_ms, tended)
+            do = do_here if spread is None or is_little(chores) else spread
+            try:
+                for taken in do(chores, task):
+                    self._publish(taken, now_ms, tended)
+            except ReconcilerError as error:
+                tended.break_off(error)
         return tended
 
     def _looked(

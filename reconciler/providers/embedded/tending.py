@@ -1,0 +1,44 @@
+"""Upkeep of an embedded cluster, by job, in the words of the provider protocol."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reconciler.providers.base import Upkept
+from reconciler.resources.address import address_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from reconciler.embedded.cluster import EmbeddedCluster
+    from reconciler.embedded.upkeep import Tended
+    from reconciler.providers.base import Means
+
+
+def jobs_of(name: str, cluster: EmbeddedCluster, means: Means) -> Mapping[str, Callable[[], Upkept]]:
+    """Return one pass over the cluster called `name`; jobs that follow each other share what they read."""
+
+    def is_wanted(full_name: str) -> bool:
+        topic = cluster.catalog.known().topics.get(full_name)
+        is_mirror = topic is not None and topic.mirror is not None
+        return means.is_wanted(address_of("mirror" if is_mirror else "topic", name, full_name))
+
+    upkeep = cluster.upkeep(is_wanted=is_wanted, is_stopped=means.is_stopped)
+    return {
+        "deletions": lambda: Upkept("topic", cluster.finish_deletions()),
+        "rewrites": lambda: Upkept("topic", cluster.finish_rewrites()),
+        "transactions": lambda: Upkept("transaction", cluster.finish_transactions()),
+        "retention": lambda: _tended(upkeep.retain()),
+        "roll": lambda: _tended(upkeep.roll(means.spread)),
+        "compact": lambda: _tended(upkeep.compact(means.spread)),
+        "sweep": lambda: _swept(cluster, means),
+    }
+
+
+def _tended(done: Tended) -> Upkept:
+    return Upkept("partition", done.partitions, done.records, done.bytes, done.failed, tuple(done.errors))
+
+
+def _swept(cluster: EmbeddedCluster, means: Means) -> Upkept:
+    swept = cluster.sweep(unless_recent=not means.is_asked)
+    return Upkept("object", swept.objects, bytes=swept.bytes)
