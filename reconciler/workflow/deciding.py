@@ -57,7 +57,7 @@ def _decide(work: Work, snapshot: Snapshot | None, wanted: Wanted) -> Decided:
     wanted_sizes = to_measure(first)
     if not wanted_sizes:
         return Decided(first, snapshot, seen)
-    sized = replace(given, measures=measure(work.providers, wanted_sizes))
+    sized = replace(given, measures=measure(work.providers, wanted_sizes, with_groups=True))
     return Decided(plan(work.loaded.desired, record, seen.inventory, given=sized), snapshot, seen)
 
 

@@ -75,19 +75,26 @@ def observe(providers: Mapping[str, Provider], clusters: Sequence[str], recorded
     )
 
 
-def measure(providers: Mapping[str, Provider], addresses: Sequence[Address]) -> Measures:
-    """Measure what a plan needs to know the size of; what cannot be measured is absent."""
+def measure(
+    providers: Mapping[str, Provider], addresses: Sequence[Address], *, with_groups: bool = False
+) -> Measures:
+    """Measure what a plan needs to know the size of, and who reads it; what cannot be measured is absent."""
     by_cluster: dict[str, list[Address]] = {}
     for address in addresses:
         by_cluster.setdefault(cluster_of(address) or "", []).append(address)
     with ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="measure") as threads:
-        asked = [threads.submit(_measured, providers, name, group) for name, group in sorted(by_cluster.items())]
+        asked = [
+            threads.submit(_measured, providers[name], here, with_groups=with_groups)
+            for name, here in sorted(by_cluster.items())
+        ]
         return {address: found for future in asked for address, found in future.result().items()}
 
 
-def _measured(providers: Mapping[str, Provider], name: str, addresses: Sequence[Address]) -> Measures:
-    found = providers[name].measure(addresses)
-    reading = _reading(providers[name]) if found else {}
+def _measured(provider: Provider, addresses: Sequence[Address], *, with_groups: bool) -> Measures:
+    found = provider.measure(addresses)
+    if not (found and with_groups):
+        return found
+    reading = _reading(provider)
     return {
         address: replace(each, groups=None if reading is None else tuple(reading.get(full_name_of(address), ())))
         for address, each in found.items()

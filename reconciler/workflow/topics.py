@@ -25,6 +25,7 @@ from reconciler.workflow.topicaddress import provider_of, topic_address
 
 if TYPE_CHECKING:
     from reconciler.providers.base import Provider
+    from reconciler.resources.groups import ConsumerGroup
     from reconciler.resources.inventory import Inventory
     from reconciler.resources.measures import Measure
     from reconciler.resources.overviews import TopicShown
@@ -57,6 +58,8 @@ class TopicDescription:
 
     address: Address
     incarnation: str | None
+    groups: tuple[ConsumerGroup, ...] | None
+    """Those that have offsets of it, each of it alone; `None`: we cannot tell."""
     partitions: tuple[PartitionRow, ...]
     records: int | None
     bytes: int | None
@@ -98,6 +101,7 @@ def describe_topic(invocation: Invocation, select: Select, address: str) -> Topi
     return TopicDescription(
         address=found,
         incarnation=observed[found].incarnation,
+        groups=_groups(provider, full_name_of(topic)),
         partitions=tuple(
             PartitionRow(partition, at.start, at.stable, at.end) for partition, at in sorted(bounds.items())
         ),
@@ -105,6 +109,15 @@ def describe_topic(invocation: Invocation, select: Select, address: str) -> Topi
         bytes=size.bytes if size else None,
         configs=configs_on(provider, found, observed),
     )
+
+
+def _groups(provider: Provider, full_name: str) -> tuple[ConsumerGroup, ...] | None:
+    """Return who reads a topic; `None` where there are too many groups, or one cannot be read."""
+    try:
+        found = provider.groups.of_topic(full_name)
+    except UserError:
+        return None
+    return None if found is None else tuple(found)
 
 
 def find_topic(provider: Provider, topic: Address) -> tuple[Address, Inventory]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from reconciler.cli.documents.base import Document, Part
+from reconciler.cli.documents.groups import GroupPart
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -95,6 +96,9 @@ class TopicDocument(Document):
     format: Literal["reconciler.topic/1"] = "reconciler.topic/1"
     address: str
     incarnation: str | None
+    groups: tuple[GroupPart, ...] | None = Field(
+        description="Consumer groups that have offsets of it. Null: we cannot tell."
+    )
     records: int | None = Field(description="Null: not measured.")
     bytes: int | None = Field(description="Null: not measured.")
     partitions: tuple[PartitionPart, ...]
@@ -106,6 +110,7 @@ class TopicDocument(Document):
         return cls(
             address=topic.address,
             incarnation=topic.incarnation,
+            groups=None if topic.groups is None else tuple(map(GroupPart.of, topic.groups)),
             records=topic.records,
             bytes=topic.bytes,
             partitions=tuple(

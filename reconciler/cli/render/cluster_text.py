@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reconciler.cli.render.amounts import bytes_text, count_text, counted
+from reconciler.cli.render.groups_text import readers_text
 from reconciler.cli.render.lines import EMPTY, Line, Span, Tone, line
 from reconciler.cli.render.readers import configs_text
 from reconciler.cli.render.tables import table
@@ -41,19 +42,21 @@ def topics_text(rows: Sequence[TopicRow], *, sizes: bool) -> list[Line]:
 
 
 def topic_text(topic: TopicDescription) -> list[Line]:
-    """Return one topic: partitions with their offsets, configs with their origin."""
+    """Return one topic: partitions with their offsets, groups with their lag, configs with their origin."""
     size = "" if topic.bytes is None else f", {bytes_text(topic.bytes)}"
     records = "" if topic.records is None else f", {counted(topic.records, 'record')}"
     partitions = [(str(row.partition), *map(count_text, (row.start, row.stable, row.end))) for row in topic.partitions]
     # What somebody set comes first; what nobody did is there, but quiet.
     rows = sorted(topic.configs, key=lambda row: (row.origin == DEFAULT, row.key))
     configs = [_config(row) for row in rows]
+    readers = readers_text(topic.groups)
     return [
         line(Span(topic.address, Tone.STRONG)),
         line(f"  {counted(len(topic.partitions), 'partition')}{records}{size}"),
         *([line(Span("  id ", Tone.QUIET), topic.incarnation)] if topic.incarnation else []),
         EMPTY,
         *table(("partition", "start", "stable", "end"), partitions, numbers=(0, 1, 2, 3)),
+        *([EMPTY, *readers] if readers else []),
         *([EMPTY, *table(("config", "value", "comes from"), configs)] if configs else []),
     ]
 
