@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from reconciler.objectstore.base import ObjectStore
+    from reconciler.objectstore.register import Held
 
 Json = dict[str, Any]
 
@@ -282,7 +284,7 @@ def read_heads(store: ObjectStore, topic_id: str) -> dict[int, Head]:
 
 def read_bounds(store: ObjectStore, topic_id: str, partitions: int) -> dict[int, Bounds]:
     """Return where each partition begins and ends, without looking at what lies between."""
-    found = dict.fromkeys(range(partitions), _NEVER_WRITTEN)
+    found = dict.fromkeys(range(partitions), NEVER_WRITTEN)
     for partition, key, kept in _kept_heads(store, topic_id):
         if partition in found:
             found[partition] = parse_head(store, key, {**kept, "pages": [], "entries": []}).bounds
@@ -290,11 +292,24 @@ def read_bounds(store: ObjectStore, topic_id: str, partitions: int) -> dict[int,
 
 
 def _kept_heads(store: ObjectStore, topic_id: str) -> Iterator[tuple[int, str, Json]]:
-    for listed in list(store.list(heads_prefix(topic_id))):
-        _, partition = partition_of_head(listed.key)
-        held = head_register(store, topic_id, partition).read()
+    """Yield what is kept of every partition ever written; many are read side by side."""
+    keys = [listed.key for listed in store.list(heads_prefix(topic_id))]
+    partitions = [partition_of_head(key)[1] for key in keys]
+
+    def read(partition: int) -> Held | None:
+        return head_register(store, topic_id, partition).read()
+
+    if len(keys) <= _FEW:
+        found = list(map(read, partitions))
+    else:
+        with ThreadPoolExecutor(min(_AT_ONCE, len(keys)), thread_name_prefix="heads") as threads:
+            found = list(threads.map(read, partitions))
+    for partition, key, held in zip(partitions, keys, found, strict=True):
         if held is not None:
-            yield partition, listed.key, held.value
+            yield partition, key, held.value
 
 
-_NEVER_WRITTEN: Final = Head(NOBODY).bounds
+NEVER_WRITTEN: Final = Head(NOBODY).bounds
+"""Where a partition begins and ends that has no head."""
+_FEW: Final = 3
+_AT_ONCE: Final = 16

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from reconciler.embedded.head import read_heads
+from reconciler.embedded.head import NEVER_WRITTEN, read_heads
 from reconciler.embedded.pages import read_pages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from reconciler.embedded.head import Head
     from reconciler.objectstore.base import ObjectStore
+    from reconciler.records.log import Bounds
 
 STRETCHES: Final = 100
 
@@ -32,6 +33,24 @@ def size_of(store: ObjectStore, topic_id: str) -> Size:
     total = sum(head.stored_bytes for head in heads)
     stretches = [stretch for head in heads for stretch in _stretches(store, head, total // STRETCHES)]
     return Size(total, sum(head.records for head in heads), _ages(stretches))
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """What a topic holds: where each partition begins and ends, and the sums of all."""
+
+    bounds: Mapping[int, Bounds]
+    records: int
+    bytes: int
+
+
+def holdings_of(store: ObjectStore, topic_id: str, partitions: int) -> Holdings:
+    """Look at every partition of a topic once: one listing, and one GET for each that was ever written."""
+    heads = read_heads(store, topic_id)
+    bounds = {number: heads[number].bounds if number in heads else NEVER_WRITTEN for number in range(partitions)}
+    return Holdings(
+        bounds, sum(head.records for head in heads.values()), sum(head.stored_bytes for head in heads.values())
+    )
 
 
 def _stretches(store: ObjectStore, head: Head, longest: int) -> Iterator[tuple[int, int]]:

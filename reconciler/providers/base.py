@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reconciler.planning.actions import ControlAction
-    from reconciler.records.log import Isolation, StagedSink, TopicLog, TopicProducer, TransactionalSink
+    from reconciler.records.log import Bounds, Isolation, StagedSink, TopicLog, TopicProducer, TransactionalSink
     from reconciler.resources.capabilities import Capabilities, ClusterIdentity
     from reconciler.resources.groups import ConsumerGroup, OffsetMove, Reset
     from reconciler.resources.inventory import Inventory
@@ -70,6 +70,15 @@ class Failed:
 
 
 Outcome: TypeAlias = Done | Failed
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where the partitions of a topic begin and end, and what they hold together; `None`: the platform does not say."""
+
+    bounds: Mapping[int, Bounds]
+    records: int | None
+    bytes: int | None
 
 
 class GroupsOfCluster(Protocol):
@@ -165,6 +174,14 @@ class Provider(Protocol):
     @property
     def groups(self) -> GroupsOfCluster:
         """The consumer groups of this cluster."""
+        ...
+
+    def standing(self, topic: TopicAddress) -> Standing:
+        """Return what a topic holds, by one look at each partition.
+
+        Raises:
+            UserError: It does not exist.
+        """
         ...
 
     def source_topic(self, topic: TopicAddress) -> SourceTopic:

@@ -42,6 +42,19 @@ def look_over(work: Work, clusters: Sequence[str]) -> dict[str, Overview]:
     return found
 
 
+def check_answers(work: Work, name: str) -> None:
+    """Return if the cluster called `name` that answers is the recorded one.
+
+    Raises:
+        UserError: Another one answers, or this workspace has none of that name.
+        RetryableError: It cannot be reached, or it is recorded and nothing is there.
+    """
+    try:
+        _is_there(work, name, _recorded(work))
+    except RetryableError as error:
+        raise unreachable({name: error}) from error
+
+
 def _recorded(work: Work) -> Mapping[Address, str | None]:
     """Return which clusters we applied to; looking goes on without a state that cannot be read."""
     try:
@@ -52,15 +65,18 @@ def _recorded(work: Work) -> Mapping[Address, str | None]:
 
 
 def _look(work: Work, name: str, recorded: Mapping[Address, str | None]) -> Overview:
-    provider, address = work.providers[name], cluster_address(name)
-    identity = provider.identify()
+    return work.providers[name].overview() if _is_there(work, name, recorded) else Overview()
+
+
+def _is_there(work: Work, name: str, recorded: Mapping[Address, str | None]) -> bool:
+    """Tell whether a cluster was made; refuse another one in its place, and a recorded one that is gone."""
+    identity, address = work.providers[name].identify(), cluster_address(name)
     if identity is not None:
         refuse_stranger(name, identity.cluster_id, (work.clusters[name].spec.cluster_id, recorded.get(address)))
-        return provider.overview()
+        return True
     if address in recorded:
-        # A recorded cluster that is not there is out of reach, not one without topics.
         raise RetryableError(
             "it is recorded, but nothing is there now",
             hint="Check that its root is mounted and that the location in its manifest is right.",
         )
-    return Overview()
+    return False

@@ -20,7 +20,7 @@ from reconciler.resources.address import (
 from reconciler.workflow.actingconfigs import ConfigRow, configs_on
 from reconciler.workflow.observing import measure
 from reconciler.workflow.opening import open_work
-from reconciler.workflow.overviews import look_over
+from reconciler.workflow.overviews import check_answers, look_over
 from reconciler.workflow.topicaddress import provider_of, topic_address
 
 if TYPE_CHECKING:
@@ -74,9 +74,7 @@ def list_topics(
     `sizes` measures at most a thousand partitions: a request for each that was ever written.
     """
     work = open_work(invocation, select)
-    names = work.to_read
-    if pattern is not None and "*" not in pattern:
-        names = tuple(name for name in names if name == cluster_of(Address(pattern)))
+    names = [name for name in work.to_read if pattern is None or _may_be_on(name, pattern)]
     shown = [topic for overview in look_over(work, names).values() for topic in overview.topics]
     shown = sorted(topic for topic in shown if pattern is None or matches(pattern, topic.address))
     shown.sort(key=lambda topic: kind_of(topic.address) != "topic")
@@ -95,18 +93,18 @@ def describe_topic(invocation: Invocation, select: Select, address: str) -> Topi
     work = open_work(invocation, select)
     topic = topic_address(address)
     provider = provider_of(work, topic)
+    check_answers(work, cluster_of(topic) or "")
     found, observed = find_topic(provider, topic)
-    bounds = provider.log(topic).bounds()
-    size = provider.measure([found]).get(found)
+    standing = provider.standing(topic)
     return TopicDescription(
         address=found,
         incarnation=observed[found].incarnation,
         groups=_groups(provider, full_name_of(topic)),
         partitions=tuple(
-            PartitionRow(partition, at.start, at.stable, at.end) for partition, at in sorted(bounds.items())
+            PartitionRow(partition, at.start, at.stable, at.end) for partition, at in sorted(standing.bounds.items())
         ),
-        records=size.records if size else None,
-        bytes=size.bytes if size else None,
+        records=standing.records,
+        bytes=standing.bytes,
         configs=configs_on(provider, found, observed),
     )
 
@@ -143,6 +141,13 @@ def find_topic(provider: Provider, topic: Address) -> tuple[Address, Inventory]:
                 raise found
             return address, observed
     raise UserError(f"{topic} does not exist", hint="List what does with: reconciler topic list")
+
+
+def _may_be_on(cluster: str, pattern: str) -> bool:
+    """Tell whether a pattern can name something on a cluster: one that is not asked for is not asked."""
+    before, has_rest, after = pattern.partition("/")
+    named = after.partition("/")[0]
+    return "*" in before or "*" in named or not has_rest or named == cluster
 
 
 def _row(topic: TopicShown, size: Measure | None) -> TopicRow:

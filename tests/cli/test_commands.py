@@ -241,7 +241,8 @@ def test_records_go_in_and_come_out(applied: Call) -> None:
     into = applied("topic", "consume", TOPIC, "--output", "out.jsonl")
     assert (into.code, into.out) == (0, "")
     assert len(Path("out.jsonl").read_text().splitlines()) == 2
-    listed = applied("topic", "list")
+    assert re.search(rf"^{TOPIC} +3 +1$", applied("topic", "list").out, re.MULTILINE)
+    listed = applied("topic", "list", "--sizes")
     assert re.search(rf"^{TOPIC} +3 +1 +2 ", listed.out, re.MULTILINE)
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.errors import UserError
+from reconciler.errors import RetryableError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.records.log import OffsetRange
 from reconciler.workflow.altering import alter_topic
@@ -195,7 +196,9 @@ def test_what_cannot_be_produced_is_said(applied: Bench) -> None:
 
 def test_topics_and_namespaces_are_listed_with_their_sizes(applied: Bench) -> None:
     feed(applied, lines(ROWS))
-    (row,) = list_topics(applied.invocation, Select(), None)
+    (shape,) = list_topics(applied.invocation, Select(), None)
+    assert shape == (ORDERS, 3, 1, None, None)
+    (row,) = list_topics(applied.invocation, Select(), None, sizes=True)
     assert (row.address, row.partitions, row.records) == (ORDERS, 3, 60)
     assert row.bytes
     assert list_topics(applied.invocation, Select(), "topic/west/other:*") == ()
@@ -208,6 +211,36 @@ def test_topics_and_namespaces_are_listed_with_their_sizes(applied: Bench) -> No
 def test_a_cluster_that_is_not_declared_is_said(applied: Bench) -> None:
     with pytest.raises(UserError, match="west"):
         list_namespaces(applied.invocation, Select(), "north")
+
+
+def test_a_recorded_cluster_that_is_gone_is_out_of_reach_not_empty(applied: Bench) -> None:
+    shutil.move(applied.folder / ".clusters/west", applied.folder / "elsewhere")
+    for look in (
+        lambda: list_topics(applied.invocation, Select(), None),
+        lambda: list_namespaces(applied.invocation, Select(), None),
+        lambda: describe_topic(applied.invocation, Select(), ORDERS),
+    ):
+        with pytest.raises(RetryableError, match="cannot read cluster west: it is recorded, but nothing is there now"):
+            look()
+    assert list_topics(applied.invocation, Select(), "topic/other/*x") == ()
+
+
+def test_another_cluster_in_its_place_is_not_listed_as_it(applied: Bench) -> None:
+    root = applied.folder / ".clusters/west"
+    shutil.rmtree(root)
+    EmbeddedCluster.create(DirectoryStore(root), "another", now_ms=lambda: 0, new_id=lambda: "x")
+    for look in (
+        lambda: list_topics(applied.invocation, Select(), None),
+        lambda: describe_topic(applied.invocation, Select(), ORDERS),
+    ):
+        with pytest.raises(UserError, match="but another answers"):
+            look()
+
+
+def test_clusters_are_listed_also_when_the_state_cannot_be_read(applied: Bench) -> None:
+    applied.write(".reconciler/lockfile.json", "{")
+    assert [row.address for row in list_topics(applied.invocation, Select(), None)] == [ORDERS]
+    assert "the state cannot be read" in applied.warned[-1]
 
 
 def test_before_anything_is_applied_there_is_nothing_to_list(bench: Bench) -> None:

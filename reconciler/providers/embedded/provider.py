@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.clusterfile import create_cluster, read_cluster_id
 from reconciler.embedded.permissions import Permissions
-from reconciler.embedded.sizes import size_of
+from reconciler.embedded.sizes import holdings_of, size_of
 from reconciler.errors import NotAuthorizedError, RetryableError, UserError
 from reconciler.objectstore.opening import open_store
 from reconciler.objectstore.settings import StoreSettings
 from reconciler.planning.actions import Create
-from reconciler.providers.base import Done, Failed
+from reconciler.providers.base import Done, Failed, Standing
 from reconciler.providers.embedded.client import Batch
 from reconciler.providers.embedded.permitting import hide
 from reconciler.providers.embedded.translate import observed_in, overview_in
@@ -145,6 +145,12 @@ class EmbeddedProvider:
             size = size_of(self._store, topic.id)
             measures[address] = Measure(size.bytes, size.records, ages=size.ages)
         return measures
+
+    def standing(self, topic: TopicAddress) -> Standing:
+        """Return what a topic holds: one listing, and one GET for each partition ever written."""
+        entry = self._cluster().topic(full_name_of(topic))
+        held = holdings_of(self._store, entry.id, entry.partitions)
+        return Standing(held.bounds, held.records, held.bytes)
 
     @property
     def groups(self) -> Groups:
