@@ -75,9 +75,7 @@ def observe(providers: Mapping[str, Provider], clusters: Sequence[str], recorded
     )
 
 
-def measure(
-    providers: Mapping[str, Provider], addresses: Sequence[Address], *, with_groups: bool = False
-) -> Measures:
+def measure(providers: Mapping[str, Provider], addresses: Sequence[Address], *, with_groups: bool = False) -> Measures:
     """Measure what a plan needs to know the size of, and who reads it; what cannot be measured is absent."""
     by_cluster: dict[str, list[Address]] = {}
     for address in addresses:

@@ -41,7 +41,9 @@ def group_text(described: DescribedGroup) -> list[Line]:
 def readers_text(groups: Sequence[ConsumerGroup] | None) -> list[Line]:
     """Return the groups of one topic; the lag of each partition where there is more than one."""
     if groups is None:
-        return [line(Span("Which groups read it cannot be told: there are too many, or one cannot be read.", Tone.QUIET))]
+        return [
+            line(Span("Which groups read it cannot be told: there are too many, or one cannot be read.", Tone.QUIET))
+        ]
     if not groups:
         return []
     rows = [(group.name, reading_text(group), count_text(group.lag), _lags(group)) for group in groups]
