@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.links import MirrorShape
     from reconciler.embedded.log import EmbeddedLog
     from reconciler.embedded.producer import Producer
+    from reconciler.embedded.sequenced import SequencedProducer
     from reconciler.embedded.sink import EmbeddedSink
     from reconciler.embedded.sweeping import Swept
     from reconciler.embedded.transactional import TransactionalProducer
@@ -317,6 +318,18 @@ class EmbeddedCluster:
             transaction_timeout_ms=transaction_timeout_ms,
             delivery_timeout_ms=delivery_timeout_ms,
         )
+
+    def sequenced_producer(
+        self, producer_id: str, *, epoch: int = 0, delivery_timeout_ms: int = 120_000
+    ) -> SequencedProducer:
+        """Return what appends batches under an id and sequence numbers of the caller's own.
+
+        Raises:
+            UserError: No producer can have that id or epoch.
+        """
+        from reconciler.embedded.sequenced import SequencedProducer
+
+        return SequencedProducer(self, producer_id, epoch=epoch, delivery_timeout_ms=delivery_timeout_ms)
 
     def consume(
         self, full_name: str, *, start_ms: int | None = None, isolation: Isolation = "read_committed"

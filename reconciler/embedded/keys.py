@@ -85,6 +85,15 @@ def transactional_id_of_key(key: str) -> str | None:
     return _decoded(key, TRANSACTIONS, transaction_key)
 
 
+def check_producer_id(producer_id: str) -> None:
+    """Refuse what cannot be a producer's id: it stands in every part's entry.
+
+    Raises:
+        UserError: It is empty, too long, or not text.
+    """
+    _encoded("producer id", producer_id)
+
+
 def _encoded(kind: str, name: str) -> str:
     """Return a name as it stands in a key: any characters, `:` as it is."""
     try:

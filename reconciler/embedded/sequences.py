@@ -96,16 +96,17 @@ def is_there(head: Head, batch: Numbered, where: str) -> bool:
     if batch.identity.epoch > known["epoch"]:
         return False
     ahead = (batch.first - known["last"] - 1) % SEQUENCES
-    left = (known["last"] - batch.last) % SEQUENCES
-    if ahead >= SEQUENCES // 2 and left < SEQUENCES // 2:
+    if ahead == 0:
+        return False
+    is_behind = ahead >= SEQUENCES // 2 and (known["last"] - batch.last) % SEQUENCES < SEQUENCES // 2
+    # What is numbered above the last is of before the numbers began again, if anything: only its place proves that.
+    if is_behind and (batch.first <= batch.last <= known["last"] or offsets_of(head, batch) is not None):
         return True
-    if ahead != 0:
-        raise OutOfOrderSequenceError(
-            f"Out of order sequence number for producer {batch.identity.producer_id} in {where}: "
-            f"{batch.first} (incoming seq. number), {known['last']} (current end sequence number)",
-            hint=_AGAIN,
-        )
-    return False
+    raise OutOfOrderSequenceError(
+        f"Out of order sequence number for producer {batch.identity.producer_id} in {where}: "
+        f"{batch.first} (incoming seq. number), {known['last']} (current end sequence number)",
+        hint=_AGAIN,
+    )
 
 
 def offsets_of(head: Head, batch: Numbered) -> OffsetRange | None:
