@@ -32,7 +32,7 @@ def acting_acls(address: Address, observed: Inventory) -> tuple[AclRow, ...]:
     rows: list[AclRow] = []
     for place in _levels(address):
         found = observed.get(place)
-        fields = rules_of(found.resource) if found is not None else {}
+        fields = rules_of(found.resource) if found is not None and found.hidden is None else {}
         rows += (AclRow(path, rule_at(path, fields[path]), place) for path in sorted(fields))
     return tuple(rows)
 

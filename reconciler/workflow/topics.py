@@ -17,6 +17,7 @@ from reconciler.resources.address import (
     split_name,
     tiers_of,
 )
+from reconciler.workflow.actingacls import AclRow, acting_acls
 from reconciler.workflow.actingconfigs import ConfigRow, configs_on
 from reconciler.workflow.observing import measure
 from reconciler.workflow.opening import open_work
@@ -64,6 +65,8 @@ class TopicDescription:
     records: int | None
     bytes: int | None
     configs: tuple[ConfigRow, ...]
+    acls: tuple[AclRow, ...] = ()
+    """The access rules that are asked, those of its tiers first; only what whoever asks may see of them."""
 
 
 def list_topics(
@@ -106,6 +109,7 @@ def describe_topic(invocation: Invocation, select: Select, address: str) -> Topi
         records=standing.records,
         bytes=standing.bytes,
         configs=configs_on(provider, found, observed),
+        acls=acting_acls(found, observed),
     )
 
 

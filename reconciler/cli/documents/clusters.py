@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
+from reconciler.cli.documents.acls import AclPart
 from reconciler.cli.documents.base import Document, Part
 from reconciler.cli.documents.groups import GroupPart
 
@@ -103,6 +104,7 @@ class TopicDocument(Document):
     bytes: int | None = Field(description="Null: not measured.")
     partitions: tuple[PartitionPart, ...]
     configs: tuple[ConfigPart, ...]
+    acls: tuple[AclPart, ...] = Field(description="Access rules as they are asked, in that order.")
 
     @classmethod
     def of(cls, topic: TopicDescription) -> TopicDocument:
@@ -118,4 +120,5 @@ class TopicDocument(Document):
                 for row in topic.partitions
             ),
             configs=tuple(ConfigPart(key=row.key, value=row.value, origin=row.origin) for row in topic.configs),
+            acls=tuple(AclPart.of(row) for row in topic.acls),
         )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
+from reconciler.cli.documents.acls import AclPart
 from reconciler.cli.documents.base import Document, Part, jsonable
 from reconciler.planning.document.rows import changes_of
 
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
     from reconciler.planning.actions import Action
     from reconciler.resources.inventory import Observed, Recorded
-    from reconciler.workflow.actingacls import AclRow
     from reconciler.workflow.explain import Explained
     from reconciler.workflow.show import Shown
     from reconciler.workflow.state import HistoryRow, StateListing
@@ -121,23 +121,6 @@ class PlannedPart(Part):
             ),
             blocked=action.blocked.message if action.blocked else None,
         )
-
-
-class AclPart(Part):
-    """An access rule that acts."""
-
-    principal: str
-    permission: str
-    operations: tuple[str, ...]
-    host: str
-    resources: tuple[str, ...]
-    names: tuple[str, ...] = Field(description="Counted from below the namespace it comes from.")
-    origin: str = Field(description="The address of what it lies on: the topic, or a tier above it.")
-
-    @classmethod
-    def of(cls, row: AclRow) -> AclPart:
-        """Say one rule."""
-        return cls(**row.rule.to_json(), origin=row.origin)
 
 
 class ExplainDocument(Document):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from reconciler.cli.render.acls_text import acls_lines
 from reconciler.cli.render.amounts import bytes_text, count_text, counted
 from reconciler.cli.render.groups_text import readers_text
 from reconciler.cli.render.lines import EMPTY, Line, Span, Tone, line
@@ -58,6 +59,7 @@ def topic_text(topic: TopicDescription) -> list[Line]:
         *table(("partition", "start", "stable", "end"), partitions, numbers=(0, 1, 2, 3)),
         *([EMPTY, *readers] if readers else []),
         *([EMPTY, *table(("config", "value", "comes from"), configs)] if configs else []),
+        *acls_lines(topic.acls),
     ]
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from reconciler.cli.render.acls_text import acls_lines
 from reconciler.cli.render.lines import EMPTY, Line, Span, Tone, line
 from reconciler.cli.render.readers import headline, mark, note, title
 from reconciler.cli.render.sections import drift_text
 from reconciler.cli.render.tables import table
 from reconciler.cli.render.values import value_text
-from reconciler.resources.aclpaths import ACLS
 from reconciler.resources.configs import show_value
 from reconciler.workflow.actingacls import rules_of
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import Action
     from reconciler.resources.inventory import Recorded
     from reconciler.resources.kinds import Resource
-    from reconciler.workflow.actingacls import AclRow
     from reconciler.workflow.explain import Explained
     from reconciler.workflow.show import Shown
 
@@ -91,14 +90,6 @@ def fields_of(resource: Resource | None) -> dict[str, Any]:
         return {}
     rules = {path: list(operations) for path, operations in rules_of(resource).items()}
     return {path: value for path, value in _flat("", resource.to_json()) if path != "acls"} | rules
-
-
-def acls_lines(rows: Sequence[AclRow]) -> list[Line]:
-    """Return a table of the access rules that act, in the order in which they are asked; nothing where none do."""
-    cells = [
-        (row.path.removeprefix(ACLS), value_text(row.path, tuple(row.rule.operations)), row.origin) for row in rows
-    ]
-    return [EMPTY, *table(("access rule", "operations", "comes from"), cells)] if cells else []
 
 
 def _flat(prefix: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
