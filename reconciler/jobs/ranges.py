@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from reconciler.errors import UserError
 from reconciler.records.log import OffsetRange
@@ -23,6 +23,18 @@ _ROUND_S: Final = 10.0
 """How long a round should take: what is published in between is what a crash does not lose."""
 _TASK_COST: Final = 16 * MIB
 """Work smaller than this is not worth a task of its own."""
+
+
+class Costly(Protocol):
+    """A piece of work that says how much of a round it takes, in bytes."""
+
+    @property
+    def cost(self) -> int:
+        """Return it."""
+        ...
+
+
+C = TypeVar("C", bound=Costly)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +88,9 @@ def pieces_of(partition: int, offsets: OffsetRange, extents: Iterable[Extent]) -
     yield Piece(partition, OffsetRange(at, offsets.stop), records, stored)
 
 
-def rounds(pieces: Sequence[Piece], budget: Budget) -> Iterator[list[Piece]]:
+def rounds(pieces: Sequence[C], budget: Budget) -> Iterator[list[C]]:
     """Yield pieces in order, as many at a time as the budget allows at that moment, always at least one."""
-    taken: list[Piece] = []
+    taken: list[C] = []
     cost = 0
     for piece in pieces:
         if taken and cost + piece.cost > budget.cost:
@@ -90,10 +102,10 @@ def rounds(pieces: Sequence[Piece], budget: Budget) -> Iterator[list[Piece]]:
         yield taken
 
 
-def tasks_of(pieces: Sequence[Piece], cores: int) -> list[tuple[Piece, ...]]:
+def tasks_of(pieces: Sequence[C], cores: int) -> list[tuple[C, ...]]:
     """Deal a round's pieces out in order: a few tasks a core, tiny pieces bundled."""
     share = max(sum(piece.cost for piece in pieces) / (cores * _TASKS_A_CORE), _TASK_COST)
-    tasks: list[list[Piece]] = []
+    tasks: list[list[C]] = []
     left = 0.0
     for piece in pieces:
         if left <= 0:
@@ -127,7 +139,7 @@ class Budget:
         """Begin with less than may be: nothing is known of the stores yet."""
         self.cost = 768 * MIB * cores
 
-    def learn(self, pieces: Sequence[Piece], seconds: float, *, cores: int) -> None:
+    def learn(self, pieces: Sequence[Costly], seconds: float, *, cores: int) -> None:
         """Fit the next round to how long this one took; never more than 1 GiB a core."""
         rate = sum(piece.cost for piece in pieces) / max(seconds, 0.001)
         self.cost = max(PIECE_COST, min(1024 * MIB * cores, int(rate * _ROUND_S)))

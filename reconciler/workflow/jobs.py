@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from reconciler.applying.events import Progress
 from reconciler.applying.ports import Moved
@@ -13,16 +13,19 @@ from reconciler.planning.actions import RunJob
 from reconciler.resources.address import cluster_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
 
     from reconciler.jobs.progress import JobProgress
     from reconciler.jobs.session import RunningSpark
     from reconciler.planning.actions import Action
-    from reconciler.providers.base import Provider
+    from reconciler.providers.base import Costly, Provider
     from reconciler.records.log import StagedSink, TopicLog
     from reconciler.resources.address import Address
     from reconciler.resources.workspace import SparkSpec
+
+W = TypeVar("W", bound="Costly")
+R = TypeVar("R")
 
 # Spark and Arrow are heavy: a command without data actions never imports them.
 # ruff: noqa: PLC0415
@@ -98,6 +101,18 @@ class SparkJobs:
         copied = mirror(spark.session, source, sink, progress=tell, is_stopped=self._is_stopped.is_set)
         check_equal(name, source, below.log(sink_address))
         return Moved(copied.records, copied.bytes)
+
+    def spread(self, work: Sequence[W], do: Callable[[Sequence[W]], Iterable[R]]) -> Iterator[Sequence[R]]:
+        """Do pieces of upkeep on executors and yield what came of them in rounds.
+
+        Raises:
+            UserError: Java or Spark are not there.
+            IncompleteError: It was stopped.
+        """
+        from reconciler.jobs.chores import spread
+
+        session = self.session().session
+        yield from spread(session, work, do, is_stopped=self._is_stopped.is_set)
 
     def stop(self) -> None:
         """Let the running job end soon. Safe from any thread and from a signal handler."""
