@@ -19,6 +19,7 @@ from reconciler.planning.judging.expiry import check_expired
 from reconciler.planning.judging.guards import guard
 from reconciler.planning.judging.hidden import check_hidden
 from reconciler.planning.judging.impact import Impact
+from reconciler.planning.judging.quotas import judge_quotas
 from reconciler.planning.judging.rules import check_rules
 from reconciler.planning.ordering.order import in_order
 from reconciler.planning.plan import Given, Plan
@@ -49,6 +50,7 @@ def plan(desired: Desired, recorded: Record, observed: Inventory, *, given: Give
     allowed = allowances(given.guards, given.selection)
     judged, refused = guard([impact.judge(action) for action in decision.actions], desired, situation, allowed)
     actions = in_order(judged, situation)
+    quotas = judge_quotas(situation, actions, impact.measure)
 
     hiding = () if given.is_destroy else overrides(situation)
     unmatched = check_unmatched(actions, allowed, is_partial=is_partial(given.selection))
@@ -63,9 +65,15 @@ def plan(desired: Desired, recorded: Record, observed: Inventory, *, given: Give
         waiting=tuple(sorted(decision.waiting, key=lambda found: rank(found.address))),
         unmanaged=unmanaged(situation),
         overrides=hiding,
-        errors=_in_order([*decision.errors, *refused]),
+        errors=_in_order([*decision.errors, *refused, *quotas.errors]),
         warnings=_in_order(
-            [*decision.warnings, *check_rules(situation, actions), *unmatched, *warnings_of(hiding, situation)]
+            [
+                *decision.warnings,
+                *check_rules(situation, actions),
+                *unmatched,
+                *warnings_of(hiding, situation),
+                *quotas.warnings,
+            ]
         ),
         unmeasured=impact.unmeasured,
         digest=digest(actions),

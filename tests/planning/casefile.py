@@ -35,6 +35,7 @@ EMBEDDED: dict[str, Any] = {
     "links": True,
     "mirror_states": frozenset({"mirroring"}),
     "topic_move": True,
+    "quotas": True,
     "inherits_configs": True,
     "creates_cluster": True,
     "configs": EMBEDDED_CONFIGS,

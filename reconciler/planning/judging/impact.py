@@ -112,7 +112,7 @@ class Impact:
         was, will = Keeping.read(before, catalog), Keeping.read(after, catalog)
         if not will.is_stricter_than(was):
             return Loss()
-        measure = self._measure(address)
+        measure = self.measure(address)
         return loss(was, will, measure, topic.spec.partitions or 1, self._situation.given.now_ms)
 
     def _values(self, address: Address, topic: Topic, key: str) -> Iterator[tuple[Address, str | None]]:
@@ -147,7 +147,7 @@ class Impact:
     def _delete(self, action: Delete) -> Delete:
         if kind_of(action.address) not in {"topic", "mirror"}:
             return action
-        measure = self._measure(_as_topic(action.address))
+        measure = self.measure(_as_topic(action.address))
         if measure is None:
             risk, reasons = Risk.DATA_LOSS, (*action.reasons, Reason.HOLDS_DATA, Reason.UNMEASURED)
             return replace(action, risk=risk, reasons=reasons)
@@ -162,13 +162,14 @@ class Impact:
     def _job(self, action: RunJob) -> RunJob:
         source = action.source
         is_there = source in self._situation.observed or mirror_at(source) in self._situation.observed
-        measure = self._measure(source) if is_there else None
+        measure = self.measure(source) if is_there else None
         if measure is None:
             return action
         seconds = max(1, measure.bytes // _BYTES_A_SECOND)
         return replace(action, estimate=Estimate(bytes=measure.bytes, records=measure.records, seconds=seconds))
 
-    def _measure(self, address: Address) -> Measure | None:
+    def measure(self, address: Address) -> Measure | None:
+        """Return what was measured of a topic; what was not is noted among `unmeasured`."""
         found = self._situation.given.measures.get(address)
         if found is None and cluster_of(address) in self._situation.trusted:
             self._missing[address] = None
