@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from reconciler.errors import LostRaceError
+from reconciler.errors import LostRaceError, ReconcilerError
 from reconciler.objectstore.nonces import nonce
 
 if TYPE_CHECKING:
@@ -18,9 +19,13 @@ def probe_conditions(store: ObjectStore) -> list[str]:
     """
     key = f".probe-{nonce()}"
     try:
-        return _probe(store, key)
-    finally:
-        store.delete([key])
+        problems = _probe(store, key)
+    except ReconcilerError:
+        with suppress(ReconcilerError):  # what failed first is what is told
+            store.delete([key])
+        raise
+    store.delete([key])
+    return problems
 
 
 def _probe(store: ObjectStore, key: str) -> list[str]:

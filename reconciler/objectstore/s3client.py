@@ -31,7 +31,13 @@ POOL: Final = 64
 ATTEMPTS: Final = 5
 _CONNECT_SECONDS: Final = 10
 _READ_SECONDS: Final = 60
-_CONDITIONAL_READ_SECONDS: Final = 20
+CONDITIONAL_READ_SECONDS: Final = 20
+_NO_PROFILE: Final = {
+    "profile": (None, None, None, None),
+    "config_file": (None, None, os.devnull, None),
+    "credentials_file": (None, None, os.devnull, None),
+}
+"""What botocore looks for where settings are complete: not even a profile, which may not exist there."""
 _AWS: Final = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 
 
@@ -94,7 +100,7 @@ class Clients:
 def _opened(settings: StoreSettings) -> Opened:
     import botocore.session  # noqa: PLC0415 - half a second that only users of S3 pay
 
-    session = botocore.session.Session()
+    session = botocore.session.Session(_NO_PROFILE if settings.credentials is not None else None)
     session.register_component("data_loader", _descriptions())
     path_style = settings.force_path_style
     if path_style is None and settings.endpoint is not None:
@@ -136,7 +142,7 @@ def _client(session: Any, settings: StoreSettings, *, path_style: bool | None, a
     config = Config(
         retries={"mode": "standard", "total_max_attempts": attempts},
         connect_timeout=_CONNECT_SECONDS,
-        read_timeout=_CONDITIONAL_READ_SECONDS if attempts == 1 else _READ_SECONDS,
+        read_timeout=CONDITIONAL_READ_SECONDS if attempts == 1 else _READ_SECONDS,
         max_pool_connections=POOL,
         tcp_keepalive=True,
         **options,

@@ -66,10 +66,11 @@ def _in_parts(
     options: Json,
     move: Callable[[str, int, Any], str],
 ) -> Json:
-    upload = client.create_multipart_upload(**target, **options)["UploadId"]
+    created = client.create_multipart_upload(**target, **options)
+    upload = created["UploadId"]
     try:
         tags = _moved(upload, pieces, move)
-        return _completed(client, target, upload, tags)
+        return {**created, **_completed(client, target, upload, tags)}  # either may say how it is encrypted
     except BaseException:
         from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - only users of S3 pay
 

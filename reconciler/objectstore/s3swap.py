@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _PATIENCE_SECONDS: Final = 45.0
 """After this long nothing is tried again: a lease must not be held by a call that hangs."""
-_TRIES: Final = 10
+TRIES: Final = 10
 _PAUSE_SECONDS: Final = 0.05
 _LONGEST_PAUSE_SECONDS: Final = 3.0
 
@@ -65,7 +65,7 @@ class ConditionalWrite:
             if answer is _Answer.REFUSED or current != expected:
                 return mine_or_lost(key, body, found)
             attempt += 1
-            if attempt == _TRIES or time.monotonic() > deadline:
+            if attempt == TRIES or time.monotonic() > deadline:
                 with s3_faults("write", self.url):
                     raise failure
             _pause(attempt)

@@ -1,0 +1,166 @@
+"""One setting, resolved once: for every client here, for those on other machines, and for pyarrow."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import pickle
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.objectstore.opening import open_store
+from reconciler.objectstore.s3 import S3Store
+from reconciler.objectstore.s3arrow import arrow_filesystem
+from reconciler.objectstore.secrets import Credentials, Secret
+from reconciler.objectstore.settings import StoreSettings
+from tests.servers.weed import BUCKET, REGION, S3Server, credentials_of
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def location(s3_server: S3Server, s3_environ: dict[str, str]) -> StoreSettings:
+    """A location as a manifest has it: nothing but a URL; the rest stands in the environment."""
+    assert s3_environ
+    return StoreSettings(s3_server.url("settings"))
+
+
+def settings_of(store: object) -> StoreSettings:
+    assert isinstance(store, S3Store)
+    return store.settings
+
+
+def test_what_a_location_leaves_open_comes_from_the_environment(location: StoreSettings, s3_server: S3Server) -> None:
+    store = open_store(location)
+    store.put("a", b"1")
+    assert settings_of(store) == StoreSettings(
+        location.url, REGION, s3_server.endpoint, force_path_style=True, credentials=credentials_of("admin")
+    )
+
+
+def test_what_a_location_says_goes_before_the_environment(
+    location: StoreSettings, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    store = open_store(replace(location, endpoint=s3_server.endpoint, region=REGION))
+    store.put("a", b"1")
+    assert settings_of(store).region == REGION
+
+
+def test_without_any_endpoint_it_is_aws(s3_environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert s3_environ
+    monkeypatch.delenv("AWS_ENDPOINT_URL_S3")
+    found = settings_of(open_store(StoreSettings("s3://bucket/prefix", region="eu-west-1")))
+    assert (found.endpoint, found.region, found.force_path_style) == (None, "eu-west-1", False)
+
+
+@pytest.mark.parametrize("is_forced", [True, False])
+def test_the_style_of_addresses_can_be_forced(is_forced: bool, location: StoreSettings) -> None:  # noqa: FBT001 - the case
+    assert settings_of(open_store(replace(location, force_path_style=is_forced))).force_path_style is is_forced
+
+
+def test_a_store_arrives_complete_where_there_is_no_environment(location: StoreSettings) -> None:
+    store = open_store(location)
+    store.put("a", b"1")
+    program = "import pickle, sys; print(pickle.loads(sys.stdin.buffer.read()).get('a').body)"
+    bare = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")} | {
+        "AWS_ENDPOINT_URL_S3": "http://127.0.0.1:1",
+        "AWS_REGION": "nowhere-1",
+        "AWS_PROFILE": "nobody",
+    }
+    ended = subprocess.run(
+        [sys.executable, "-c", program], input=pickle.dumps(store), env=bare, cwd=ROOT, capture_output=True, check=False
+    )
+    assert ended.stdout.decode().strip() == "b'1'", ended.stderr.decode()
+
+
+def test_credentials_are_never_shown(location: StoreSettings) -> None:
+    found = settings_of(open_store(location))
+    assert credentials_of("admin").secret_key.text not in f"{found!r} {found.credentials!r} {found.credentials}"
+    assert f"{Secret('x')} {Secret('x')!r}" == "*** ***"
+    assert Secret("x") == Secret("x")
+    lent = Credentials("key", Secret("secret"), Secret("token"))
+    assert pickle.loads(pickle.dumps(lent)) == lent  # noqa: S301 - our own bytes
+
+
+def test_lent_credentials_are_taken_anew_for_every_journey(
+    location: StoreSettings, s3_environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A profile whose command lends keys for a moment, as SSO and assumed roles do."""
+    count = tmp_path / "count"
+    lender = tmp_path / "lend.py"
+    keys = credentials_of("admin")
+    soon = (datetime.now(UTC) + timedelta(minutes=5)).isoformat()  # so soon that every use asks again
+    lent = {"Version": 1, "AccessKeyId": keys.access_key, "SecretAccessKey": keys.secret_key.text, "Expiration": soon}
+    lender.write_text(f"open({str(count)!r}, 'a').write('x')\nprint({json.dumps(json.dumps(lent))})")
+    config = tmp_path / "config"
+    config.write_text(f"[profile lent]\ncredential_process = {sys.executable} {lender}\n")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    monkeypatch.setenv("AWS_PROFILE", "lent")
+    assert s3_environ
+    store = open_store(location)
+    store.put("a", b"1")
+    before = len(count.read_text())
+    twin = pickle.loads(pickle.dumps(store))  # noqa: S301 - our own bytes
+    assert len(count.read_text()) > before
+    assert settings_of(twin).credentials == keys
+    assert twin.get("a").body == b"1"
+
+
+def test_threads_share_one_store(location: StoreSettings) -> None:
+    store = open_store(location)
+
+    def turn(number: int) -> bytes:
+        store.put(f"{number}", str(number).encode())
+        found = store.get(f"{number}")
+        assert found is not None
+        return found.body
+
+    with ThreadPoolExecutor(32) as pool:
+        assert list(pool.map(turn, range(100))) == [str(number).encode() for number in range(100)]
+
+
+def _read(store: Any, key: str) -> None:
+    found = store.get(key)
+    os._exit(0 if found is not None and found.body == b"1" else 1)
+
+
+def test_a_forked_child_opens_connections_of_its_own(location: StoreSettings) -> None:
+    store = open_store(location)
+    store.put("a", b"1")
+    children = [multiprocessing.get_context("fork").Process(target=_read, args=(store, "a")) for _ in range(4)]
+    for child in children:
+        child.start()
+    for _ in range(20):
+        assert store.get("a") is not None
+    for child in children:
+        child.join()
+    assert [child.exitcode for child in children] == [0, 0, 0, 0]
+
+
+def test_pyarrow_reaches_the_same_place(location: StoreSettings) -> None:
+    store = open_store(location)
+    store.put("deep/a", b"arrow")
+    system, path = arrow_filesystem(location)
+    with system.open_input_file(f"{path}/deep/a") as stream:
+        assert stream.read() == b"arrow"
+    assert path == f"{BUCKET}/{location.rest.partition('/')[2]}"
+
+
+def test_pyarrow_reads_folders_in_the_same_way(tmp_path: Path) -> None:
+    store = open_store(StoreSettings(f"file://{tmp_path}/west"))
+    store.put("a", b"1")
+    system, path = arrow_filesystem(StoreSettings(f"file://{tmp_path}/west"))
+    with system.open_input_file(f"{path}/a") as stream:
+        assert stream.read() == b"1"
