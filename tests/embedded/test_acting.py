@@ -1,0 +1,317 @@
+"""A cluster acting for somebody: every door is held to the rules, and the super user knows of none."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.embedded.cluster import EmbeddedCluster
+from reconciler.embedded.entries import AclEntry, LinkEntry
+from reconciler.embedded.links import MirrorShape
+from reconciler.embedded.rules import entries_of
+from reconciler.errors import InvalidNamespaceError, NotAuthorizedError, UserError
+from reconciler.objectstore.directory import DirectoryStore
+from reconciler.objectstore.memory import MemoryStore
+from reconciler.records.log import OffsetRange
+from reconciler.resources.aclpaths import ACLS, rule_at
+from reconciler.resources.sourcetopic import SourceTopic
+from tests.embedded.samples import cluster_in, contents, numbered, values
+from tests.embedded.watched import WatchedStore
+
+Doing = Callable[[EmbeddedCluster], Any]
+
+
+def rules(*texts: str) -> tuple[AclEntry, ...]:
+    """Return `allow User:a: read, write` as rules."""
+    pairs = (text.rpartition(": ") for text in texts)
+    return entries_of(rule_at(ACLS + path, operations.split(", ")) for path, _, operations in pairs)
+
+
+@pytest.fixture
+def cluster() -> EmbeddedCluster:
+    """A cluster on which everything in `shop` is User:owner's."""
+    made = cluster_in(MemoryStore())
+    made.create_namespace("shop:eu")
+    made.create_namespace("bank")
+    for name in ("shop:eu:orders", "shop:eu:other", "public"):
+        made.create_topic(name)
+        with made.producer() as producer:
+            producer.append(name, values("a", "b"))
+    made.set_namespace_acls("shop", rules("allow User:owner on groups,topics,transactional-ids: all"))
+    return made
+
+
+def consumed(cluster: EmbeddedCluster, name: str) -> list[bytes | None]:
+    return [record.value for record in cluster.consume(name)]
+
+
+def produced(cluster: EmbeddedCluster, name: str) -> None:
+    with cluster.producer() as producer:
+        producer.send(name, "c")
+
+
+def transacted(cluster: EmbeddedCluster, name: str) -> None:
+    producer = cluster.producer(name)
+    producer.init_transactions()
+
+
+DOORS: dict[str, tuple[Doing, str, str]] = {
+    "topic": (lambda c: c.topic("shop:eu:orders"), "topic shop:eu:orders", "describe"),
+    "effective configs": (lambda c: c.effective_configs("shop:eu:orders"), "topic shop:eu:orders", "describe-configs"),
+    "source": (lambda c: c.source_topic("shop:eu:orders"), "topic shop:eu:orders", "describe"),
+    "create topic": (lambda c: c.create_topic("shop:eu:new"), "topic shop:eu:new", "create"),
+    "configs": (
+        lambda c: c.alter_topic("shop:eu:orders", {"retention.ms": "1"}),
+        "topic shop:eu:orders",
+        "alter-configs",
+    ),
+    "partitions": (lambda c: c.alter_topic("shop:eu:orders", partitions=3), "topic shop:eu:orders", "alter"),
+    "topic rules": (lambda c: c.set_topic_acls("shop:eu:orders", ()), "topic shop:eu:orders", "alter"),
+    "move away": (lambda c: c.move_topic("shop:eu:orders", "mine"), "topic shop:eu:orders", "delete"),
+    "move in": (lambda c: c.move_topic("public", "shop:eu:public"), "topic shop:eu:public", "create"),
+    "delete topic": (lambda c: c.delete_topic("shop:eu:orders"), "topic shop:eu:orders", "delete"),
+    "read": (lambda c: consumed(c, "shop:eu:orders"), "topic shop:eu:orders", "read"),
+    "produce": (lambda c: produced(c, "shop:eu:orders"), "topic shop:eu:orders", "write"),
+    "sink": (lambda c: c.sink("shop:eu:orders").ends(), "topic shop:eu:orders", "write"),
+    "create namespace": (lambda c: c.create_namespace("shop:us"), "namespace shop:us", "create"),
+    "namespace configs": (
+        lambda c: c.alter_namespace("shop", {"retention.ms": "1"}),
+        "namespace shop",
+        "alter-configs",
+    ),
+    "quotas": (lambda c: c.limit_namespace("shop", None), "namespace shop", "alter"),
+    "namespace rules": (lambda c: c.set_namespace_acls("shop", ()), "namespace shop", "alter"),
+    "delete namespace": (lambda c: c.delete_namespace("shop:eu"), "namespace shop:eu", "delete"),
+    "commit": (lambda c: c.groups.commit("shop:g", {("public", 0): 1}), "group shop:g", "read"),
+    "fetch": (lambda c: c.groups.fetch("shop:g"), "group shop:g", "read"),
+    "describe group": (lambda c: c.groups.describe("shop:g"), "group shop:g", "describe"),
+    "delete group": (lambda c: c.groups.delete("shop:g"), "group shop:g", "delete"),
+    "transaction": (lambda c: transacted(c, "shop:pay"), "transactional id shop:pay", "write"),
+}
+
+
+def door(name: str) -> tuple[Doing, str, str]:
+    return DOORS[name]
+
+
+@pytest.mark.fact("F-K-018", "F-K-019")
+@pytest.mark.parametrize("name", DOORS)
+def test_nobody_passes_a_door_without_what_it_takes(cluster: EmbeddedCluster, name: str) -> None:
+    do, what, operation = door(name)
+    before = cluster.catalog.read()
+    with pytest.raises(NotAuthorizedError) as refused:
+        do(cluster.acting_as("User:eve"))
+    assert what in refused.value.message
+    # Reading a topic begins with looking at it.
+    assert f"may not {'describe' if name == 'read' else operation} " in refused.value.message
+    assert cluster.catalog.read() == before
+
+
+@pytest.mark.parametrize("name", sorted(DOORS.keys() - {"describe group"}))
+def test_whom_a_tier_allows_passes_every_door(cluster: EmbeddedCluster, name: str) -> None:
+    do, _, _ = door(name)
+    do(cluster.acting_as("User:owner"))
+
+
+@pytest.mark.parametrize("name", sorted(DOORS.keys() - {"describe group"}))
+def test_one_operation_opens_one_door(cluster: EmbeddedCluster, name: str) -> None:
+    do, _, operation = door(name)
+    allowed = f"allow User:eve on groups,topics,transactional-ids: {operation}"
+    cluster.set_namespace_acls("shop", rules("allow User:owner: all", allowed))
+    do(cluster.acting_as("User:eve"))
+
+
+@pytest.mark.parametrize("name", sorted(DOORS.keys() - {"describe group"}))
+def test_the_super_user_is_refused_nothing(cluster: EmbeddedCluster, name: str) -> None:
+    cluster.set_namespace_acls("shop", rules("deny User:* on groups,topics,transactional-ids: all"))
+    do, _, _ = door(name)
+    do(cluster.acting_as(None))
+
+
+@pytest.mark.parametrize(
+    "do",
+    [
+        lambda c: c.create_link("north", LinkEntry("id", "north")),
+        lambda c: c.delete_link("north"),
+        lambda c: c.create_mirror("copy", MirrorShape(link="north", source="x", configs={}), SourceTopic(partitions=1)),
+        lambda c: c.follow_source("copy", SourceTopic(partitions=1)),
+    ],
+)
+def test_links_belong_to_the_super_user(cluster: EmbeddedCluster, do: Doing) -> None:
+    with pytest.raises(NotAuthorizedError, match="ClusterAuthorizationException"):
+        do(cluster.acting_as("User:owner"))
+
+
+@pytest.mark.fact("F-K-018")
+def test_lists_show_what_may_be_described(cluster: EmbeddedCluster) -> None:
+    cluster.set_topic_acls("shop:eu:orders", rules("allow User:eve: read"))
+    eve = cluster.acting_as("User:eve")
+    assert list(eve.topics()) == ["public", "shop:eu:orders"]
+    assert eve.namespaces() == ["bank"]
+    assert list(cluster.topics()) == ["public", "shop:eu:orders", "shop:eu:other"]
+    assert cluster.acting_as("User:owner").namespaces("shop") == ["shop:eu"]
+
+
+@pytest.mark.fact("F-K-019")
+def test_denied_on_the_namespace_no_rule_of_the_topic_helps(cluster: EmbeddedCluster) -> None:
+    cluster.set_namespace_acls("shop", rules("deny User:eve: read"))
+    cluster.set_topic_acls("shop:eu:orders", rules("allow User:eve: all"))
+    eve = cluster.acting_as("User:eve")
+    assert eve.topic("shop:eu:orders").partitions == 1
+    with pytest.raises(NotAuthorizedError, match="rule 1 of namespace shop denies it: deny User:eve read"):
+        consumed(eve, "shop:eu:orders")
+
+
+def test_what_may_not_be_described_is_refused_be_it_there_or_not(cluster: EmbeddedCluster) -> None:
+    eve = cluster.acting_as("User:eve")
+    told = []
+    for name in ("shop:eu:orders", "shop:eu:orderz", "shop:xx:orders"):
+        with pytest.raises(NotAuthorizedError) as refused:
+            eve.topic(name)
+        told.append(refused.value.message.replace(name, "it").replace(" and topic it", ""))
+    assert len(set(told)) == 1
+
+
+def test_a_name_nearly_right_is_told_only_to_who_may_know_it(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("secret")
+    cluster.set_topic_acls("secret", rules("allow User:a: read"))
+    with pytest.raises(UserError, match="Did you mean secret"):
+        cluster.acting_as("User:a").topic("secrets")
+    with pytest.raises(UserError, match="Create it first"):
+        cluster.acting_as("User:eve").topic("secrets")
+    with pytest.raises(UserError, match="Did you mean public"):
+        cluster.acting_as("User:eve").topic("publick")
+
+
+def test_permission_on_the_namespace_comes_before_whether_there_is_one(cluster: EmbeddedCluster) -> None:
+    with pytest.raises(NotAuthorizedError):
+        cluster.acting_as("User:eve").create_topic("shop:nowhere:t")
+    with pytest.raises(InvalidNamespaceError):
+        cluster.acting_as("User:owner").create_topic("shop:nowhere:t")
+
+
+def test_a_namespace_goes_only_if_all_in_it_may_go(cluster: EmbeddedCluster) -> None:
+    cluster.set_topic_acls("shop:eu:orders", rules("deny User:owner: delete"))
+    owner = cluster.acting_as("User:owner")
+    with pytest.raises(NotAuthorizedError, match="delete topic shop:eu:orders: rule 1 of topic shop:eu:orders denies"):
+        owner.delete_namespace("shop", recursive=True)
+    assert cluster.namespaces("shop") == ["shop:eu"]
+    cluster.set_topic_acls("shop:eu:orders", ())
+    assert owner.delete_namespace("shop", recursive=True)
+
+
+def test_a_rule_holds_from_its_commit_on_for_logs_that_are_open(cluster: EmbeddedCluster) -> None:
+    owner = cluster.acting_as("User:owner")
+    log = owner.log("shop:eu:orders")
+    assert contents(log) == [(0, b"a"), (1, b"b")]
+    cluster.set_topic_acls("shop:eu:orders", rules("deny User:owner: read"))
+    assert log.bounds()[0].end == 2
+    with pytest.raises(NotAuthorizedError):
+        contents(log)
+
+
+def test_a_log_keeps_to_the_rules_of_where_its_topic_has_moved(cluster: EmbeddedCluster) -> None:
+    eve = cluster.acting_as("User:eve")
+    log = eve.log("public")
+    cluster.move_topic("public", "shop:eu:public")
+    with pytest.raises(NotAuthorizedError, match="topic shop:eu:public"):
+        log.bounds()
+
+
+def test_logs_and_sinks_take_who_acts_along_to_another_process(tmp_path: Path) -> None:
+    there = cluster_in(DirectoryStore(tmp_path / "west"))
+    there.create_topic("orders")
+    there.create_topic("copy")
+    eve = there.acting_as("User:eve", "10.0.0.7")
+    shipped = pickle.dumps((eve.log("orders"), eve.sink("copy")))
+    log, sink = pickle.loads(shipped)  # noqa: S301 - as Spark does
+    assert list(log.read(0, OffsetRange(0, 1))) == []
+    assert sink.publish([sink.stage(0, [numbered(0, 3)], at=None)]) == {0: OffsetRange(0, 3)}
+    there.set_topic_acls("orders", rules("deny User:* from 10.0.0.7: read"))
+    there.set_topic_acls("copy", rules("deny User:* from 10.0.0.7: write"))
+    log, sink = pickle.loads(shipped)  # noqa: S301 - as Spark does
+    with pytest.raises(NotAuthorizedError, match=r"User:eve from 10\.0\.0\.7 may not read topic orders"):
+        list(log.read(0, OffsetRange(0, 1)))
+    with pytest.raises(NotAuthorizedError, match=r"User:eve from 10\.0\.0\.7 may not write topic copy"):
+        sink.publish([sink.stage(0, [numbered(3, 3)], at=None)])
+    assert there.log("copy").bounds()[0].end == 3
+
+
+def test_acting_for_somebody_costs_no_request_more() -> None:
+    def calls_of(principal: str | None) -> list[str]:
+        store = WatchedStore(MemoryStore())
+        made = cluster_in(store)
+        made.create_topic("orders")
+        made.set_topic_acls("orders", rules("allow User:a: all"))
+        store.calls.clear()
+        acting = made.acting_as(principal)
+        produced(acting, "orders")
+        acting.topics()
+        consumed(acting, "orders")
+        return [f"{call} {key.partition('/')[0]}" for call, key in store.calls]
+
+    assert calls_of("User:a") == calls_of(None)
+
+
+@pytest.mark.fact("F-K-022")
+def test_a_topic_without_a_namespace_has_its_own_rules_and_no_others(cluster: EmbeddedCluster) -> None:
+    cluster.set_topic_acls("public", rules("allow User:a: read"))
+    assert consumed(cluster.acting_as("User:a"), "public") == [b"a", b"b"]
+    with pytest.raises(NotAuthorizedError, match="topic public has access rules"):
+        consumed(cluster.acting_as("User:owner"), "public")
+
+
+@pytest.mark.fact("F-K-023")
+def test_rules_lie_with_their_namespace_and_go_with_it(cluster: EmbeddedCluster) -> None:
+    cluster.set_namespace_acls("shop:eu", rules("allow User:a: read"))
+    cluster.set_namespace_acls("bank", rules("allow User:b: read"))
+    kept = cluster.catalog.read().to_json()["tables"]["namespaces"]
+    assert [rule["principal"] for rule in kept["shop:eu"]["acls"]] == ["User:a"]
+    assert [rule["principal"] for rule in kept["bank"]["acls"]] == ["User:b"]
+    cluster.delete_namespace("bank")
+    cluster.create_namespace("bank")
+    assert cluster.catalog.read().namespaces["bank"].acls == ()
+
+
+@pytest.mark.fact("F-K-006")
+def test_a_topic_takes_its_own_rules_along_when_it_moves(cluster: EmbeddedCluster) -> None:
+    cluster.set_topic_acls("public", rules("allow User:a: read"))
+    cluster.create_topic("bank:public")
+    cluster.move_topic("public", "shop:eu:public")
+    assert cluster.topic("shop:eu:public").acls == rules("allow User:a: read")
+    assert cluster.topic("bank:public").acls == ()
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        (AclEntry("bob", "allow", ("read",)), "principal"),
+        (AclEntry("User:a", "maybe", ("read",)), "permission"),
+        (AclEntry("User:a", "allow", ()), "operations"),
+        (AclEntry("User:a", "allow", ("fly",)), "operations"),
+        (AclEntry("User:a", "allow", ("read",), ""), "host"),
+        (AclEntry("User:a", "allow", ("read",), "*", ("clusters",)), "resources"),
+        (AclEntry("User:a", "allow", ("read",), "*", ("topics",), ("a*b",)), "names"),
+        (AclEntry("User:a", "allow", ("read",), "*", ("topics",), ()), "names"),
+    ],
+)
+def test_a_rule_that_cannot_be_is_refused(cluster: EmbeddedCluster, entry: AclEntry, said: str) -> None:
+    with pytest.raises(UserError, match=f"namespace bank: access rule of .*: {said}"):
+        cluster.set_namespace_acls("bank", [entry])
+    assert cluster.catalog.read().namespaces["bank"].acls == ()
+
+
+def test_a_rule_of_a_topic_is_about_that_topic(cluster: EmbeddedCluster) -> None:
+    with pytest.raises(UserError, match="a rule of a topic is about that topic"):
+        cluster.set_topic_acls("public", [AclEntry("User:a", "allow", ("read",), names=("p*",))])
+
+
+def test_rules_cannot_lie_where_nothing_is(cluster: EmbeddedCluster) -> None:
+    with pytest.raises(InvalidNamespaceError):
+        cluster.set_namespace_acls("nowhere", rules("allow User:a: read"))
+    with pytest.raises(UserError, match="does not exist"):
+        cluster.set_topic_acls("nowhere", rules("allow User:a: read"))
