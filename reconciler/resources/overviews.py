@@ -16,6 +16,9 @@ class TopicShown(NamedTuple):
     partitions: int
     replication_factor: int | None
     """`None`: the platform does not say, or it is its source's."""
+    records: int | None = None
+    """`None`: not measured; as `bytes`."""
+    bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

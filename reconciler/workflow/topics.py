@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from reconciler.errors import UserError
 from reconciler.providers.base import Scope
@@ -31,16 +31,6 @@ if TYPE_CHECKING:
     from reconciler.resources.measures import Measure
     from reconciler.resources.overviews import TopicShown
     from reconciler.workflow.invocation import Invocation, Select
-
-
-class TopicRow(NamedTuple):
-    """One topic of many; `records` and `bytes` are `None` where they were not measured."""
-
-    address: Address
-    partitions: int | None
-    replication_factor: int | None
-    records: int | None
-    bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +61,7 @@ class TopicDescription:
 
 def list_topics(
     invocation: Invocation, select: Select, pattern: str | None, *, sizes: bool = False
-) -> tuple[TopicRow, ...]:
+) -> list[TopicShown]:
     """Return the topics and mirrors on all clusters, or those whose address matches.
 
     `sizes` measures at most a thousand partitions: a request for each that was ever written.
@@ -82,9 +72,9 @@ def list_topics(
     shown = sorted(topic for topic in shown if pattern is None or matches(pattern, topic.address))
     shown.sort(key=lambda topic: kind_of(topic.address) != "topic")
     if not sizes:
-        return tuple(TopicRow(*topic, None, None) for topic in shown)
+        return shown
     measures = measure(work.providers, [topic.address for topic in shown])
-    return tuple(_row(topic, measures.get(topic.address)) for topic in shown)
+    return [_measured(topic, measures.get(topic.address)) for topic in shown]
 
 
 def describe_topic(invocation: Invocation, select: Select, address: str) -> TopicDescription:
@@ -154,5 +144,5 @@ def _may_be_on(cluster: str, pattern: str) -> bool:
     return "*" in before or "*" in named or not has_rest or named == cluster
 
 
-def _row(topic: TopicShown, size: Measure | None) -> TopicRow:
-    return TopicRow(*topic, size.records if size else None, size.bytes if size else None)
+def _measured(topic: TopicShown, size: Measure | None) -> TopicShown:
+    return topic if size is None else topic._replace(records=size.records, bytes=size.bytes)

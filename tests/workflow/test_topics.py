@@ -201,7 +201,7 @@ def test_topics_and_namespaces_are_listed_with_their_sizes(applied: Bench) -> No
     (row,) = list_topics(applied.invocation, Select(), None, sizes=True)
     assert (row.address, row.partitions, row.records) == (ORDERS, 3, 60)
     assert row.bytes
-    assert list_topics(applied.invocation, Select(), "topic/west/other:*") == ()
+    assert list_topics(applied.invocation, Select(), "topic/west/other:*") == []
     assert [found.address for found in list_topics(applied.invocation, Select(), ORDERS)] == [ORDERS]
     (namespace,) = list_namespaces(applied.invocation, Select(), None)
     assert (namespace.address, namespace.topics) == ("namespace/west/shop", 1)
@@ -222,7 +222,7 @@ def test_a_recorded_cluster_that_is_gone_is_out_of_reach_not_empty(applied: Benc
     ):
         with pytest.raises(RetryableError, match="cannot read cluster west: it is recorded, but nothing is there now"):
             look()
-    assert list_topics(applied.invocation, Select(), "topic/other/*x") == ()
+    assert list_topics(applied.invocation, Select(), "topic/other/*x") == []
 
 
 def test_another_cluster_in_its_place_is_not_listed_as_it(applied: Bench) -> None:
@@ -244,7 +244,7 @@ def test_clusters_are_listed_also_when_the_state_cannot_be_read(applied: Bench) 
 
 
 def test_before_anything_is_applied_there_is_nothing_to_list(bench: Bench) -> None:
-    assert list_topics(bench.invocation, Select(), None) == ()
+    assert list_topics(bench.invocation, Select(), None) == []
     assert list_namespaces(bench.invocation, Select(), None) == ()
 
 

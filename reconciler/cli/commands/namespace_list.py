@@ -22,7 +22,7 @@ def command(
 ) -> None:
     """List the namespaces on the clusters."""
     from reconciler.cli.documents.clusters import NamespacesDocument
-    from reconciler.cli.render.cluster_text import namespaces_text
+    from reconciler.cli.render.listings import namespaces_text
     from reconciler.workflow.namespaces import list_namespaces
 
     rows = list_namespaces(place.invocation(), files.select(), cluster)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
 from reconciler.cli.bundles import bundled
 from reconciler.cli.options import Files, Place, TextOrJson
 from reconciler.cli.presenting import present
+
+if TYPE_CHECKING:
+    from reconciler.cli.documents.clusters import TopicsDocument
+    from reconciler.cli.render.lines import Line
 
 
 @bundled
@@ -24,9 +28,19 @@ def command(
     form: TextOrJson = "text",
 ) -> None:
     """List the topics on the clusters."""
-    from reconciler.cli.documents.clusters import TopicsDocument
-    from reconciler.cli.render.cluster_text import topics_text
+    from reconciler.workflow.bursts import burst
     from reconciler.workflow.topics import list_topics
 
-    rows = list_topics(place.invocation(), files.select(), pattern, sizes=sizes)
-    present(form, lambda: topics_text(rows, sizes=sizes), lambda: TopicsDocument.of(rows))
+    def lines() -> list[Line]:
+        from reconciler.cli.render.listings import topics_text
+
+        return topics_text(rows, sizes=sizes)
+
+    def document() -> TopicsDocument:
+        from reconciler.cli.documents.clusters import TopicsDocument
+
+        return TopicsDocument.of(rows)
+
+    with burst():
+        rows = list_topics(place.invocation(), files.select(), pattern, sizes=sizes)
+        present(form, lines, document)

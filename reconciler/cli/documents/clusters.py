@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from reconciler.workflow.namespaces import NamespaceRow
-    from reconciler.workflow.topics import TopicDescription, TopicRow
+    from reconciler.resources.overviews import TopicShown
+    from reconciler.workflow.topics import TopicDescription
 
 
 class NamespacePart(Part):
@@ -58,7 +59,7 @@ class TopicsDocument(Document):
     topics: tuple[TopicPart, ...]
 
     @classmethod
-    def of(cls, rows: Iterable[TopicRow]) -> TopicsDocument:
+    def of(cls, rows: Iterable[TopicShown]) -> TopicsDocument:
         """Say every topic."""
         return cls(
             topics=tuple(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, assert_never
 from reconciler.cli.render.amounts import about, bytes_text, counted, rough_count
 from reconciler.cli.render.lines import Tone
 from reconciler.cli.render.reasons import reason_text
-from reconciler.cli.render.values import change_text, field_name, value_text
+from reconciler.cli.render.values import change_text, configs_text, field_name, value_text
 from reconciler.planning.actions import (
     Action,
     Adopt,
@@ -153,13 +153,6 @@ def _topic(topic: Topic) -> str:
     if topic.spec.acls:
         parts.append(acls_text(topic.spec.acls))
     return ", ".join(parts)
-
-
-def configs_text(configs: Mapping[str, str]) -> str:
-    """Return configs where they are few, else their number."""
-    if len(configs) > _FEW:
-        return f"{len(configs)} configs"
-    return ", ".join(f"{key} {show_value(key, configs[key])}" for key in sorted(configs))
 
 
 def acls_text(acls: Sequence[TopicAcl]) -> str:

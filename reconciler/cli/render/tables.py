@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.render.lines import Line, Span, Tone, aligned, line, width_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_GAP = 2
+_GAP: Final = "  "
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str | Span]], *, numbers: Sequence[int] = ()) -> list[Line]:
     """Return rows under headings; `numbers` are the columns that stand to the right."""
-    plain = [
-        row for row in rows if all(isinstance(cell, str) and cell.isascii() and cell.isprintable() for cell in row)
-    ]
-    if len(plain) == len(rows):
-        return _plain_table(headings, plain, numbers)  # type: ignore[arg-type]  # every cell was seen to be text
     cells = [[Span(heading, Tone.QUIET) for heading in headings]]
     cells += [[Span(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
     for column in numbers:
@@ -28,11 +23,16 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str | Span]], *, numb
     return aligned(cells)
 
 
-def _plain_table(headings: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int]) -> list[Line]:
-    """Return the same of text that takes one cell a letter: a piece a line, so that ten thousand are quick."""
-    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
-    layout = (" " * _GAP).join(
-        f"{{:{'>' if column in numbers else '<'}{width}}}" for column, width in enumerate(widths)
-    )
-    fill = layout.format
-    return [line(Span(fill(*headings).rstrip(), Tone.QUIET)), *[line(fill(*row).rstrip()) for row in rows]]
+def plain_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[int] = ()) -> list[Line]:
+    """Return the same of text without tones: one piece a line where every letter takes one cell; quick."""
+    columns = list(zip(*rows, strict=True))
+    if not all(_is_plain("".join(column)) for column in columns):
+        return table(headings, rows, numbers=numbers)
+    widths = [max(len(heading), *map(len, column)) for heading, column in zip(headings, columns, strict=True)]
+    cells = [f"{{:{'>' if column in numbers else '<'}{width}}}" for column, width in enumerate(widths)]
+    fill = _GAP.join(cells).format
+    return [line(Span(fill(*headings).rstrip(), Tone.QUIET)), *[(Span(fill(*row).rstrip()),) for row in rows]]
+
+
+def _is_plain(text: str) -> bool:
+    return text.isascii() and text.isprintable()

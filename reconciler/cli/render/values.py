@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import Change, Value
 
 _CONFIGS: Final = "configs."
+_FEW: Final = 3
 
 
 def field_name(path: str) -> str:
@@ -53,6 +54,13 @@ def _rule_text(change: Change) -> str:
     sides = [value_text(change.path, side) for side in (change.before, change.after) if side is not None]
     sign = "+" if change.before is None else "-" if change.after is None else ""
     return f"{sign}{field_name(change.path)}: {' → '.join(sides)}"
+
+
+def configs_text(configs: Mapping[str, str]) -> str:
+    """Return configs where they are few, else their number."""
+    if len(configs) > _FEW:
+        return f"{len(configs)} configs"
+    return ", ".join(f"{key} {show_value(key, configs[key])}" for key in sorted(configs))
 
 
 def _members(before: tuple[object, ...], after: tuple[object, ...]) -> str:

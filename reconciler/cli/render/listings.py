@@ -1,0 +1,48 @@
+"""Lists of namespaces and of topics as text: light, for there may be tens of thousands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reconciler.cli.render.amounts import bytes_text, count_text
+from reconciler.cli.render.lines import Line, line
+from reconciler.cli.render.tables import plain_table
+from reconciler.cli.render.values import configs_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reconciler.resources.overviews import TopicShown
+    from reconciler.workflow.namespaces import NamespaceRow
+
+
+def namespaces_text(rows: Sequence[NamespaceRow]) -> list[Line]:
+    """Return a table of namespaces."""
+    if not rows:
+        return [line("There are no namespaces.")]
+    cells = [(row.address, count_text(row.topics), configs_text(row.configs)) for row in rows]
+    return plain_table(("address", "topics", "configs"), cells, numbers=(1,))
+
+
+def topics_text(rows: Sequence[TopicShown], *, sizes: bool) -> list[Line]:
+    """Return a table of topics; with `sizes` also what they hold, as far as it was measured."""
+    if not rows:
+        return [line("There are no topics.")]
+    if not sizes:
+        shapes = [(row.address, _known(row.partitions), _known(row.replication_factor)) for row in rows]
+        return plain_table(("address", "partitions", "replicas"), shapes, numbers=(1, 2))
+    cells = [
+        (
+            row.address,
+            _known(row.partitions),
+            _known(row.replication_factor),
+            _known(row.records),
+            "?" if row.bytes is None else bytes_text(row.bytes),
+        )
+        for row in rows
+    ]
+    return plain_table(("address", "partitions", "replicas", "records", "size"), cells, numbers=(1, 2, 3, 4))
+
+
+def _known(count: int | None) -> str:
+    return "?" if count is None else count_text(count)
