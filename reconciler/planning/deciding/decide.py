@@ -11,6 +11,7 @@ from reconciler.planning.deciding.differences import is_unchanged
 from reconciler.planning.deciding.mirrors import decide_mirror
 from reconciler.planning.deciding.mountings import decide_mounting
 from reconciler.planning.deciding.moved import decide_moved, hand_over, readdressed
+from reconciler.planning.deciding.movednamespaces import implied_moves, is_namespace_refused
 from reconciler.planning.deciding.together import is_spoken_for
 from reconciler.planning.situation import STOPPED, Situation, mirror_at
 from reconciler.resources.address import Address, rank
@@ -30,20 +31,27 @@ if TYPE_CHECKING:
 def decide_wanted(situation: Situation, refused: frozenset[Address], decision: Decision) -> None:
     """Decide about everything that is wanted, except what was refused already."""
     renamed = readdressed(situation)
-    speaking = _speakers(situation)
+    speaking, implied = _speakers(situation), implied_moves(situation)
     for address in sorted(situation.wanted, key=rank):
         if not situation.is_decidable(address) or address in refused:
             continue
         wanted = situation.wanted[address]
         last, before = situation.recorded.get(address), situation.observed.get(address)
-        is_simple = wanted.moved_from is None and address not in speaking
+        old = wanted.moved_from or implied.get(address)
+        is_simple = old is None and address not in speaking
         # Equality first: in the common case, nothing changed, this comparison is all that is paid.
         if is_simple and last is not None and before is not None and is_unchanged(wanted, last, before):
             continue
         sides = Sides(address, wanted, last, before)
-        if wanted.moved_from is not None and decide_moved(sides, wanted.moved_from, situation, decision):
+        if old is not None and _is_decided_by_name(sides, old, situation, decision):
             continue
         _decide_one(sides, renamed, situation, decision)
+
+
+def _is_decided_by_name(sides: Sides, old: Address, situation: Situation, decision: Decision) -> bool:
+    if isinstance(sides.wanted.resource, Namespace):
+        return is_namespace_refused(sides, old, situation, decision)
+    return decide_moved(sides, old, situation, decision)
 
 
 def _decide_one(sides: Sides, renamed: Mapping[Address, Address], situation: Situation, decision: Decision) -> None:
