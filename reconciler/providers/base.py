@@ -7,7 +7,7 @@ Each provider folder repeats the same file names: `provider.py` (this protocol),
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from reconciler.errors import ReconcilerError
 from reconciler.resources.address import Address
@@ -139,6 +139,57 @@ class GroupsOfCluster(Protocol):
         ...
 
 
+W = TypeVar("W", bound="Costly")
+R = TypeVar("R")
+
+
+class Costly(Protocol):
+    """A piece of work that says about how much it costs, in bytes."""
+
+    @property
+    def cost(self) -> int:
+        """Return it."""
+        ...
+
+
+class Spread(Protocol):
+    """Does much work on executors and yields what came of it in rounds: it takes seconds to begin."""
+
+    def __call__(self, work: Sequence[W], do: Callable[[Sequence[W]], Iterable[R]]) -> Iterator[Sequence[R]]:
+        """Do all of it; `do` and the work are pickled, and what is asked for in between is published by the caller.
+
+        Raises:
+            ReconcilerError: It cannot go on; what was yielded stands.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What upkeep of a cluster is given beside the cluster."""
+
+    spread: Spread
+    is_wanted: Callable[[Address], bool]
+    """Which topics and mirrors it may touch."""
+    is_stopped: Callable[[], bool]
+    is_asked: bool = True
+    """Whether somebody waits for it; otherwise what is expensive to look for is looked for now and then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upkept:
+    """What one job of upkeep did on one cluster. `done` counts `unit`s: partitions, topics, transactions, objects."""
+
+    unit: str
+    done: int = 0
+    records: int = 0
+    """Removed, or written anew where the job removes nothing; `bytes` likewise, stored bytes."""
+    bytes: int = 0
+    failed: int = 0
+    errors: tuple[ReconcilerError, ...] = ()
+    """Some of what failed; the rest was done."""
+
+
 class Provider(Protocol):
     """One cluster of one platform."""
 
@@ -214,4 +265,8 @@ class Provider(Protocol):
 
     def sink(self, topic: TopicAddress) -> StagedSink | TransactionalSink:
         """Return where records of a topic are written."""
+        ...
+
+    def upkeep(self, means: Means) -> Mapping[str, Callable[[], Upkept]]:
+        """Return what the platform needs done now and then, by job, for one pass; nothing is done yet."""
         ...

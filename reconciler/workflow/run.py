@@ -1,48 +1,29 @@
-"""`run --once`: upkeep of what the clusters hold. Holds no lease: each swap of a partition is its own safety."""
+"""`run`: upkeep of what the clusters hold, once or again and again. It acts on what is there, never on manifests."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, TypeVar
 
-from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted
-from reconciler.errors import IncompleteError, PartialError, ReconcilerError, UsageError
-from reconciler.resources.address import Address, address_of, kind_of, matches, rank
-from reconciler.resources.mirrorlink import MirrorTopic
+from reconciler.providers.base import Means
+from reconciler.resources.address import Address, matches
 from reconciler.workflow.jobs import SparkJobs
-from reconciler.workflow.observing import observe
 from reconciler.workflow.opening import open_work
-from reconciler.workflow.reading import read_state
+from reconciler.workflow.upkeep.clusters import answering
+from reconciler.workflow.upkeep.mirrors import live_mirrors, synced
+from reconciler.workflow.upkeep.outcomes import JobOutcome, Upkeep
+from reconciler.workflow.upkeep.registry import MIRROR, chosen
+from reconciler.workflow.upkeep.tending import tended
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from reconciler.applying.events import Event
     from reconciler.workflow.invocation import Invocation, Select
     from reconciler.workflow.opening import Work
     from reconciler.workflow.stopping import Stop
 
-JOBS: Final = ("mirror",)
-_LIVE: Final = "ACTIVE"
-
-
-@dataclass(frozen=True, slots=True)
-class Synced:
-    """One mirror that was brought to its source's end, or the error that kept it from there."""
-
-    address: Address
-    records: int
-    bytes: int
-    seconds: float
-    error: ReconcilerError | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Upkeep:
-    """Everything one pass did."""
-
-    synced: tuple[Synced, ...]
-    verdict: ReconcilerError | None
+One = TypeVar("One")
 
 
 def run_once(
@@ -53,71 +34,80 @@ def run_once(
     report: Callable[[Event], None],
     stop: Stop,
 ) -> Upkeep:
-    """Bring every mirror of the observed clusters to its source's end as it is when its turn comes.
+    """Do every job, or those in `only`, on all clusters as they are when their turn comes.
 
     Raises:
         UsageError: `only` names a job there is not.
-        RetryableError: A cluster cannot be read.
+        UserError: The workspace cannot be opened.
     """
-    for name in only:
-        if name not in JOBS:
-            raise UsageError(f"there is no job {name!r}", hint=f"Jobs: {', '.join(JOBS)}.")
+    names = chosen(only)
     work = open_work(invocation, select)
-    mirrors = _live_mirrors(work)
-    jobs = SparkJobs(work.providers, work.loaded.workspace.spec.spark, invocation.environ)
-    with jobs, stop.ends(jobs.stop):
-        synced = tuple(_sync(invocation, jobs, mirror, report) for mirror in _until(stop, mirrors))
-    return Upkeep(synced, _verdict(synced, len(mirrors)))
+    with SparkJobs(work.providers, work.loaded.workspace.spec.spark, invocation.environ) as jobs, stop.ends(jobs.stop):
+        return _Pass(work, jobs, names, report, stop).done(is_asked=True)
 
 
-def _until(stop: Stop, mirrors: Sequence[MirrorTopic]) -> Iterator[MirrorTopic]:
-    for mirror in mirrors:
-        if stop.is_requested:
-            return
-        yield mirror
+def run_every(
+    invocation: Invocation,
+    select: Select,
+    interval_s: float,
+    *,
+    only: Sequence[str] = (),
+    report: Callable[[Event], None],
+    stop: Stop,
+) -> Iterator[Upkeep]:
+    """Do passes until somebody asks to stop, `interval_s` from the end of one to the next, and yield what each did.
+
+    The workspace is opened once: its manifests only say where clusters are.
+
+    Raises:
+        UsageError: `only` names a job there is not.
+        UserError: The workspace cannot be opened.
+    """
+    names = chosen(only)
+    work = open_work(invocation, select)
+    with SparkJobs(work.providers, work.loaded.workspace.spec.spark, invocation.environ) as jobs, stop.ends(jobs.stop):
+        while not stop.is_requested:
+            yield _Pass(work, jobs, names, report, stop).done(is_asked=bool(only))
+            stop.wait(interval_s)
 
 
-def _live_mirrors(work: Work) -> list[MirrorTopic]:
-    names = work.to_read
-    snapshot = read_state(work)
-    observed = observe(work.providers, names, snapshot.record if snapshot else {}).inventory
-    return [
-        found.resource
-        for address, found in sorted(observed.items(), key=lambda item: rank(item[0]))
-        if isinstance(found.resource, MirrorTopic) and found.state in {None, _LIVE} and _is_wanted(work, address)
-    ]
+@dataclass(frozen=True)
+class _Pass:
+    """One pass: mirrors first, then what each cluster does to itself."""
 
+    work: Work
+    jobs: SparkJobs
+    names: Sequence[str]
+    report: Callable[[Event], None]
+    stop: Stop
 
-def _is_wanted(work: Work, address: Address) -> bool:
-    targets, excludes = work.select.targets, work.select.excludes
-    is_target = not targets or any(matches(pattern, address) for pattern in targets)
-    return kind_of(address) == "mirror" and is_target and not any(matches(pattern, address) for pattern in excludes)
+    def done(self, *, is_asked: bool) -> Upkeep:
+        now_ms = self.work.invocation.now_ms
+        began_ms = now_ms()
+        found = answering(self.work)
+        mirrors = live_mirrors(found.inventories.values(), self._is_wanted) if MIRROR in self.names else []
+        brought = tuple(synced(self.jobs, self._until_stopped(mirrors), now_ms=now_ms, report=self.report))
+        done = tuple(
+            outcome
+            for name in self._until_stopped(sorted(found.inventories))
+            for outcome in self._tended(name, is_asked=is_asked)
+        )
+        seconds = max(0, now_ms() - began_ms) / 1000
+        return Upkeep(brought, (*found.lost, *done), seconds, is_stopped=self.stop.is_requested)
 
+    def _tended(self, cluster: str, *, is_asked: bool) -> Iterator[JobOutcome]:
+        means = Means(self.jobs.spread, self._is_wanted, lambda: self.stop.is_requested, is_asked)
+        jobs = self.work.providers[cluster].upkeep(means)
+        names = self._until_stopped(self.names)
+        return tended(cluster, jobs, names, now_ms=self.work.invocation.now_ms, report=self.report)
 
-def _sync(invocation: Invocation, jobs: SparkJobs, mirror: MirrorTopic, report: Callable[[Event], None]) -> Synced:
-    name = f"mirror:{mirror.address}"
-    source = address_of("topic", mirror.source_cluster, mirror.source)
-    began_ms = invocation.now_ms()
-    report(ActionStarted(name, mirror.address))
-    try:
-        moved = jobs.mirror(name, (source, mirror.address), report)
-    except ReconcilerError as error:
-        report(ActionFailed(name, mirror.address, error.message, error.hint))
-        return Synced(mirror.address, 0, 0, _seconds(invocation, began_ms), error)
-    seconds = _seconds(invocation, began_ms)
-    report(ActionDone(name, mirror.address, seconds, moved.records, moved.bytes))
-    return Synced(mirror.address, moved.records, moved.bytes, seconds)
+    def _until_stopped(self, given: Iterable[One]) -> Iterator[One]:
+        for one in given:
+            if self.stop.is_requested:
+                return
+            yield one
 
-
-def _seconds(invocation: Invocation, began_ms: int) -> float:
-    return max(0, invocation.now_ms() - began_ms) / 1000
-
-
-def _verdict(synced: Sequence[Synced], wanted: int) -> ReconcilerError | None:
-    errors = [row.error for row in synced if row.error is not None]
-    if len(synced) < wanted or any(isinstance(error, IncompleteError) for error in errors):
-        return IncompleteError("stopped: not every mirror is at its source's end", hint="Run it again.")
-    if errors:
-        names = ", ".join(row.address for row in synced if row.error is not None)
-        return PartialError(f"{len(errors)} of {wanted} mirrors failed: {names}", hint="Mend the cause and run again.")
-    return None
+    def _is_wanted(self, address: Address) -> bool:
+        targets, excludes = self.work.select.targets, self.work.select.excludes
+        is_target = not targets or any(matches(pattern, address) for pattern in targets)
+        return is_target and not any(matches(pattern, address) for pattern in excludes)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
 from reconciler.cli import signals
 from reconciler.cli.bundles import bundled
-from reconciler.cli.options import Files, Place, TextOrJson
+from reconciler.cli.options import Files, Place, TextOrJson, seconds
 from reconciler.cli.presenting import present, raise_verdict
 from reconciler.errors import UsageError
+
+if TYPE_CHECKING:
+    from reconciler.applying.events import Event
+    from reconciler.workflow.upkeep.outcomes import Upkeep
 
 
 @bundled
@@ -18,23 +22,62 @@ def command(
     files: Files,
     place: Place,
     once: Annotated[bool, Option("--once", help="Bring everything up to date as of now, then leave.")] = False,
+    interval: Annotated[
+        str | None,
+        Option(
+            "--interval", metavar="DURATION", help="Again and again, so long after each time: 30s.", show_default=False
+        ),
+    ] = None,
     only: Annotated[
         list[str] | None, Option("--only", metavar="JOBS", help="Only these jobs.", show_default=False)
     ] = None,
     form: TextOrJson = "text",
 ) -> None:
-    """Run the data pipeline: bring every mirror to its source's end as seen at the start."""
-    if not once:
-        raise UsageError("run works in single rounds", hint="Write: reconciler run --once")
-    from reconciler.cli.documents.logs import PipelineDocument
-    from reconciler.cli.render.logs_text import upkeep_text
+    """Run the data pipeline: mirrors to their sources' ends, then retention, rolling, compaction and what is left over.
+
+    JOBS: mirror, deletions, rewrites, transactions, retention, roll, compact, sweep; several with commas between.
+    """
+    if once == (interval is not None):
+        raise UsageError("run works once, or at an interval", hint="Write: reconciler run --once, or --interval 30s")
+    from reconciler.applying.events import ActionFailed
+    from reconciler.cli.render.upkeep_text import upkeep_text
     from reconciler.cli.reporting import reporter
-    from reconciler.workflow.run import run_once
+    from reconciler.workflow.run import run_every, run_once
     from reconciler.workflow.stopping import Stop
 
     stop = Stop()
-    jobs = tuple(name for text in only or () for name in text.split(","))
+    jobs = tuple(name for text in only or () for name in text.split(",") if name)
+    if interval is not None:
+        every = seconds("--interval", interval)
+        with signals.stopping(stop), reporter("text") as report:
+
+            def refused(event: Event) -> None:
+                """Of a pass that is one line, only what failed is told on its own."""
+                if isinstance(event, ActionFailed):
+                    report(event)
+
+            passes = run_every(place.invocation(), files.select(), every, only=jobs, report=refused, stop=stop)
+            for number, upkeep in enumerate(passes, 1):
+                _say(upkeep, number, form)
+        return
+    from reconciler.cli.documents.logs import PipelineDocument
+
     with signals.stopping(stop), reporter("text") as report:
         upkeep = run_once(place.invocation(), files.select(), only=jobs, report=report, stop=stop)
     present(form, lambda: upkeep_text(upkeep), lambda: PipelineDocument.of(upkeep))
     raise_verdict(upkeep.verdict)
+
+
+def _say(upkeep: Upkeep, number: int, form: str) -> None:
+    """Print one pass of many as one line."""
+    from reconciler.cli.console import out
+
+    if form == "json":
+        from reconciler.cli.documents.base import document_line
+        from reconciler.cli.documents.logs import PipelineDocument
+
+        out().write_bytes(document_line(PipelineDocument.of(upkeep)))
+    else:
+        from reconciler.cli.render.upkeep_text import pass_line
+
+        out().show([pass_line(upkeep, number)])

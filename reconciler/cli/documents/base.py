@@ -26,6 +26,11 @@ def document_bytes(document: Document) -> bytes:
     return orjson.dumps(document.model_dump(mode="json"), option=orjson.OPT_INDENT_2) + b"\n"
 
 
+def document_line(document: Document) -> bytes:
+    """Return a document as one line, where several follow each other."""
+    return orjson.dumps(document.model_dump(mode="json")) + b"\n"
+
+
 def jsonable(value: object) -> Any:
     """Return a field's value as JSON has it: lists for tuples, dicts for mappings."""
     if isinstance(value, Mapping):

@@ -10,7 +10,7 @@ from reconciler.cli.documents.base import Document, Part
 
 if TYPE_CHECKING:
     from reconciler.jobs.comparison import PartitionComparison, Side
-    from reconciler.workflow.run import Synced, Upkeep
+    from reconciler.workflow.upkeep.outcomes import JobOutcome, Synced, Upkeep
     from reconciler.workflow.verify import Verified
 
 
@@ -37,16 +37,61 @@ class SyncedPart(Part):
         )
 
 
+class ErrorPart(Part):
+    """What failed, and what to do."""
+
+    error: str
+    hint: str
+
+
+class JobPart(Part):
+    """One job of upkeep on one cluster."""
+
+    job: str = Field(description="Also `observe` and `state`: a cluster, or the state, that cannot be read.")
+    cluster: str | None
+    unit: str | None = Field(description="What `done` and `failed` count: partition, topic, transaction, object.")
+    done: int
+    failed: int
+    records: int = Field(description="Removed by retention and compaction; written anew by a roll.")
+    bytes: int = Field(description="Stored bytes, as `records`; of a sweep, deleted.")
+    seconds: float
+    errors: tuple[ErrorPart, ...] = Field(description="At most a hundred of those that failed.")
+
+    @classmethod
+    def of(cls, outcome: JobOutcome) -> JobPart:
+        """Say one job."""
+        upkept = outcome.upkept
+        return cls(
+            job=outcome.job,
+            cluster=outcome.cluster or None,
+            unit=upkept.unit if upkept else None,
+            done=upkept.done if upkept else 0,
+            failed=outcome.failed,
+            records=upkept.records if upkept else 0,
+            bytes=upkept.bytes if upkept else 0,
+            seconds=round(outcome.seconds, 3),
+            errors=tuple(ErrorPart(error=error.message, hint=error.hint) for error in outcome.errors),
+        )
+
+
 class PipelineDocument(Document):
-    """What one round of the pipeline did."""
+    """What one pass of the pipeline did."""
 
     format: Literal["reconciler.pipeline/1"] = "reconciler.pipeline/1"
     mirrors: tuple[SyncedPart, ...]
+    jobs: tuple[JobPart, ...]
+    seconds: float
+    stopped: bool = Field(description="Whether somebody asked it to end before it was through.")
 
     @classmethod
     def of(cls, upkeep: Upkeep) -> PipelineDocument:
-        """Say every mirror."""
-        return cls(mirrors=tuple(SyncedPart.of(each) for each in upkeep.synced))
+        """Say every mirror and job."""
+        return cls(
+            mirrors=tuple(SyncedPart.of(each) for each in upkeep.synced),
+            jobs=tuple(JobPart.of(each) for each in upkeep.jobs),
+            seconds=round(upkeep.seconds, 3),
+            stopped=upkeep.is_stopped,
+        )
 
 
 class SidePart(Part):

@@ -1,35 +1,16 @@
-"""`run` and `verify` as text."""
+"""`verify` as text."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from reconciler.cli.render.amounts import bytes_text, count_text, counted, took
+from reconciler.cli.render.amounts import count_text, counted
 from reconciler.cli.render.lines import EMPTY, Line, Span, Tone, line
 from reconciler.cli.render.tables import table
 
 if TYPE_CHECKING:
     from reconciler.jobs.comparison import PartitionComparison, Side
-    from reconciler.workflow.run import Upkeep
     from reconciler.workflow.verify import Verified
-
-
-def upkeep_text(upkeep: Upkeep) -> list[Line]:
-    """Return what each mirror took over, and what failed and why."""
-    if not upkeep.synced:
-        return [line("There are no mirrors to bring up to date.")]
-    cells = [
-        (each.address, count_text(each.records), bytes_text(each.bytes), took(each.seconds))
-        for each in upkeep.synced
-        if each.error is None
-    ]
-    lines = table(("mirror", "records", "size", "took"), cells, numbers=(1, 2, 3)) if cells else []
-    lines += [
-        line(Span("✗ ", Tone.DANGER), f"{each.address}: {each.error.message}. {each.error.hint}")
-        for each in upkeep.synced
-        if each.error is not None
-    ]
-    return lines
 
 
 def verified_text(verified: Verified) -> list[Line]:

@@ -25,14 +25,14 @@ from reconciler.resources.inventory import Observed
 from reconciler.resources.measures import Measure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from reconciler.embedded.clustergroups import Groups
     from reconciler.embedded.log import EmbeddedLog
     from reconciler.embedded.sink import EmbeddedSink
     from reconciler.objectstore.base import ObjectStore
     from reconciler.planning.actions import ControlAction
-    from reconciler.providers.base import Edge, Outcome, Scope, TopicAddress
+    from reconciler.providers.base import Edge, Means, Outcome, Scope, TopicAddress, Upkept
     from reconciler.providers.embedded.producing import OneTopic
     from reconciler.records.log import Isolation
     from reconciler.resources.address import Address
@@ -178,6 +178,12 @@ class EmbeddedProvider:
     def sink(self, topic: TopicAddress) -> EmbeddedSink:
         """Return where records of a topic or mirror are written."""
         return self._cluster().sink(full_name_of(topic))
+
+    def upkeep(self, means: Means) -> Mapping[str, Callable[[], Upkept]]:
+        """Return one pass of upkeep, by job."""
+        from reconciler.providers.embedded.tending import jobs_of  # noqa: PLC0415 - plans need none of it
+
+        return jobs_of(self._declared.metadata.name, self._cluster(), means)
 
     def _cluster(self) -> EmbeddedCluster:
         if self._opened is None:
