@@ -10,6 +10,7 @@ import pytest
 
 from reconciler.errors import ReconcilerError, StalePlanError, UserError
 from reconciler.planning.actions import Change, Create, Delete, Transition, Update
+from reconciler.planning.fields import fields_of
 from reconciler.providers.base import Done, Edge, Failed, Scope
 from reconciler.providers.registry import open_provider
 from reconciler.records.log import OffsetRange
@@ -254,6 +255,50 @@ def test_a_value_that_cannot_be_is_refused_and_nothing_of_its_action_is_done(pro
     changes = (Change("partitions", 3, 5), Change("configs.retention.ms", None, "soon"))
     assert "retention.ms" in str(refused(provider, update(before, *changes)))
     assert provider.observe(Scope())["topic/west/orders"].resource == topic("orders", replicationFactor=1)
+
+
+def test_access_rules_are_made_with_what_they_lie_on_and_changed_one_by_one(provider: Provider) -> None:
+    rule = {"principal": "User:a", "operations": ["write", "read"]}
+    orders = topic("orders", replicationFactor=1, acls=[rule, rule])
+    shop = RESOURCE.validate_python(
+        {
+            "kind": "Namespace",
+            "metadata": {"name": "shop", "cluster": "west"},
+            "spec": {
+                "acls": [{**rule, "permission": "deny", "resources": ["groups"], "names": ["pay-*"], "host": "h"}]
+            },
+        }
+    )
+    for _ in range(2):
+        done(provider, create(orders), create(shop))
+    seen = provider.observe(Scope())
+    assert fields_of(seen[orders.address].resource) == fields_of(orders)
+    assert seen[shop.address].resource == shop
+    changes = (
+        Change("acls.allow User:a", ("read", "write"), ("read",)),
+        Change("acls.deny User:b from h", None, ("all",)),
+    )
+    for _ in range(2):
+        done(provider, update(orders, *changes))
+    done(provider, update(shop, Change("acls.deny User:a from h on groups named pay-*", ("read", "write"), None)))
+    seen = provider.observe(Scope())
+    rules = {path: value for path, value in fields_of(seen[orders.address].resource).items() if "acls" in path}
+    assert rules == {"acls.allow User:a": ("read",), "acls.deny User:b from h": ("all",)}
+    assert seen[shop.address].resource == namespace("shop")
+
+
+def test_a_rule_that_was_changed_since_is_not_changed_again(provider: Provider) -> None:
+    orders = topic("orders", acls=[{"principal": "User:a", "operations": ["read"]}])
+    done(provider, create(orders))
+    done(provider, update(orders, Change("acls.allow User:a", ("read",), ("all",))))
+    error = refused(provider, update(orders, Change("acls.allow User:a", ("read",), None)))
+    assert isinstance(error, StalePlanError)
+
+
+def test_what_exists_with_other_rules_is_not_created(provider: Provider) -> None:
+    done(provider, create(topic("orders")))
+    rules = [{"principal": "User:a", "operations": ["read"]}]
+    assert "exists and differs" in str(refused(provider, create(topic("orders", acls=rules))))
 
 
 def test_a_namespace_changes_for_all_below_it(provider: Provider) -> None:

@@ -1,0 +1,234 @@
+"""Commands that act for somebody: what they show, what they refuse, and that nothing hidden is taken for missing."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from reconciler.embedded.cluster import EmbeddedCluster
+from reconciler.embedded.entries import AclEntry
+from reconciler.errors import NotAuthorizedError, PartialError, UserError
+from reconciler.objectstore.directory import DirectoryStore
+from reconciler.workflow.altering import alter_topic
+from reconciler.workflow.consume import ConsumeOptions, consume
+from reconciler.workflow.drift import drift
+from reconciler.workflow.explain import explain
+from reconciler.workflow.invocation import Select
+from reconciler.workflow.namespaces import list_namespaces
+from reconciler.workflow.produce import ProduceOptions, produce
+from reconciler.workflow.topics import describe_topic, list_topics
+
+if TYPE_CHECKING:
+    from conftest import Bench
+
+ORDERS = "topic/west/shop:orders"
+RULES = """\
+apiVersion: reconciler/v1
+kind: Cluster
+metadata: {name: west}
+spec:
+  embedded: {root: "file://.clusters/west"}
+---
+apiVersion: reconciler/v1
+kind: Namespace
+metadata: {name: shop, cluster: west}
+spec:
+  acls:
+    - {principal: "User:owner", operations: [all], resources: [topics, groups]}
+    - {principal: "User:viewer", operations: [describe], names: [payments]}
+---
+apiVersion: reconciler/v1
+kind: Topic
+metadata: {name: payments, namespace: shop, cluster: west}
+spec:
+  partitions: 1
+  acls:
+    - {principal: "User:viewer", operations: [read], host: 10.0.0.7}
+"""
+
+
+@pytest.fixture
+def ruled(bench: Bench) -> Bench:
+    """Everything in `shop` is User:owner's; User:viewer may see payments, and read them from one host."""
+    bench.write("manifests/west.yaml", RULES)
+    assert bench.apply().verdict is None
+    return bench
+
+
+def cluster_of(bench: Bench) -> EmbeddedCluster:
+    store = DirectoryStore(bench.folder / ".clusters/west")
+    return EmbeddedCluster.open(store, now_ms=bench.invocation.now_ms, new_id=bench.invocation.new_id)
+
+
+def as_(bench: Bench, name: str, host: str = "*") -> Bench:
+    return bench.with_(principal=f"User:{name}", host=host)
+
+
+def test_rules_are_applied_and_planned_no_second_time(ruled: Bench) -> None:
+    assert ruled.plan().plan.is_empty
+    cluster = cluster_of(ruled)
+    assert cluster.topic("shop:payments").acls == (AclEntry("User:viewer", "allow", ("read",), "10.0.0.7"),)
+    assert [rule.principal for rule in cluster.catalog.read().namespaces["shop"].acls] == ["User:owner", "User:viewer"]
+
+
+@pytest.mark.fact("F-K-018")
+def test_lists_show_what_somebody_may_describe(ruled: Bench) -> None:
+    def listed(bench: Bench) -> tuple[list[str], list[str]]:
+        topics, namespaces = (
+            list_topics(bench.invocation, Select(), None),
+            list_namespaces(bench.invocation, Select(), None),
+        )
+        return [row.address for row in topics], [row.address for row in namespaces]
+
+    assert listed(ruled) == ([ORDERS, "topic/west/shop:payments"], ["namespace/west/shop"])
+    assert listed(as_(ruled, "owner")) == listed(ruled)
+    assert listed(as_(ruled, "viewer")) == (["topic/west/shop:payments"], [])
+    assert listed(as_(ruled, "eve")) == ([], [])
+
+
+def test_a_topic_is_described_to_who_may_with_the_rules_that_act(ruled: Bench) -> None:
+    shown = describe_topic(ruled.invocation, Select(), "topic/west/shop:payments")
+    assert [(row.path, row.rule.operations, row.origin) for row in shown.acls] == [
+        ("acls.allow User:owner on groups,topics", ("all",), "namespace/west/shop"),
+        ("acls.allow User:viewer named payments", ("describe",), "namespace/west/shop"),
+        ("acls.allow User:viewer from 10.0.0.7", ("read",), "topic/west/shop:payments"),
+    ]
+    viewer = as_(ruled, "viewer")
+    assert describe_topic(viewer.invocation, Select(), "topic/west/shop:payments").partitions
+    for name in ("orders", "nothing"):
+        with pytest.raises(NotAuthorizedError, match=f"may not describe topic shop:{name}"):
+            describe_topic(viewer.invocation, Select(), f"topic/west/shop:{name}")
+
+
+def test_records_go_in_and_out_for_who_may(ruled: Bench) -> None:
+    def fed(bench: Bench) -> int:
+        options, stdin = ProduceOptions(input_format="jsonl"), io.BytesIO(b'{"a": 1}\n')
+        address = "topic/west/shop:payments"
+        return produce(bench.invocation, Select(), address, options, stdin=stdin, report=lambda _r, _s: None).records
+
+    def read(bench: Bench) -> int:
+        address, out = "topic/west/shop:payments", io.BytesIO()
+        return consume(bench.invocation, Select(), address, ConsumeOptions(), stdout=out, stop=bench.stop).records
+
+    assert fed(as_(ruled, "owner")) == 1
+    with pytest.raises(NotAuthorizedError, match="may not write topic shop:payments"):
+        fed(as_(ruled, "viewer", "10.0.0.7"))
+    assert read(as_(ruled, "viewer", "10.0.0.7")) == 1
+    for viewer in (as_(ruled, "viewer"), as_(ruled, "viewer", "10.0.0.8")):
+        with pytest.raises(NotAuthorizedError, match="may not read topic shop:payments"):
+            read(viewer)
+
+
+def test_what_is_hidden_is_an_error_of_the_plan_and_never_made_again(ruled: Bench) -> None:
+    viewer = as_(ruled, "viewer")
+    planned = viewer.plan().plan
+    assert planned.is_empty
+    assert [error.address for error in planned.errors] == ["namespace/west/shop", ORDERS]
+    assert all("it is there, but hidden: User:viewer may not describe" in error.message for error in planned.errors)
+    with pytest.raises(UserError, match="the plan has 2 errors"):
+        viewer.apply()
+    found = drift(viewer.invocation, Select())
+    assert found.findings == ()
+    assert found.verdict is not None
+    assert drift(ruled.invocation, Select()).verdict is None
+
+
+def test_what_is_excluded_need_not_be_seen(ruled: Bench) -> None:
+    seen = as_(ruled, "viewer").plan(Select(excludes=(ORDERS, "namespace/*"))).plan
+    assert seen.errors == ()
+    assert seen.is_empty
+
+
+def test_what_is_hidden_and_no_longer_declared_is_not_forgotten(ruled: Bench) -> None:
+    (ruled.folder / "manifests/orders.yaml").unlink()
+    planned = as_(ruled, "viewer").plan().plan
+    assert planned.is_empty
+    assert ORDERS in [error.address for error in planned.errors]
+
+
+def test_every_action_of_apply_is_held_to_the_rules(ruled: Bench) -> None:
+    cluster_of(ruled).set_namespace_acls(
+        "shop",
+        [
+            AclEntry("User:owner", "allow", ("all",), resources=("topics", "groups")),
+            AclEntry("User:viewer", "allow", ("describe",), names=("payments",)),
+            AclEntry("User:half", "allow", ("describe", "create", "alter-configs")),
+        ],
+    )
+    new = RULES.replace("metadata: {name: payments", "metadata: {name: new").replace("partitions: 1", "partitions: 2")
+    ruled.write("manifests/new.yaml", new.partition("---\n")[2].partition("---\n")[2])
+    orders = ruled.folder / "manifests/orders.yaml"
+    orders.write_text(orders.read_text().replace("retention.ms: 7d", "retention.ms: 8d"))
+    half = as_(ruled, "half")
+    done = half.apply()
+    assert isinstance(done.verdict, PartialError)
+    assert done.result is not None
+    assert done.result.done == (f"update:{ORDERS}",)
+    (failed,) = done.result.failed
+    assert failed.id == "create:topic/west/shop:new"
+    # Rules are part of what is made, and making a topic is no leave to say who may use it.
+    assert "User:half may not alter topic shop:new" in failed.error.message
+    assert "shop:new" not in cluster_of(ruled).topics()
+    assert ruled.apply().verdict is None
+
+
+def test_rules_changed_by_hand_are_drift_and_set_back(ruled: Bench) -> None:
+    cluster = cluster_of(ruled)
+    cluster.set_topic_acls(
+        "shop:payments",
+        [AclEntry("User:viewer", "allow", ("all",), "10.0.0.7"), AclEntry("User:eve", "allow", ("read",))],
+    )
+    (found,) = drift(ruled.invocation, Select()).findings
+    assert (found.path, found.recorded, found.observed) == ("acls.allow User:viewer from 10.0.0.7", ("read",), ("all",))
+    assert ruled.apply().verdict is None
+    assert {rule.principal: rule.operations for rule in cluster.topic("shop:payments").acls} == {
+        "User:eve": ("read",),
+        "User:viewer": ("read",),
+    }
+    assert ruled.plan().plan.is_empty
+
+
+def test_rules_that_no_file_names_any_more_are_taken_away(ruled: Bench) -> None:
+    ruled.write("manifests/west.yaml", re.sub(r"  acls:\n( +- .*\n)+", "  acls: []\n", RULES))
+    planned = ruled.plan().plan
+    assert {change.path for action in planned.actions for change in action.changes} == {  # type: ignore[union-attr]  # all are updates
+        "acls.allow User:owner on groups,topics",
+        "acls.allow User:viewer named payments",
+        "acls.allow User:viewer from 10.0.0.7",
+    }
+    assert ruled.apply().verdict is None
+    assert ruled.plan().plan.is_empty
+    assert cluster_of(ruled).catalog.read().namespaces["shop"].acls == ()
+
+
+def test_explain_says_where_a_rule_comes_from(ruled: Bench) -> None:
+    explained = explain(ruled.invocation, Select(), "topic/west/shop:payments")
+    assert explained.origins["acls.allow User:viewer from 10.0.0.7"] == "manifests/west.yaml:21"
+    assert [row.origin for row in explained.acls] == ["namespace/west/shop"] * 2 + ["topic/west/shop:payments"]
+
+
+def test_an_alteration_by_hand_is_held_to_the_rules(ruled: Bench) -> None:
+    viewer = as_(ruled, "viewer")
+    with pytest.raises(NotAuthorizedError, match="may not alter-configs topic shop:payments"):
+        alter_topic(
+            viewer.invocation,
+            Select(),
+            "topic/west/shop:payments",
+            set_={"retention.ms": "1d"},
+            delete=(),
+            no_state=False,
+            state_url=None,
+            lock_timeout_s=1,
+            report=viewer.events.append,
+            stop=viewer.stop,
+        )
+
+
+def test_only_the_super_user_makes_a_cluster(bench: Bench) -> None:
+    done = as_(bench, "owner").apply()
+    assert done.result is not None
+    assert done.result.failed[0].id == "create:cluster/west"
+    assert "belongs to the whole cluster" in done.result.failed[0].error.message
