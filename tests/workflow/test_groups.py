@@ -1,0 +1,315 @@
+"""Reading as a group from the command line: nothing is lost, and what is set back is shown first."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from reconciler.embedded.cluster import EmbeddedCluster
+from reconciler.errors import BlockedError, InvalidNamespaceError, UserError
+from reconciler.objectstore.directory import DirectoryStore
+from reconciler.resources.groups import READING_MS, ByShift, OffsetMove, ToEarliest, ToLatest, ToOffset, ToTime
+from reconciler.workflow.consume import ConsumeOptions, consume
+from reconciler.workflow.groups import GroupChange, delete_group, describe_group, list_groups, reset_group, reset_to
+from reconciler.workflow.invocation import Select
+from reconciler.workflow.produce import ProduceOptions, produce
+from reconciler.workflow.topics import describe_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from conftest import Bench
+
+ORDERS = "topic/west/shop:orders"
+GROUP = "shop:checkout"
+
+
+def feed(bench: Bench, *contents: str, address: str = ORDERS, partition: int = 0) -> None:
+    body = "".join(json.dumps(each) + "\n" for each in contents).encode()
+    options = ProduceOptions(input_format="jsonl", partition=partition)
+    produce(bench.invocation, Select(), address, options, stdin=io.BytesIO(body), report=lambda _records, _size: None)
+
+
+def read(bench: Bench, address: str = ORDERS, *, stream: io.BytesIO | None = None, **options: object) -> list[str]:
+    out = stream or io.BytesIO()
+    given = ConsumeOptions(**{"group": GROUP, **options})  # type: ignore[arg-type]  # fields by name
+    consume(bench.invocation, Select(), address, given, stdout=out, stop=bench.stop)
+    return [json.loads(json.loads(line)["value"]) for line in out.getvalue().splitlines()]
+
+
+def cluster_of(bench: Bench) -> EmbeddedCluster:
+    store = DirectoryStore(bench.folder / ".clusters/west")
+    return EmbeddedCluster.open(store, now_ms=bench.invocation.now_ms, new_id=bench.invocation.new_id)
+
+
+def committed(bench: Bench, group: str = GROUP) -> dict[tuple[str, int], int]:
+    return cluster_of(bench).groups.committed(group, ["shop:orders", "shop:other"])
+
+
+def later(bench: Bench) -> Bench:
+    now_ms = bench.invocation.now_ms
+    return replace(bench, invocation=replace(bench.invocation, now_ms=lambda: now_ms() + READING_MS))
+
+
+def test_a_group_reads_everything_once(applied: Bench) -> None:
+    feed(applied, "a", "b", "c")
+    assert read(applied) == ["a", "b", "c"]
+    assert read(applied) == []
+    feed(applied, "d")
+    feed(applied, "e", partition=2)
+    assert read(applied) == ["d", "e"]
+    assert committed(applied) == {("shop:orders", 0): 4, ("shop:orders", 1): 0, ("shop:orders", 2): 1}
+
+
+def test_what_was_not_asked_for_is_not_committed(applied: Bench) -> None:
+    feed(applied, "a", "b", "c")
+    feed(applied, "x", partition=1)
+    assert read(applied, max_records=2) == ["a", "b"]
+    assert committed(applied) == {("shop:orders", 0): 2}
+    assert read(applied, partition=1) == ["x"]
+    assert read(applied) == ["c"]
+
+
+@pytest.mark.parametrize(("start", "found"), [("earliest", ["a", "b"]), ("latest", []), ("1", ["b"])])
+def test_where_a_group_never_read_it_begins_where_it_is_told_and_then_where_it_left_off(
+    applied: Bench, start: str, found: list[str]
+) -> None:
+    feed(applied, "a", "b")
+    assert read(applied, start=start) == found
+    feed(applied, "c")
+    assert read(applied, start="earliest") == ["c"]
+
+
+class _Breaking(io.BytesIO):
+    """An output that breaks at its second write."""
+
+    def write(self, content: object) -> int:
+        if self.tell():
+            raise BrokenPipeError
+        return super().write(content)  # type: ignore[arg-type]  # bytes
+
+
+def test_output_that_breaks_repeats_records_and_loses_none(applied: Bench) -> None:
+    feed(applied, "a", "b")
+    feed(applied, "x", partition=1)
+    broken = _Breaking()
+    with pytest.raises(BrokenPipeError):
+        read(applied, stream=broken)
+    assert len(broken.getvalue().splitlines()) == 2
+    assert read(applied) == ["a", "b", "x"]
+
+
+def test_a_long_read_commits_on_the_way_what_is_written_and_nothing_more(applied: Bench) -> None:
+    feed(applied, "a", "b")
+    feed(applied, "x", partition=1)
+    times = iter(range(0, 10**9, 3000))
+    begin = applied.invocation.now_ms()
+    slow = replace(applied, invocation=replace(applied.invocation, now_ms=lambda: begin + next(times)))
+    broken = _Breaking()
+    with pytest.raises(BrokenPipeError):
+        read(slow, stream=broken)
+    assert committed(applied)["shop:orders", 0] == 2
+    assert ("shop:orders", 1) not in committed(applied)
+    assert read(applied) == ["x"]
+
+
+def test_a_file_grows_and_what_a_run_that_died_left_unfinished_is_written_again(applied: Bench) -> None:
+    feed(applied, "a")
+    read(applied, output=Path("out.jsonl"))
+    whole = (applied.folder / "out.jsonl").read_bytes()
+    (applied.folder / "out.jsonl").write_bytes(whole + b'{"partition": 0, "off')
+    feed(applied, "b")
+    read(applied, output=Path("out.jsonl"))
+    lines = (applied.folder / "out.jsonl").read_bytes().splitlines()
+    assert [json.loads(line)["offset"] for line in lines] == [0, 1]
+
+
+def test_a_parquet_file_is_committed_when_it_is_whole_and_never_overwritten(applied: Bench) -> None:
+    feed(applied, "a", "b")
+    read(applied, output=Path("out.parquet"), output_format="parquet")
+    assert pq.read_table(applied.folder / "out.parquet").num_rows == 2
+    feed(applied, "c")
+    with pytest.raises(UserError, match=r"out\.parquet is there already"):
+        read(applied, output=Path("out.parquet"), output_format="parquet")
+    assert read(applied) == ["c"]
+
+
+def test_a_group_that_cannot_be_is_told_before_anything_is_written(applied: Bench) -> None:
+    feed(applied, "a")
+    out = io.BytesIO()
+    with pytest.raises(InvalidNamespaceError):
+        read(applied, stream=out, group="bank:audit")
+    assert out.getvalue() == b""
+
+
+# -- many topics
+
+
+def test_a_pattern_reads_all_topics_that_match_and_each_record_names_its_own(applied: Bench) -> None:
+    cluster_of(applied).create_topic("shop:other")
+    cluster_of(applied).create_topic("elsewhere")
+    feed(applied, "a")
+    feed(applied, "o", address="topic/west/shop:other")
+    feed(applied, "e", address="topic/west/elsewhere")
+    out = io.BytesIO()
+    assert read(applied, "west", stream=out, regex="shop:.*") == ["a", "o"]
+    assert [json.loads(line)["topic"] for line in out.getvalue().splitlines()] == ["shop:orders", "shop:other"]
+    assert read(applied, "cluster/west", regex=".*") == ["e"]
+    assert read(applied, "west", regex="order", group=None) == []
+
+
+def test_what_is_read_by_pattern_is_produced_again_where_it_is_told(applied: Bench) -> None:
+    feed(applied, "a")
+    out = io.BytesIO()
+    read(applied, "west", stream=out, regex="shop:.*", group=None)
+    options = ProduceOptions(input_format="records")
+    produce(
+        applied.invocation,
+        Select(),
+        ORDERS,
+        options,
+        stdin=io.BytesIO(out.getvalue()),
+        report=lambda _records, _size: None,
+    )
+    assert read(applied) == ["a", "a"]
+
+
+@pytest.mark.parametrize(
+    ("address", "options", "why"),
+    [
+        ("west", {"regex": "("}, "no regular expression"),
+        ("topic/west/shop:orders", {"regex": ".*"}, "not the name of a cluster"),
+        ("east", {"regex": ".*"}, "there is no cluster 'east'"),
+        ("west", {"regex": ".*", "output_format": "parquet"}, "--regex of many"),
+        ("west", {}, "is not the address of a topic"),
+    ],
+)
+def test_a_pattern_that_cannot_be_read_is_refused(
+    applied: Bench, address: str, options: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(UserError, match=why):
+        read(applied, address, **options)
+
+
+# -- looking, resetting, deleting
+
+
+def test_a_topic_is_described_with_its_groups(applied: Bench) -> None:
+    feed(applied, "a", "b")
+    read(applied, max_records=1)
+    groups = describe_topic(applied.invocation, Select(), ORDERS).groups
+    assert groups is not None
+    assert [(group.name, group.is_reading, group.lag) for group in groups] == [(GROUP, True, 1)]
+
+
+def test_a_topic_is_described_although_a_group_cannot_be_read(applied: Bench) -> None:
+    cluster_of(applied).store.put("groups/broken.json", b"{")
+    assert describe_topic(applied.invocation, Select(), ORDERS).groups is None
+
+
+def test_groups_are_listed_and_described_by_cluster(applied: Bench) -> None:
+    feed(applied, "a")
+    read(applied)
+    assert list_groups(applied.invocation, Select(), "cluster/west").groups == (GROUP,)
+    assert describe_group(applied.invocation, Select(), "west", GROUP).group.lag == 0
+    with pytest.raises(UserError, match="there is no cluster 'east'"):
+        list_groups(applied.invocation, Select(), "east")
+
+
+@pytest.mark.parametrize(
+    ("text", "reset"),
+    [
+        ("earliest", ToEarliest()),
+        ("latest", ToLatest()),
+        ("12", ToOffset(12)),
+        ("+12", ByShift(12)),
+        ("-12", ByShift(-12)),
+        ("2013-01-01T05:00:00Z", ToTime(1357016400000)),
+        ("2013-01-01", ToTime(1356998400000)),
+    ],
+)
+def test_where_a_reset_goes_is_read_as_it_is_written(text: str, reset: object) -> None:
+    assert reset_to(text) == reset
+
+
+@pytest.mark.parametrize("text", ["", "first", "--3", "1.5", "9" * 20, "1969-01-01"])
+def test_where_no_reset_can_go_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match="--to"):
+        reset_to(text)
+
+
+def test_a_reset_asks_with_what_moves_and_does_that(applied: Bench) -> None:
+    feed(applied, "a", "b", "c")
+    read(applied)
+    idle, asked = later(applied), list[object]()
+    change = GroupChange(cluster="west", group=GROUP, topic=ORDERS)
+    with pytest.raises(UserError, match="not confirmed"):
+        reset_group(idle.invocation, Select(), change, "1", confirm=lambda _reset: False)
+    assert committed(applied)["shop:orders", 0] == 3
+    done = reset_group(idle.invocation, Select(), change, "1", confirm=_yes(asked))
+    assert asked == [done]
+    assert done.moves == (OffsetMove("shop:orders", 0, 3, 1),)
+    assert read(applied) == ["b", "c"]
+
+
+def test_a_reset_without_moves_asks_nobody(applied: Bench) -> None:
+    feed(applied, "a")
+    read(applied)
+    change = GroupChange(cluster="west", group=GROUP)
+    done = reset_group(applied.invocation, Select(), change, "latest", confirm=lambda _reset: False)
+    assert done.moves == ()
+
+
+def test_a_group_that_is_reading_is_refused_before_anybody_is_asked(applied: Bench) -> None:
+    feed(applied, "a")
+    read(applied)
+    asked: list[object] = []
+    change = GroupChange(cluster="west", group=GROUP)
+    for act in (
+        lambda given: reset_group(applied.invocation, Select(), given, "earliest", confirm=_yes(asked)),
+        lambda given: delete_group(applied.invocation, Select(), given, confirm=_yes(asked)),
+    ):
+        with pytest.raises(BlockedError, match="is reading shop:orders"):
+            act(change)
+        assert asked == []
+        act(replace(change, force=True))
+        assert len(asked) == 1
+        asked.clear()
+    assert list_groups(applied.invocation, Select(), "west").groups == ()
+
+
+def _yes(asked: list[object]) -> Callable[[object], bool]:
+    def confirm(change: object) -> bool:
+        asked.append(change)
+        return True
+
+    return confirm
+
+
+def test_offsets_of_one_topic_are_forgotten(applied: Bench) -> None:
+    cluster_of(applied).create_topic("shop:other")
+    read(applied, "west", regex="shop:.*")
+    change = GroupChange(cluster="west", group=GROUP, topic="shop:other")
+    delete_group(later(applied).invocation, Select(), change, confirm=lambda _deletion: True)
+    assert {topic for topic, _ in committed(applied)} == {"shop:orders"}
+    for wrong in ("topic/east/shop:orders", "namespace/west/shop"):
+        with pytest.raises(UserError, match="is no topic of cluster west"):
+            delete_group(applied.invocation, Select(), replace(change, topic=wrong), confirm=lambda _deletion: True)
+
+
+def test_a_plan_names_the_groups_that_read_what_it_deletes(applied: Bench) -> None:
+    feed(applied, "a")
+    read(applied)
+    read(applied, group="audit")
+    applied.write("manifests/orders.yaml", "")
+    [delete] = [action for action in applied.plan().plan.actions if action.address == ORDERS]
+    assert delete.estimate.groups == ("audit", GROUP)
+    cluster_of(applied).store.put("groups/broken.json", b"{")
+    [delete] = [action for action in applied.plan().plan.actions if action.address == ORDERS]
+    assert delete.estimate.groups is None
