@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import pickle
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.entries import AclEntry, LinkEntry
@@ -18,10 +22,12 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange
 from reconciler.resources.aclpaths import ACLS, rule_at
+from reconciler.resources.kinds import RESOURCE
 from reconciler.resources.sourcetopic import SourceTopic
 from tests.embedded.samples import cluster_in, contents, numbered, values
 from tests.embedded.watched import WatchedStore
 
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "permissions.md"
 Doing = Callable[[EmbeddedCluster], Any]
 
 
@@ -315,3 +321,28 @@ def test_rules_cannot_lie_where_nothing_is(cluster: EmbeddedCluster) -> None:
         cluster.set_namespace_acls("nowhere", rules("allow User:a: read"))
     with pytest.raises(UserError, match="does not exist"):
         cluster.set_topic_acls("nowhere", rules("allow User:a: read"))
+
+
+def guide(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def test_the_guide_does_what_it_says() -> None:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(guide("python")[0], str(GUIDE), "exec"), {})  # noqa: S102 - the page is ours
+    assert out.getvalue() == guide("text")[-1]
+
+
+def test_the_guide_refuses_as_it_says() -> None:
+    made = cluster_in(MemoryStore())
+    made.create_namespace("shop:eu")
+    made.create_topic("shop:eu:invoices")
+    shop, invoices = (RESOURCE.validate_python(row) for row in yaml.safe_load_all(guide("yaml")[0]))
+    made.set_namespace_acls("shop", entries_of(shop.spec.acls))
+    made.set_topic_acls("shop:eu:invoices", entries_of(invoices.spec.acls))
+    with pytest.raises(NotAuthorizedError) as refused:
+        consumed(made.acting_as("User:checkout"), "shop:eu:invoices")
+    said = f"Error: {refused.value.message}\n  hint: {refused.value.hint.removesuffix('.')}\n"
+    assert said == guide("text")[0]
+    assert consumed(made.acting_as("User:audit"), "shop:eu:invoices") == []
