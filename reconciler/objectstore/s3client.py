@@ -17,6 +17,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from reconciler.objectstore.noted import note_attempt
+from reconciler.objectstore.noted import note_attempt
 from reconciler.objectstore.s3faults import s3_faults
 from reconciler.objectstore.secrets import Credentials, Secret
 
@@ -102,22 +104,17 @@ def _opened(settings: StoreSettings) -> Opened:
 
     session = botocore.session.Session(_NO_PROFILE if settings.credentials is not None else None)
     session.register_component("data_loader", _descriptions())
-    path_style = settings.force_path_style
-    if path_style is None and settings.endpoint is not None:
-        path_style = True
-    steady = _client(session, settings, path_style=path_style, attempts=ATTEMPTS)
-    endpoint = settings.endpoint or _foreign(steady.meta.endpoint_url)
-    if path_style is None and endpoint is not None and "addressing_style" not in _s3_options(steady):
-        path_style = True
-        steady = _client(session, settings, path_style=path_style, attempts=ATTEMPTS)
-    once = _client(session, settings, path_style=path_style, attempts=1)
-    found = replace(
-        settings,
-        region=steady.meta.region_name,
-        endpoint=endpoint,
-        force_path_style=_s3_options(steady).get("addressing_style") == "path",
+    draft = _client(session, settings, attempts=1)  # which alone knows what environment and profile say
+    found = replace(settings, region=draft.meta.region_name, endpoint=settings.endpoint or _foreign(draft))
+    if found.force_path_style is None:
+        style = _s3_options(draft).get("addressing_style", "path" if found.endpoint is not None else "virtual")
+        found = replace(found, force_path_style=style == "path")
+    return Opened(
+        _client(session, found, attempts=ATTEMPTS),
+        _client(session, found, attempts=1),
+        found,
+        session.get_credentials() if settings.credentials is None else None,
     )
-    return Opened(steady, once, found, session.get_credentials() if settings.credentials is None else None)
 
 
 @cache
@@ -128,14 +125,15 @@ def _descriptions() -> Any:
     return botocore.loaders.Loader()
 
 
-def _client(session: Any, settings: StoreSettings, *, path_style: bool | None, attempts: int) -> S3Client:
+def _client(session: Any, settings: StoreSettings, *, attempts: int) -> S3Client:
     from botocore.config import Config  # noqa: PLC0415 - as above
+    from botocore.handlers import add_expect_header  # noqa: PLC0415 - as above
 
     options: dict[str, Any] = {}
     if settings.credentials is not None:
         options["ignore_configured_endpoint_urls"] = True
-    if path_style is not None:
-        options["s3"] = {"addressing_style": "path" if path_style else "virtual"}
+    if settings.force_path_style is not None:
+        options["s3"] = {"addressing_style": "path" if settings.force_path_style else "virtual"}
     if settings.endpoint is not None:
         # Checksums that AWS added later are not understood everywhere; bodies are signed all the same.
         options |= {"request_checksum_calculation": "when_required", "response_checksum_validation": "when_required"}
@@ -150,6 +148,10 @@ def _client(session: Any, settings: StoreSettings, *, path_style: bool | None, a
     client: S3Client = session.create_client(
         "s3", region_name=settings.region, endpoint_url=settings.endpoint, config=config, **_keys(settings.credentials)
     )
+    # Asking first whether a body is welcome costs every small write a round trip.
+    client.meta.events.unregister("before-call.s3", add_expect_header)
+    client.meta.events.register_first("needs-retry.s3", note_attempt)
+    client.meta.events.register_first("needs-retry.s3", note_attempt)
     return client
 
 
@@ -165,10 +167,10 @@ def _frozen(found: ReadOnlyCredentials) -> Credentials:
     return Credentials(str(found.access_key), Secret(str(found.secret_key)), token)
 
 
-def _foreign(endpoint: str) -> str | None:
-    """Return an endpoint that the environment or a profile names; `None` for AWS's own."""
-    host = urlsplit(endpoint).hostname or ""
-    return None if host.endswith(_AWS) else endpoint
+def _foreign(client: S3Client) -> str | None:
+    """Return the endpoint that environment or profile name; `None` for AWS's own."""
+    endpoint = client.meta.endpoint_url
+    return None if (urlsplit(endpoint).hostname or "").endswith(_AWS) else endpoint
 
 
 def _s3_options(client: S3Client) -> dict[str, Any]:

@@ -146,7 +146,7 @@ class S3Server:
                 self._look_again(deadline, error)
                 continue
             try:
-                client.put_object(Bucket=BUCKET, Key="ready", Body=b"")
+                client.put_object(Bucket=BUCKET, Key="ready", Body=b"an empty one needs no volume")
             except (BotoCoreError, ClientError) as error:
                 self._look_again(deadline, error)
                 continue
