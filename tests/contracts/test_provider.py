@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from reconciler.errors import ReconcilerError, StalePlanError, UserError
+from reconciler.errors import BlockedError, ReconcilerError, StalePlanError, UserError
 from reconciler.planning.actions import Change, Create, Delete, Transition, Update
 from reconciler.planning.fields import fields_of
 from reconciler.providers.base import Done, Edge, Failed, Scope
@@ -16,6 +16,7 @@ from reconciler.providers.registry import open_provider
 from reconciler.records.log import OffsetRange
 from reconciler.resources.address import Address
 from reconciler.resources.cluster import Cluster
+from reconciler.resources.groups import OffsetMove, ToEarliest
 from reconciler.resources.kinds import RESOURCE
 from reconciler.resources.syncedconfigs import ALWAYS_SYNCED
 from tests.embedded.samples import NOW, ids, numbered, rows_of, values
@@ -339,6 +340,68 @@ def test_a_namespace_that_holds_anything_is_not_deleted(provider: Provider) -> N
     done(provider, delete(topic("orders", "shop:eu")))
     assert "holds namespaces: shop:eu" in str(refused(provider, delete(namespace("shop"))))
     done(provider, delete(namespace("shop:eu")), delete(namespace("shop")))
+
+
+# -- groups
+
+
+@pytest.fixture
+def grouped(provider: Provider) -> Provider:
+    """A topic with four records in its first partition, of which a group has read three."""
+    done(provider, create(topic("orders")), create(topic("clicks")))
+    producer = provider.producer(Address("topic/west/orders"))
+    producer.append(values("a", "b", "c", "d", partition=[0] * 4))
+    producer.flush()
+    provider.groups.commit("checkout", {("orders", 0): 3, ("clicks", 1): 0})
+    return provider
+
+
+def test_groups_are_listed_described_and_read_on(grouped: Provider) -> None:
+    groups = grouped.groups
+    assert list(groups.names()) == ["checkout"]
+    found = groups.describe("checkout")
+    assert found.is_reading
+    assert [(row.topic, row.partition, row.lag) for row in found.offsets if row.committed is not None] == [
+        ("clicks", 1, 0),
+        ("orders", 0, 1),
+    ]
+    assert groups.committed("checkout", ["orders"]) == {("orders", 0): 3}
+    assert groups.committed("nobody", ["orders"]) == {}
+    with pytest.raises(UserError, match="group nobody does not exist"):
+        groups.describe("nobody")
+
+
+def test_a_topic_tells_who_reads_it(grouped: Provider) -> None:
+    (found,) = grouped.groups.of_topic("orders") or ()
+    assert (found.name, found.lag, {row.topic for row in found.offsets}) == ("checkout", 1, {"orders"})
+    reading = grouped.groups.reading()
+    assert reading is not None
+    assert {name: tuple(groups) for name, groups in reading.items()} == {
+        "orders": ("checkout",),
+        "clicks": ("checkout",),
+    }
+
+
+def test_groups_are_set_back_and_forgotten_only_by_force_while_they_read(grouped: Provider) -> None:
+    groups = grouped.groups
+    moves = groups.moves("checkout", ToEarliest(), topic="orders", partition=0)
+    assert list(moves) == [OffsetMove("orders", 0, 3, 0)]
+    with pytest.raises(BlockedError):
+        groups.move("checkout", moves)
+    groups.move("checkout", moves, force=True)
+    assert groups.committed("checkout", ["orders"]) == {("orders", 0): 0}
+    with pytest.raises(BlockedError):
+        groups.delete("checkout")
+    assert groups.delete("checkout", "clicks", force=True)
+    assert groups.committed("checkout", ["orders", "clicks"]) == {("orders", 0): 0}
+    assert groups.delete("checkout", force=True)
+    assert not groups.delete("checkout")
+
+
+def test_offsets_of_what_is_not_there_are_refused(grouped: Provider) -> None:
+    for place in (("orders", 3), ("none", 0)):
+        with pytest.raises(UserError):
+            grouped.groups.commit("checkout", {place: 0})
 
 
 # -- records

@@ -34,6 +34,17 @@ def test_the_guide_does_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert {"clusters/west", "clusters/west/catalog", "clusters/west/topics/shop/eu/orders_2"} <= folders
 
 
+def test_the_guide_of_groups_does_what_it_says() -> None:
+    names: dict[str, Any] = {}
+    blocks = BLOCK.findall((GUIDE.parent / "groups.md").read_text(encoding="utf-8"))
+    assert [language for language, _ in blocks] == ["python", "text"] * 2
+    for (_, code), (_, shown) in zip(blocks[::2], blocks[1::2], strict=True):
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            exec(compile(code, "groups.md", "exec"), names)  # noqa: S102 - the page is ours
+        assert out.getvalue() == shown
+
+
 def test_producing_and_consuming_takes_ten_lines() -> None:
     _, first = BLOCK.search(GUIDE.read_text(encoding="utf-8")).groups()  # type: ignore[union-attr]  # it has a block
     assert len([line for line in first.splitlines() if line and "import" not in line]) <= 10
