@@ -94,15 +94,12 @@ class TransactionalProducer(Producer):
         catalog = self._cluster.catalog.read()
         check_namespace_of(catalog, self._transactional_id)
         self._check_allowed(catalog)
-        self._identity = self._deliver(
-            lambda: claim(
-                self._cluster.store,
-                self._cluster.catalog,
-                self._transactional_id,
-                timeout_ms=self._timeout_ms,
-                now_ms=self._cluster.now_ms,
-            ),
-            "taking over",
+        self._identity = claim(
+            self._cluster.store,
+            self._cluster.catalog,
+            self._transactional_id,
+            timeout_ms=self._timeout_ms,
+            delivery=self._delivery,
         )
         self._start(_Phase.READY)
 
@@ -196,7 +193,7 @@ class TransactionalProducer(Producer):
         self._start(_Phase.READY)
 
     def _flush(self, topics: Sequence[str]) -> None:
-        if topics:
+        if topics or self._phase in {_Phase.FAILED, _Phase.FENCED}:
             self._check_phase(_Phase.OPEN)
         try:
             super()._flush(topics)

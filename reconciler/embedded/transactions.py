@@ -13,7 +13,6 @@ from reconciler.embedded.finishing import (
     abort,
     decided_in,
     finish,
-    read_transaction,
     transaction_of,
     transaction_register,
 )
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
     from reconciler.embedded.commits import CatalogRegister
     from reconciler.embedded.decided import Decided
+    from reconciler.embedded.delivery import Delivery
     from reconciler.embedded.transactionstate import Offsets, Written
     from reconciler.objectstore.base import ObjectStore
     from reconciler.objectstore.register import Held, Register
@@ -36,14 +36,14 @@ MAX_TIMEOUT_MS: Final = 900_000
 
 
 def claim(
-    store: ObjectStore, catalog: CatalogRegister, transactional_id: str, *, timeout_ms: int, now_ms: Callable[[], int]
+    store: ObjectStore, catalog: CatalogRegister, transactional_id: str, *, timeout_ms: int, delivery: Delivery
 ) -> Identity:
     """Become the one producer of a transactional id: what was open is aborted, what was decided is finished.
 
     Raises:
         UserError: The id or the time-out cannot be, or its register is damaged.
         ProducerFencedError: Another one claimed it at the same time.
-        LostRaceError: Others were faster every time.
+        RetryableError: It was not possible in time.
     """
     _check_timeout(timeout_ms)
     register, mark = transaction_register(store, transactional_id), fresh_mark()
@@ -60,14 +60,16 @@ def claim(
         producer_id, epoch = found.producer_id, held.epoch + 1
         return Transaction(producer_id, timeout_ms).to_json()
 
-    while True:
-        found = read_transaction(store, transactional_id)
-        if found is not None and found[0].state is State.ONGOING:
-            abort(store, transactional_id, found[1])
-        finish(store, catalog, transactional_id, now_ms=now_ms())
-        held = register.update(change, mark=mark, raises_epoch=True)
-        if held is not None and mark in held.marks:
-            break
+    def attempt() -> Held | None:
+        while True:
+            held = register.update(change, mark=mark, raises_epoch=True)
+            if held is None or mark in held.marks:
+                return held
+            if transaction_of(register, held).state is State.ONGOING:
+                abort(store, transactional_id, held.epoch)
+            finish(store, catalog, transactional_id, now_ms=delivery.now_ms())
+
+    held = delivery.deliver(attempt, f"taking over transactional id {transactional_id}")
     _check_mine(transactional_id, epoch, held)
     return Identity(producer_id, epoch, transactional_id, is_lasting=True)
 

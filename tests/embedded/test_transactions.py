@@ -1,66 +1,40 @@
-"""Transactions: what is committed is readable as one, what is aborted never, and an old producer is fenced."""
+"""Transactions: what is committed is readable as one, what is aborted never."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.finishing import read_transaction
-from reconciler.embedded.head import Head
+from reconciler.embedded.keys import transaction_key
 from reconciler.embedded.transactionstate import State
+from reconciler.errors import InvalidNamespaceError, ProducerFencedError, UserError
 from reconciler.records.log import OffsetRange
-from tests.embedded.samples import contents, ids, values
+from tests.embedded.samples import NOW, cluster_in, values
+from tests.embedded.transacting import (
+    CHECKOUT,
+    at,
+    fill,
+    head,
+    opened,
+    plain,
+    seen,
+    state,
+    uncommitted,
+    writer,
+)
+from tests.embedded.watched import WatchedStore
 
 if TYPE_CHECKING:
-
-    from reconciler.embedded.transactional import TransactionalProducer
-
-CHECKOUT = "checkout"
+    from reconciler.objectstore.base import ObjectStore
 
 
 @pytest.fixture
 def orders(cluster: EmbeddedCluster) -> EmbeddedCluster:
     cluster.create_topic("orders", partitions=2)
     return cluster
-
-
-def writer(cluster: EmbeddedCluster, transactional_id: str = CHECKOUT) -> TransactionalProducer:
-    producer = cluster.producer(transactional_id)
-    producer.init_transactions()
-    return producer
-
-
-def at(cluster: EmbeddedCluster, now_ms: int) -> EmbeddedCluster:
-    """Return the same cluster at another time."""
-    return EmbeddedCluster.open(cluster.store, now_ms=lambda: now_ms, new_id=ids())
-
-
-def plain(cluster: EmbeddedCluster, *contents: str, partition: int = 0, topic: str = "orders") -> None:
-    with cluster.producer() as producer:
-        for content in contents:
-            producer.send(topic, content, partition=partition)
-
-
-def seen(cluster: EmbeddedCluster, partition: int = 0, topic: str = "orders") -> list[tuple[int, bytes | None]]:
-    return contents(cluster.log(topic), partition)
-
-
-def uncommitted(cluster: EmbeddedCluster, partition: int = 0) -> list[tuple[int, bytes | None]]:
-    return contents(cluster.log("orders", isolation="read_uncommitted"), partition)
-
-
-def head(cluster: EmbeddedCluster, partition: int = 0) -> Head:
-    found = cluster.log("orders").head(partition)
-    assert found is not None
-    return found
-
-
-def state(cluster: EmbeddedCluster, transactional_id: str = CHECKOUT) -> State:
-    found = read_transaction(cluster.store, transactional_id)
-    assert found is not None
-    return found[0].state
 
 
 # -- commit and abort
@@ -110,3 +84,238 @@ def test_readers_of_committed_records_wait_and_others_do_not(orders: EmbeddedClu
     assert sum(map(len, orders.consumer(topics=["orders"], isolation="read_uncommitted").poll())) == 3
     producer.commit()
     assert seen(orders) == [(0, b"a"), (1, b"b"), (2, b"c")]
+
+
+def test_plain_appends_lie_between_two_transactions_of_one_partition(orders: EmbeddedCluster) -> None:
+    first, second = writer(orders, "first"), writer(orders, "second")
+    first.begin()
+    second.begin()
+    for number in range(3):
+        for producer, name in ((first, "first"), (second, "second")):
+            producer.send("orders", f"{name}-{number}", partition=0)
+            producer.flush()
+        plain(orders, f"plain-{number}")
+    assert seen(orders) == []
+    second.commit()
+    assert seen(orders) == []
+    assert len(uncommitted(orders)) == 9
+    first.abort()
+    found = [(3 * number + 1, f"second-{number}".encode()) for number in range(3)]
+    found += [(3 * number + 2, f"plain-{number}".encode()) for number in range(3)]
+    assert seen(orders) == sorted(found)
+    assert head(orders).records == 6
+
+
+def test_one_transaction_spans_topics_and_partitions(orders: EmbeddedCluster) -> None:
+    orders.create_namespace("shop:eu")
+    orders.create_topic("shop:eu:orders", partitions=5)
+    producer = writer(orders, "shop:eu:checkout")
+    with producer.transaction():
+        for partition in range(5):
+            producer.send("shop:eu:orders", f"{partition}", partition=partition)
+        producer.send("orders", "a", partition=1)
+    assert [seen(orders, partition, "shop:eu:orders") for partition in range(5)] == [
+        [(0, f"{partition}".encode())] for partition in range(5)
+    ]
+    assert seen(orders, 1) == [(0, b"a")]
+
+
+def test_a_producer_goes_on_with_the_next_transaction(orders: EmbeddedCluster) -> None:
+    producer = writer(orders)
+    for number in range(6):
+        producer.begin()
+        producer.send("orders", f"{number}", partition=0)
+        if number % 3 == 1:
+            producer.abort()
+        else:
+            producer.commit()
+    assert seen(orders) == [(0, b"0"), (1, b"2"), (2, b"3"), (3, b"5")]
+
+
+def test_a_transaction_without_records_writes_nothing(orders: EmbeddedCluster) -> None:
+    watched = WatchedStore(orders.store)
+    producer = writer(cluster_in(watched))
+    watched.calls.clear()
+    with producer.transaction():
+        pass
+    producer.begin()
+    producer.abort()
+    assert [call for call, _ in watched.calls if call in {"put", "swap", "delete"}] == []
+
+
+def test_a_block_that_raises_aborts(orders: EmbeddedCluster) -> None:
+    producer = writer(orders)
+
+    def fail() -> None:
+        with producer.transaction():
+            producer.send("orders", "a", partition=0)
+            producer.flush()
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert (seen(orders), uncommitted(orders), state(orders)) == ([], [], State.EMPTY)
+    with orders.producer(CHECKOUT) as other:
+        other.init_transactions()
+        other.begin()
+        other.send("orders", "b", partition=0)
+        other.flush()
+    assert uncommitted(orders) == []
+
+
+def test_a_refused_record_leaves_only_the_abort(orders: EmbeddedCluster) -> None:
+    producer = writer(orders)
+    producer.begin()
+    producer.send("orders", "a", partition=0)
+    producer.flush()
+    producer.send("orders", "b", partition=9)
+    with pytest.raises(UserError, match="partition 9"):
+        producer.flush()
+    for call in (producer.commit, producer.flush, lambda: producer.send("orders", "c"), producer.begin):
+        with pytest.raises(UserError, match=r"failed to write something of its transaction\. Call abort"):
+            call()
+    producer.abort()
+    with producer.transaction():
+        producer.send("orders", "d", partition=0)
+    assert seen(orders) == [(1, b"d")]
+
+
+@pytest.mark.parametrize(
+    ("calls", "said"),
+    [
+        (["begin"], "has not taken over yet"),
+        (["commit"], "has not taken over yet"),
+        (["send"], "has not taken over yet"),
+        (["init_transactions", "send"], "has no open transaction"),
+        (["init_transactions", "commit"], "has no open transaction"),
+        (["init_transactions", "abort"], "has no open transaction"),
+        (["init_transactions", "send_offsets"], "has no open transaction"),
+        (["init_transactions", "begin", "begin"], "has an open transaction"),
+    ],
+)
+def test_calls_out_of_turn_are_refused(orders: EmbeddedCluster, calls: list[str], said: str) -> None:
+    producer = orders.producer(CHECKOUT)
+    arguments = {"send": ("orders", "a"), "send_offsets": ("readers", {})}
+    for name in calls[:-1]:
+        getattr(producer, name)()
+    with pytest.raises(UserError, match=said):
+        getattr(producer, calls[-1])(*arguments.get(calls[-1], ()))
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
+def test_a_time_out_that_cannot_be_is_refused(orders: EmbeddedCluster, timeout_ms: int) -> None:
+    producer = orders.producer(CHECKOUT, transaction_timeout_ms=timeout_ms)
+    with pytest.raises(UserError, match="The transaction timeout is larger than the maximum value allowed"):
+        producer.init_transactions()
+
+
+@pytest.mark.parametrize("name", ["", "\ud800", "x" * 250])
+def test_a_transactional_id_that_cannot_be_is_refused(orders: EmbeddedCluster, name: str) -> None:
+    with pytest.raises(UserError, match="transactional id"):
+        orders.producer(name)
+
+
+@pytest.mark.fact("F-K-003")
+def test_no_namespace_is_made_for_a_transactional_id(orders: EmbeddedCluster) -> None:
+    producer = orders.producer("nowhere:checkout")
+    with pytest.raises(InvalidNamespaceError, match="nowhere"):
+        producer.init_transactions()
+    assert orders.namespaces() == []
+
+
+def test_any_text_names_a_transaction(orders: EmbeddedCluster) -> None:
+    for name in ("a/b 100%", "..", "é", "x" * 249):
+        with writer(orders, name).transaction() as producer:
+            producer.send("orders", name, partition=0)
+    assert [value for _, value in seen(orders)] == [b"a/b 100%", b"..", "é".encode(), b"x" * 249]
+    assert orders.finish_transactions() == 0
+
+
+def test_a_damaged_register_is_said_and_stops_no_other(orders: EmbeddedCluster) -> None:
+    writer(orders, "a-damaged")
+    key = transaction_key("a-damaged")
+    orders.store.delete([key])
+    orders.store.swap(
+        key, b'{"format": "reconciler.transaction/1", "epoch": 1, "nonce": "x", "marks": []}', expected=None
+    )
+    opened(orders, "late", "a")
+    with pytest.raises(UserError, match=r"a-damaged\.json cannot be read"):
+        at(orders, NOW + 60_001).finish_transactions()
+    assert state(orders, "late") is State.EMPTY
+    with pytest.raises(UserError, match=r"a-damaged\.json cannot be read"):
+        writer(orders, "a-damaged")
+
+
+# -- at once
+
+
+def test_concurrent_transactions_on_the_same_partitions(store: ObjectStore) -> None:
+    cluster = cluster_in(store)
+    cluster.create_topic("orders", partitions=3)
+
+    def work(number: int) -> list[tuple[int, str]]:
+        mine = cluster_in(store)
+        producer = writer(mine, f"writer-{number}")
+        kept: list[tuple[int, str]] = []
+        for turn in range(6):
+            producer.begin()
+            values = [(partition, f"{number}-{turn}-{partition}") for partition in range(3)]
+            for partition, value in values:
+                producer.send("orders", value, partition=partition)
+            producer.flush()
+            if turn % 3 == 2:
+                producer.abort()
+            else:
+                producer.commit()
+                kept += values
+        return kept
+
+    with ThreadPoolExecutor(4) as threads:
+        said = [row for rows in threads.map(work, range(4)) for row in rows]
+    for partition in range(3):
+        found = [value.decode() for _, value in seen(cluster, partition) if value is not None]
+        assert sorted(found) == sorted(value for at, value in said if at == partition)
+        assert len(found) == 16
+        for number in range(4):
+            mine = [value for value in found if value.startswith(f"{number}-")]
+            assert mine == sorted(mine)
+    assert head(cluster).transactions == {}
+
+
+def test_of_those_that_claim_one_id_at_once_one_writes(orders: EmbeddedCluster) -> None:
+    def work(number: int) -> bool:
+        producer = cluster_in(orders.store).producer(CHECKOUT)
+        try:
+            producer.init_transactions()
+            fill(producer, f"{number}")
+        except ProducerFencedError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(4) as threads:
+        done = list(threads.map(work, range(8)))
+    assert sorted(value for _, value in seen(orders)) == sorted(
+        b"%d" % number for number, is_done in enumerate(done) if is_done
+    )
+    assert any(done)
+    fill(writer(orders), "last")
+    assert seen(orders)[-1][1] == b"last"
+
+
+# -- what it costs
+
+
+def test_a_transaction_costs_three_swaps_of_its_register_and_one_more_of_each_head(orders: EmbeddedCluster) -> None:
+    watched = WatchedStore(orders.store)
+    producer = writer(cluster_in(watched))
+    fill(producer, "a")
+    watched.calls.clear()
+    producer.begin()
+    for _ in range(3):
+        for partition in (0, 1):
+            producer.send("orders", "b", partition=partition)
+        producer.flush()
+    producer.commit()
+    assert watched.count("swap", "transactions/") == 3
+    assert watched.count("swap", "heads/") == 2 * 3 + 2
+    assert watched.count("put", "topics/") == 2 * 3
