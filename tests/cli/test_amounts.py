@@ -71,6 +71,14 @@ def test_values_have_their_unit_and_read_back(path: str, value: object, text: st
     assert value_text(path, value) == text
 
 
+def test_an_access_rule_that_changed_is_told_by_itself() -> None:
+    path = "acls.allow User:a on groups named pay-*"
+    assert change_text(Change(path, None, ("read", "write"))) == "+acl allow User:a on groups named pay-*: read,write"
+    assert change_text(Change(path, ("read",), None)) == "-acl allow User:a on groups named pay-*: read"
+    assert change_text(Change(path, ("read",), ("all",))) == "acl allow User:a on groups named pay-*: read → all"
+    assert value_text(path, None) == "unset"
+
+
 def test_a_list_that_changed_shows_what_left_and_what_came() -> None:
     change = Change("acls", ({"principal": "User:a"}, {"principal": "User:b"}), ({"principal": "User:b"},))
     assert change_text(change) == 'acls -{"principal": "User:a"}'

@@ -24,6 +24,16 @@ CONFIGS = st.dictionaries(
 LIVE_CONFIGS = st.dictionaries(
     st.sampled_from(("retention.ms", "segment.ms", "max.message.bytes")), st.sampled_from(("1000", "2000")), max_size=2
 )
+ACLS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "principal": st.sampled_from(("User:a", "User:b")),
+            "permission": st.sampled_from(("allow", "deny")),
+            "operations": st.sampled_from((["read"], ["write", "read"], ["all"])),
+        }
+    ),
+    max_size=2,
+)
 
 
 @st.composite
@@ -41,7 +51,7 @@ def worlds(draw: st.DrawFn) -> World:
     }
     world = Case("drawn", row).world
     inherits = draw(st.booleans())
-    limits = {**EMBEDDED, "inherits_configs": inherits, "topic_move": draw(st.booleans())}
+    limits = {**EMBEDDED, "inherits_configs": inherits, "topic_move": draw(st.booleans()), "acls": True}
     given = replace(world.given, capabilities=dict.fromkeys(CLUSTERS, Capabilities(**limits)))
     return replace(world, given=given)
 
@@ -53,7 +63,10 @@ def without_allowances(world: World) -> World:
 
 def _namespaces(draw: st.DrawFn, configs: st.SearchStrategy[dict[str, str]] = CONFIGS) -> list[dict[str, Any]]:
     chosen = draw(st.sets(st.tuples(st.sampled_from(CLUSTERS), st.sampled_from(NAMESPACES)), max_size=5))
-    return [{"namespace": name, "where": cluster, "configs": draw(configs)} for cluster, name in sorted(chosen)]
+    return [
+        {"namespace": name, "where": cluster, "configs": draw(configs), "acls": draw(ACLS)}
+        for cluster, name in sorted(chosen)
+    ]
 
 
 def _topics(draw: st.DrawFn, configs: st.SearchStrategy[dict[str, str]]) -> list[dict[str, Any]]:
@@ -62,7 +75,7 @@ def _topics(draw: st.DrawFn, configs: st.SearchStrategy[dict[str, str]]) -> list
     for cluster, name in sorted(chosen):
         # Declared ones have more partitions than any other: refusals are only one of the things to be tried.
         row: dict[str, Any] = {"topic": name, "where": cluster, "partitions": 3 if configs is CONFIGS else 2}
-        row["configs"] = draw(configs)
+        row |= {"configs": draw(configs), "acls": draw(ACLS)}
         if configs is CONFIGS:
             row |= {"protect": draw(st.sampled_from((None, None, True, False)))}
             row |= {"tieringPolicy": draw(st.sampled_from((None, None, "p")))}
