@@ -294,3 +294,25 @@ def test_a_topic_that_moves_is_followed_by_pattern_where_it_left_off(cluster: Em
     assert polled(consumer) == [("shop:orders", 0, 1, b"b")]
     consumer.commit()
     assert {place: each.offset for place, each in cluster.groups.fetch("g").items()} == {("shop:orders", 0): 2}
+
+
+# -- transactions
+
+
+def test_an_aborted_end_is_passed_and_what_is_undecided_is_waited_for(orders: EmbeddedCluster) -> None:
+    writer = orders.producer("writer")
+    writer.init_transactions()
+    writer.begin()
+    writer.append("orders", values("no", "never", partition=[0, 0]))
+    writer.flush()
+    committed = orders.consumer("g", topics=["orders"], partitions=[0])
+    uncommitted = orders.consumer(topics=["orders"], partitions=[0], isolation="read_uncommitted")
+    assert seen(committed) == [b"a", b"b", b"c"]
+    assert seen(uncommitted) == [b"a", b"b", b"c", b"no", b"never"]
+    assert (committed.position("orders", 0), committed.lag()) == (3, {("orders", 0): 0})
+    writer.abort()
+    assert seen(committed) == []
+    assert committed.position("orders", 0) == 5
+    committed.commit()
+    append(orders, "orders", "d")
+    assert polled(orders.consumer("g", topics=["orders"], partitions=[0])) == [("orders", 0, 5, b"d")]
