@@ -96,32 +96,32 @@ class EmbeddedLog:
     def extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
         """Yield how `offsets` is stored: one extent a part, cut at both ends; reads no records."""
         self._check(Operation.DESCRIBE)
-        head = self.head(partition)
-        if head is None:
-            return
-        for entry in self.entries(head, offsets):
-            whole = OffsetRange(entry.base, entry.last + 1)
-            cut = OffsetRange(max(whole.start, offsets.start), min(whole.stop, self._stop(head, offsets)))
-            records = entry.digest.records * cut.length // whole.length
-            yield Extent(cut, records, entry.bytes * cut.length // whole.length)
+        for entry, cut in self.stretches(partition, offsets):
+            length = entry.last + 1 - entry.base
+            yield Extent(cut, entry.digest.records * cut.length // length, entry.bytes * cut.length // length)
 
     def digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
         """Yield digests that together cover `offsets`, absolute: kept ones for whole parts, read ones at the ends."""
         self._check(Operation.READ)
-        head = self.head(partition)
-        if head is None:
-            return
-        for entry in self.entries(head, offsets):
-            if offsets.start <= entry.base and entry.last < self._stop(head, offsets):
+        for entry, cut in self.stretches(partition, offsets):
+            if entry.is_within(cut):
                 yield entry.digest.shifted(entry.base)
             else:
-                first, stop = max(entry.base, offsets.start), min(entry.last + 1, offsets.stop)
-                for batch in self.read(partition, OffsetRange(first, stop)):
+                for batch in self.read(partition, cut):
                     yield digest_of(batch, base=0)
 
     def offset_for_time(self, partition: int, timestamp_ms: int) -> int | None:
         """Return the first offset whose record is at or after a time; `None` where all are older."""
         self._check(Operation.DESCRIBE)
+        for look in range(1, _LOOKS + 1):
+            try:
+                return self._offset_for_time(partition, timestamp_ms)
+            except MissingObjectError:
+                if look == _LOOKS:
+                    raise
+        return None
+
+    def _offset_for_time(self, partition: int, timestamp_ms: int) -> int | None:
         head = self.head(partition)
         if head is None:
             return None
@@ -138,6 +138,31 @@ class EmbeddedLog:
     def entries(self, head: Head, offsets: OffsetRange) -> Iterator[Entry]:
         """Yield the parts a head has for what is readable of a range, oldest first."""
         return entries_within(self.store, head, OffsetRange(max(offsets.start, head.start), self._stop(head, offsets)))
+
+    def stretches(self, partition: int, offsets: OffsetRange) -> Iterator[tuple[Entry, OffsetRange]]:
+        """Yield the parts that hold what is readable of a range, oldest first, and which offsets of each lie in it.
+
+        No offset comes twice, also where upkeep puts other parts in their place meanwhile.
+
+        Raises:
+            MissingObjectError: A page is not there.
+        """
+        at, looks = offsets.start, 0
+        while True:
+            head = self.head(partition)
+            if head is None:
+                return
+            stop = self._stop(head, offsets)
+            try:
+                for entry in self.entries(head, OffsetRange(at, stop)):
+                    yield entry, OffsetRange(max(entry.base, at, head.start), min(entry.last + 1, stop))
+                    at, looks = entry.last + 1, 0
+            except MissingObjectError:
+                looks += 1
+                if looks == _LOOKS:
+                    raise
+            else:
+                return
 
     def head(self, partition: int) -> Head | None:
         """Return a partition's head; `None` where nothing was ever written."""

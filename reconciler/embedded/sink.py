@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import orjson
@@ -19,7 +20,7 @@ from reconciler.embedded.lookups import name_with_id, topic_with_id
 from reconciler.embedded.partfiles import within
 from reconciler.embedded.parts import PartWriter
 from reconciler.embedded.permissions import SUPER_USER, Permissions, check_writing
-from reconciler.errors import UserError
+from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.digest import Digest
 from reconciler.records.log import OffsetRange, Staged
 
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog import Draft
     from reconciler.embedded.entries import TopicEntry
     from reconciler.records.log import TopicLog
+
+_AT_ONCE: Final = 16
+"""Partitions published side by side: a swap waits for the store, not for us."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +78,12 @@ class EmbeddedSink:
             message = f"{source.full_name}, partition {partition} does not reach offset {offsets.stop} on this machine"
             raise UserError(message, hint="Let every executor see the same store, and copy again.")
         entries: list[Entry] = []
-        for entry in source.entries(head, offsets):
-            if offsets.start <= entry.base and entry.last < offsets.stop:
-                entries.append(self._copied(partition, source, entry))
+        for entry, cut in source.stretches(partition, offsets):
+            copy = self._copied(partition, source, entry) if entry.is_within(cut) else None
+            if copy is not None:
+                entries.append(copy)
             else:
-                first, stop = max(entry.base, offsets.start), min(entry.last + 1, offsets.stop)
-                entries.extend(self._writer(partition).write(source.read(partition, OffsetRange(first, stop))))
+                entries.extend(self._writer(partition).write(source.read(partition, cut)))
         return _staged(partition, offsets, entries)
 
     def publish(self, staged: Sequence[Staged]) -> Mapping[int, OffsetRange]:
@@ -91,18 +95,20 @@ class EmbeddedSink:
         Raises:
             UserError: The topic is gone, has no such partition, or belongs to another writer.
         """
-        partitions = self._topic().partitions
-        gained: dict[int, OffsetRange] = {}
-        for partition in sorted({one.partition for one in staged}):
-            if partition >= partitions:
-                message = f"{self.gate.full_name} has {partitions} partitions, none numbered {partition}"
+        topic, by_partition = self._topic(), _by_partition(staged)
+        for partition in by_partition:
+            if partition >= topic.partitions:
+                message = f"{self.gate.full_name} has {topic.partitions} partitions, none numbered {partition}"
                 raise UserError(message, hint="Let the mirror follow its source first.")
-            of_partition = [one for one in staged if one.partition == partition]
-            found = _Publication(sorted(of_partition, key=lambda one: (one.at is None, one.at or OffsetRange(0, 0))))
+
+        def publish(partition: int) -> OffsetRange | None:
+            found = _Publication(by_partition[partition])
             self.gate.swap(partition, found.extend, mark=fresh_mark())
-            if found.gained is not None:
-                gained[partition] = found.gained
-        return gained
+            return found.gained
+
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="publish") as threads:
+            gained = dict(zip(by_partition, threads.map(publish, by_partition), strict=True))
+        return {partition: offsets for partition, offsets in gained.items() if offsets is not None}
 
     def complete(self) -> None:
         """Record that the first copy is done; a topic that is no mirror has none."""
@@ -112,10 +118,14 @@ class EmbeddedSink:
 
         self.gate.catalog.commit(decide)
 
-    def _copied(self, partition: int, source: EmbeddedLog, entry: Entry) -> Entry:
+    def _copied(self, partition: int, source: EmbeddedLog, entry: Entry) -> Entry | None:
+        """Copy a part as it is; `None`: another has taken its place meanwhile, and is read instead."""
         key = part_key(self.gate.full_name, partition)
         kms_key_id = self.rules.kms_key_id
-        self.gate.store.copy_in(key, source.store, entry.key, kms_key_id=kms_key_id)
+        try:
+            self.gate.store.copy_in(key, source.store, entry.key, kms_key_id=kms_key_id)
+        except MissingObjectError:
+            return None
         return replace(entry, key=key, producer=None, txn=None, kms_key_id=kms_key_id)
 
     def _writer(self, partition: int) -> PartWriter:
@@ -130,6 +140,14 @@ class EmbeddedSink:
         if topic is None:
             raise UserError(f"topic {self.gate.full_name} was deleted", hint="Nothing was written; create it again.")
         return topic
+
+
+def _by_partition(staged: Sequence[Staged]) -> dict[int, list[Staged]]:
+    """Return what was staged of each partition, lowest first, in the order in which it may be published."""
+    found: dict[int, list[Staged]] = {partition: [] for partition in sorted({one.partition for one in staged})}
+    for one in sorted(staged, key=lambda one: (one.at is None, one.at or OffsetRange(0, 0))):
+        found[one.partition].append(one)
+    return found
 
 
 class _Publication:
