@@ -135,6 +135,10 @@ class Draft:
         """Tell whether there is anything to commit."""
         return bool(self._changes)
 
+    def counts(self) -> dict[str, int]:
+        """Return how many entries of each table change."""
+        return {name: len(changes) for name, changes in self._changes.items()}
+
     def tables(self) -> Json:
         """Return what changes, as a commit keeps it."""
         return {

@@ -7,6 +7,7 @@ would make the tail longer than 64 writes a snapshot and empties it in the same 
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -15,6 +16,7 @@ from reconciler.embedded.catalog import Catalog, Draft
 from reconciler.embedded.jsonobjects import damaged, get_gzipped, put_gzipped
 from reconciler.embedded.keys import CATALOG, catalog_key, fresh_mark
 from reconciler.errors import MissingObjectError
+from reconciler.noting import note
 from reconciler.objectstore.register import Register
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from reconciler.objectstore.register import Held
 
 Json = dict[str, Any]
+
+_LOGGER: Final = logging.getLogger("reconciler.catalog")
 
 INLINE_BYTES: Final = 16 * 1024
 TAIL: Final = 64
@@ -70,13 +74,16 @@ class CatalogRegister:
         """
         commit_id = fresh_mark()
         written: list[str] = []
-        after = self._cached
+        after, attempts = self._cached, 0
+        changes: dict[str, int] = {}
 
         def change(held: Held | None) -> Json | None:
-            nonlocal after
+            nonlocal after, attempts, changes
+            attempts += 1
             before = self._folded(held)
             draft = Draft(before)
             decide(draft)
+            changes = draft.counts()
             if not draft.is_changed:
                 after = before
                 return None
@@ -86,6 +93,7 @@ class CatalogRegister:
         held = self._register.update(change, mark=commit_id)
         # Only the last try can have landed: what the tries before it wrote is named by nobody.
         self._store.delete(written[:-1])
+        note(_LOGGER, "committed", serial=after.serial, changes=changes, attempts=attempts)
         return self._remember(after if held is None or held.value["id"] == after.id else self._folded(held))
 
     def _next(self, held: Held | None, draft: Draft, after: Catalog, written: list[str]) -> Json:

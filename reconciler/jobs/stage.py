@@ -6,6 +6,7 @@ task to each piece of work, without a shuffle, over Spark Connect too.
 
 from __future__ import annotations
 
+import logging
 import pickle
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import pyarrow as pa
 
 from reconciler.errors import ReconcilerError
 from reconciler.jobs.faults import failed
+from reconciler.noting import ms_since, note, now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 W = TypeVar("W")
 R = TypeVar("R")
+
+_LOGGER: Final = logging.getLogger("reconciler.jobs")
 
 JOB_GROUP: Final = "reconciler"
 """What every stage of ours belongs to, so that it can be cancelled."""
@@ -55,13 +59,16 @@ def run_stage(
                 yield pa.RecordBatch.from_arrays([pa.array(outcomes, pa.binary())], schema=_OUTCOME)
 
     ranges = session.range(0, len(tasks), 1, len(tasks))
+    began = now()
     try:
         rows = ranges.mapInArrow(in_task, "outcome binary").collect()
     except Exception as error:
+        note(_LOGGER, "stage", what=what, tasks=len(tasks), trouble=type(error).__name__, ms=ms_since(began))
         raise failed(what, error) from error
     # What is unpickled was pickled by `in_task`, in a session that is ours.
     found = [pickle.loads(row.outcome) for row in rows]  # noqa: S301
     errors = [outcome.error for outcome in found if isinstance(outcome, _Refused)]
+    note(_LOGGER, "stage", what=what, tasks=len(tasks), failed=len(errors), ms=ms_since(began))
     return [outcome for outcome in found if not isinstance(outcome, _Refused)], errors[0] if errors else None
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reconciler.errors import UserError
+from reconciler.objectstore.noted import noted
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
@@ -13,11 +14,15 @@ if TYPE_CHECKING:
 
 
 def open_store(settings: StoreSettings) -> ObjectStore:
-    """Return the store at `settings.url`; nothing is read or written yet.
+    """Return the store at `settings.url`, its requests noted where somebody listens; nothing is read or written yet.
 
     Raises:
         UserError: No such kind of store, or a `file://` location that is not absolute.
     """
+    return noted(_opened(settings))
+
+
+def _opened(settings: StoreSettings) -> ObjectStore:
     match settings.scheme:
         case "file":
             return _directory(settings)

@@ -6,6 +6,7 @@ unique; the marks name the last 256 swaps, so that a writer whose answer was los
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -13,12 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from reconciler.errors import BrokenInvariantError, LostRaceError, ReconcilerError, UserError
+from reconciler.noting import note
 from reconciler.objectstore.nonces import jitter, nonce
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from reconciler.objectstore.base import ObjectStore, Stored, Version
+
+_LOGGER: Final = logging.getLogger("reconciler.register")
 
 MARKS: Final = 256
 _OURS: Final = ("format", "epoch", "nonce", "marks")
@@ -105,9 +109,13 @@ class Register:
                 return held
             epoch = (0 if held is None else held.epoch) + 1 if raises_epoch else None
             try:
-                return self.swap(held, value, epoch=epoch, mark=mark)
+                swapped = self.swap(held, value, epoch=epoch, mark=mark)
             except LostRaceError as error:
                 lost = error
+                note(_LOGGER, "race lost", register=self.key, attempt=attempt + 1)
+            else:
+                note(_LOGGER, "swapped", register=self.key, epoch=swapped.epoch, attempts=attempt + 1)
+                return swapped
             _spread(attempt)
         held = self.read()
         if held is not None and mark in held.marks:

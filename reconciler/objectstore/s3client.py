@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from reconciler.objectstore.noted import note_attempt
-from reconciler.objectstore.noted import note_attempt
 from reconciler.objectstore.s3faults import s3_faults
 from reconciler.objectstore.secrets import Credentials, Secret
 
@@ -150,7 +149,6 @@ def _client(session: Any, settings: StoreSettings, *, attempts: int) -> S3Client
     )
     # Asking first whether a body is welcome costs every small write a round trip.
     client.meta.events.unregister("before-call.s3", add_expect_header)
-    client.meta.events.register_first("needs-retry.s3", note_attempt)
     client.meta.events.register_first("needs-retry.s3", note_attempt)
     return client
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import InterruptedRunError, LeaseError, LostRaceError, RetryableError, UserError
+from reconciler.noting import note
 from reconciler.objectstore.nonces import nonce
 from reconciler.state.lease import Lease
 from reconciler.state.lockfile import KEY, LeaseEntry, Lockfile, Owner, Read, read_lockfile
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from reconciler.effects import Effects
     from reconciler.objectstore.base import ObjectStore
 
+_LOGGER: Final = logging.getLogger("reconciler.lease")
 _SLICE_S = 0.5
 """A wait is cut into pieces this long, so that a request to stop is heard."""
 _NOTICE_S = 30.0
@@ -159,6 +162,7 @@ class _Acquiring:
         try:
             taken = await self.effects.call(lambda: self.store.swap(KEY, ours.to_bytes(), expected=version))
         except LostRaceError:
+            note(_LOGGER, "race lost", epoch=ours.lease.epoch)
             return None
         except RetryableError as trouble:
             lease = await self._adopt(ours, sent, trouble)
@@ -166,6 +170,7 @@ class _Acquiring:
             lease = Lease(self.store, self.effects, Read(ours, taken), sent=sent)
         if expected is not None and expected.lockfile.lease.status == "held":
             lease.taken_from = expected.lockfile.lease.run
+        note(_LOGGER, "acquired", epoch=ours.lease.epoch, run=self.claim.run, taken_from=lease.taken_from)
         lease.start_renewing()
         return lease
 

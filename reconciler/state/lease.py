@@ -6,6 +6,7 @@ checkpoint is a beat too. Deadlines count from when the last confirmed write was
 
 from __future__ import annotations
 
+import logging
 import threading
 from contextlib import suppress
 from copy import copy
@@ -13,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
 from reconciler.errors import LeaseError, LostRaceError, ReconcilerError, RetryableError, UserError
+from reconciler.noting import note
 from reconciler.state.lockfile import KEY, Lockfile, OpenRun, Read, StatePointer, read_lockfile
 from reconciler.state.runs import RunFile, write_run
 from reconciler.state.snapshots import Snapshot, encode, snapshot_of
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
     from reconciler.resources.inventory import Record
 
+_LOGGER: Final = logging.getLogger("reconciler.lease")
 _ATTEMPTS: Final = 5
 
 
@@ -80,6 +83,7 @@ class Lease:
         """
         if self._lost is None and self._age() >= self.terms.give_up_s:
             why = f" ({self._trouble})" if self._trouble else ""
+            note(_LOGGER, "lost", epoch=self.lockfile.lease.epoch, age_s=round(self._age(), 3))
             self._lost = LeaseError(
                 f"the lease could not be renewed for {self._age():.0f} s{why}",
                 hint="Nothing more was written. What was done is found by the next run: reconciler apply",
@@ -177,6 +181,7 @@ class Lease:
                 return
             except ReconcilerError as error:
                 self._trouble = str(error)
+                note(_LOGGER, "not renewed", epoch=self.lockfile.lease.epoch, trouble=type(error).__name__)
                 pause = self.terms.renew_s / 3
             else:
                 pause = self.terms.renew_s
@@ -216,6 +221,8 @@ class Lease:
                     self._current = self._still_ours(store, after)
                 else:
                     self._current, self._sent, self._trouble = Read(after, version), sent, None
+                    told = after.lease
+                    note(_LOGGER, "written", status=told.status, epoch=told.epoch, beat=told.beat, serial=after.serial)
                     return after.serial
         raise self._unsettled()
 
@@ -237,6 +244,7 @@ class Lease:
         is_safe = found is not None and after.state in (before.state, found.lockfile.state)
         if found is not None and is_safe and after.lease.status == "free":
             return Read(after, found.version)
+        note(_LOGGER, "lost", epoch=before.lease.epoch, to_epoch=found.lockfile.lease.epoch if found else None)
         self._lost = _lost_to(found, store.url)
         raise self._lost
 

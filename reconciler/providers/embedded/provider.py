@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -10,6 +11,7 @@ from reconciler.embedded.clusterfile import create_cluster, read_cluster_id
 from reconciler.embedded.permissions import Permissions
 from reconciler.embedded.sizes import holdings_of, size_of
 from reconciler.errors import NotAuthorizedError, RetryableError, UserError
+from reconciler.noting import ms_since, note, now
 from reconciler.objectstore.opening import open_store
 from reconciler.objectstore.settings import StoreSettings
 from reconciler.planning.actions import Create
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     from reconciler.resources.measures import Measures
     from reconciler.resources.overviews import Overview
     from reconciler.resources.sourcetopic import SourceTopic
+
+_LOGGER: Final = logging.getLogger("reconciler.providers")
 
 CAPABILITIES: Final = Capabilities(
     platform="embedded",
@@ -129,7 +133,11 @@ class EmbeddedProvider:
         if rest:
             cluster = self._cluster()
             batch = Batch(rest, cluster.permissions, cluster_id=cluster.cluster_id, new_id=self._edge.new_id)
+            began = now()
             cluster.catalog.commit(batch.decide)
+            failed = sum(isinstance(outcome, Failed) for outcome in batch.outcomes)
+            name = self._declared.metadata.name
+            note(_LOGGER, "batch", cluster=name, actions=len(rest), failed=failed, ms=ms_since(began))
             yield from batch.outcomes
 
     def measure(self, addresses: Sequence[Address]) -> Measures:
