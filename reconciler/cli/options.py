@@ -139,6 +139,21 @@ def checked_out(path: Path | None) -> Path | None:
     return path
 
 
+def pairs(option: str, given: list[str] | None) -> dict[str, str]:
+    """Return what `KEY=VALUE` options say.
+
+    Raises:
+        UsageError: One is not of that form.
+    """
+    found: dict[str, str] = {}
+    for text in given or ():
+        key, sign, value = text.partition("=")
+        if not sign or not key:
+            raise UsageError(f"{option} '{text}' is not KEY=VALUE", hint=f"Write it as {option} retention.ms=7d")
+        found[key] = value
+    return found
+
+
 def seconds(option: str, text: str) -> float:
     """Return the seconds of a duration such as 90s or 10m.
 

@@ -21,7 +21,12 @@ def _command(section: str, name: str, summary: str, module: str | None = None) -
     return Entry(name, summary, section, module=f"reconciler.cli.commands.{module or name}")
 
 
-_NAMESPACE: Final = (_command("Commands", "list", "namespaces, and how many topics each holds", "namespace_list"),)
+_NAMESPACE: Final = (
+    _command("Commands", "list", "namespaces, and how many topics each holds", "namespace_list"),
+    _command("Commands", "create", "make one now; for emergencies", "namespace_create"),
+    _command("Commands", "move", "move topics to another namespace now", "namespace_move"),
+    _command("Commands", "delete", "delete one with its topics now", "namespace_delete"),
+)
 
 _TOPIC: Final = (
     _command("Commands", "list", "topics; with --sizes what they hold", "topic_list"),
@@ -65,7 +70,7 @@ COMMANDS: Final = (
     _command("Look", "explain", "where each value comes from, and why an action is planned"),
     _command("Look", "verify", "compare two topic logs record for record"),
     Entry("cluster", "look after embedded clusters", "Clusters", entries=_CLUSTER),
-    Entry("namespace", "look at namespaces", "Clusters", entries=_NAMESPACE),
+    Entry("namespace", "look at namespaces, make, move and delete them", "Clusters", entries=_NAMESPACE),
     Entry("topic", "look at topics, feed and read them", "Clusters", entries=_TOPIC),
     Entry("group", "look at consumer groups, set them back", "Clusters", entries=_GROUP),
     Entry("state", "look at the state, free its lease", "Clusters", entries=_STATE),

@@ -67,7 +67,7 @@ def alter_topic(  # noqa: PLR0913 - as many as the command has options, each nam
     site = open_work(invocation, select) if state_url is None else open_site(invocation, state_url)
     topic = topic_address(address)
     provider = provider_of(site, topic)
-    wanted = _wanted(provider.capabilities, set_, delete)
+    wanted = wanted_configs(provider.capabilities, set_, delete)
     name = cluster_of(topic) or ""
     if no_state:
         refuse_another_cluster(site, name, None)
@@ -88,8 +88,12 @@ def alter_topic(  # noqa: PLR0913 - as many as the command has options, each nam
     return done[-1]
 
 
-def _wanted(capabilities: Capabilities, set_: Mapping[str, str], delete: Sequence[str]) -> dict[str, str | None]:
-    """Return each config and the value it is to have, `None` where it is to be inherited again."""
+def wanted_configs(capabilities: Capabilities, set_: Mapping[str, str], delete: Sequence[str]) -> dict[str, str | None]:
+    """Return each config and the value it is to have, `None` where it is to be inherited again.
+
+    Raises:
+        UserError: A config or its value cannot be.
+    """
     wanted: dict[str, str | None] = dict.fromkeys(delete)
     wanted.update(set_)
     for key, value in wanted.items():

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from reconciler.errors import InvalidNamespaceError
 from reconciler.resources.address import Address, address_of, full_name_of, split_name
 from reconciler.workflow.opening import open_work
 from reconciler.workflow.overviews import look_over
@@ -25,8 +26,14 @@ class NamespaceRow:
     configs: Mapping[str, str]
 
 
-def list_namespaces(invocation: Invocation, select: Select, cluster: str | None) -> tuple[NamespaceRow, ...]:
-    """Return the namespaces of one cluster, or of all."""
+def list_namespaces(
+    invocation: Invocation, select: Select, cluster: str | None, under: str | None = None
+) -> tuple[NamespaceRow, ...]:
+    """Return the namespaces of one cluster, or of all; `under`: only those below that one.
+
+    Raises:
+        InvalidNamespaceError: There is no such namespace on that cluster.
+    """
     work = open_work(invocation, select)
     rows = []
     for name, overview in sorted(look_over(work, work.to_read if cluster is None else [cluster]).items()):
@@ -34,5 +41,11 @@ def list_namespaces(invocation: Invocation, select: Select, cluster: str | None)
         rows += [
             NamespaceRow(address_of("namespace", name, namespace), topics[namespace], configs)
             for namespace, configs in overview.namespaces.items()
+            if not under or namespace.startswith(f"{under}:")
         ]
+        if under and under not in overview.namespaces:
+            raise InvalidNamespaceError(
+                f"namespace {under!r} does not exist on cluster {name}",
+                hint=f"List what does with: reconciler namespace list {name}",
+            )
     return tuple(rows)

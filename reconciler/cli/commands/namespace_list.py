@@ -18,6 +18,9 @@ def command(
     cluster: Annotated[
         str | None, Argument(metavar="CLUSTER", help="By default all of the workspace.", show_default=False)
     ] = None,
+    under: Annotated[
+        str | None, Argument(metavar="UNDER", help="Only those below this namespace.", show_default=False)
+    ] = None,
     form: TextOrJson = "text",
 ) -> None:
     """List the namespaces on the clusters."""
@@ -25,5 +28,5 @@ def command(
     from reconciler.cli.render.listings import namespaces_text
     from reconciler.workflow.namespaces import list_namespaces
 
-    rows = list_namespaces(place.invocation(), files.select(), cluster)
+    rows = list_namespaces(place.invocation(), files.select(), cluster, under)
     present(form, lambda: namespaces_text(rows), lambda: NamespacesDocument.of(rows))

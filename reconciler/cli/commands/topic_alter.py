@@ -9,7 +9,7 @@ from typer import Argument, Option
 from reconciler.cli import signals
 from reconciler.cli.bundles import bundled
 from reconciler.cli.console import err, out
-from reconciler.cli.options import Files, Place, seconds
+from reconciler.cli.options import Files, Place, pairs, seconds
 from reconciler.cli.render.lines import Span, Tone, line
 from reconciler.cli.render.values import change_text
 from reconciler.errors import UsageError
@@ -34,7 +34,7 @@ def command(
     lock_timeout: Annotated[str, Option(metavar="TIME", help="How long to wait for the lease.")] = "10s",
 ) -> None:
     """Change a topic's configs now. For emergencies: the next drift shows what the files do not say."""
-    values = dict(_pair(text) for text in set_ or ())
+    values = pairs("--set", set_)
     if not values and not delete:
         raise UsageError("there is nothing to alter", hint="Give --set KEY=VALUE or --delete KEY")
     from reconciler.cli.reporting import reporter
@@ -61,10 +61,3 @@ def command(
         screen.show([line(f"{altered.address} is like that already")])
     elif no_state:
         err().show([line("The state does not know of this. What the files say otherwise, the next apply sets back")])
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, sign, value = text.partition("=")
-    if not sign or not key:
-        raise UsageError(f"--set '{text}' is not KEY=VALUE", hint="Write it as --set retention.ms=7d")
-    return key, value

@@ -24,6 +24,11 @@ from reconciler.cli.documents.inventory import (
     StateShowDocument,
 )
 from reconciler.cli.documents.logs import PipelineDocument, VerifyDocument
+from reconciler.cli.documents.namespaces import (
+    NamespaceCreationDocument,
+    NamespaceDeletionDocument,
+    TopicMovesDocument,
+)
 from reconciler.manifests.jsonschema import DIALECT, schemas
 from reconciler.planning.document.documents import PlanDocument
 
@@ -41,6 +46,8 @@ OUTPUTS: Final[Mapping[str, type[BaseModel]]] = {
     "group-description": GroupDocument,
     "group-reset": GroupResetDocument,
     "groups": GroupsDocument,
+    "namespace-creation": NamespaceCreationDocument,
+    "namespace-deletion": NamespaceDeletionDocument,
     "namespaces": NamespacesDocument,
     "pipeline": PipelineDocument,
     "plan": PlanDocument,
@@ -49,6 +56,7 @@ OUTPUTS: Final[Mapping[str, type[BaseModel]]] = {
     "state-list": StateListDocument,
     "state-show": StateShowDocument,
     "topic-description": TopicDocument,
+    "topic-moves": TopicMovesDocument,
     "topics": TopicsDocument,
     "validate": ValidateDocument,
     "verify": VerifyDocument,

@@ -1,0 +1,56 @@
+"""The options of commands that act at once, and the run they make."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Option
+
+from reconciler.cli import signals
+from reconciler.cli.console import err
+from reconciler.cli.options import seconds
+from reconciler.cli.render.lines import line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from reconciler.cli.options import Files, Place
+    from reconciler.workflow.emergencies import Emergency
+
+
+@dataclass(frozen=True, slots=True)
+class Acting:
+    """How to act: under the lease of a state, or without any."""
+
+    state: Annotated[
+        str | None,
+        Option(metavar="URL", help="Where the state is, in place of a workspace.", show_default=False),
+    ] = None
+    no_state: Annotated[bool, Option("--no-state", help="Act without the state; the next plan finds it.")] = False
+    lock_timeout: Annotated[str, Option(metavar="TIME", help="How long to wait for the lease.")] = "10s"
+
+    @contextmanager
+    def emergency(self, files: Files, place: Place, command: str) -> Iterator[Emergency]:
+        """Give the run, which a signal stops before it starts; afterwards say where the state does not know of it."""
+        from reconciler.cli.reporting import reporter
+        from reconciler.workflow.emergencies import Emergency
+        from reconciler.workflow.stopping import Stop
+
+        stop = Stop()
+        with signals.stopping(stop), reporter("text") as report:
+            yield Emergency(
+                invocation=place.invocation(),
+                select=files.select(),
+                command=command,
+                no_state=self.no_state,
+                state_url=self.state,
+                lock_timeout_s=seconds("--lock-timeout", self.lock_timeout),
+                report=report,
+                stop=stop,
+            )
+        if self.no_state:
+            err().show(
+                [line("The state does not know of this. What the files say otherwise, the next apply sets back")]
+            )
