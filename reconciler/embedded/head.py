@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from reconciler.objectstore.base import ObjectStore
     from reconciler.objectstore.register import Held
+    from reconciler.records.log import OffsetRange
 
 Json = dict[str, Any]
 
@@ -56,6 +57,10 @@ class Entry:
     def is_dense(self) -> bool:
         """Tell whether every offset between its ends has a record."""
         return self.digest.records == self.last - self.base + 1
+
+    def is_within(self, offsets: OffsetRange) -> bool:
+        """Tell whether all of it lies in a range."""
+        return offsets.start <= self.base and self.last < offsets.stop
 
     def placed(self, start: int, epoch: int) -> Entry:
         """Return it as it stands in a log, offset 0 at `start`; the digest counts from the base and stays."""
