@@ -202,7 +202,8 @@ class Head:
     def bounds(self) -> Bounds:
         """Where the partition begins and ends."""
         first_open: list[int] = [opened["base"] for opened in self.transactions.values()]
-        return Bounds(self.start, self.local_start, min([self.end, *first_open]), self.end, self.epochs)
+        stable = min([self.end, *first_open])
+        return Bounds(self.start, self.local_start, stable, self.end, self.epochs, self.compacted_to)
 
     @property
     def stored_bytes(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from reconciler.records.digest import Digest
@@ -40,6 +40,8 @@ class PartitionComparison:
     differences: tuple[Difference, ...] = ()
     first_difference: int | None = None
     """The first offset, among those both have, whose record only one has or is not the same; looked for in some."""
+    superseded: int = 0
+    """Records that only one log has, because the other was compacted: no difference."""
 
     @property
     def is_equal(self) -> bool:
@@ -88,6 +90,15 @@ class Pair:
     right: Bounds | None
 
     @property
+    def is_compacted(self) -> bool:
+        """Tell whether one of the logs may lack records that the other still has."""
+        return any(bounds is not None and bounds.compacted_to > 0 for bounds in (self.left, self.right))
+
+    def since(self, offset: int) -> Pair:
+        """Return what lies at or after an offset."""
+        return Pair(self.partition, _since(self.left, offset), _since(self.right, offset))
+
+    @property
     def common(self) -> OffsetRange:
         """The offsets both have; empty where one lacks the partition."""
         if self.left is None or self.right is None:
@@ -122,6 +133,10 @@ class Pair:
         if left.common != right.common:
             found.append("digest")
         return PartitionComparison(self.partition, _side(self.left, left), _side(self.right, right), tuple(found))
+
+
+def _since(bounds: Bounds | None, offset: int) -> Bounds | None:
+    return None if bounds is None else replace(bounds, start=max(bounds.start, min(offset, bounds.stable)))
 
 
 def _side(bounds: Bounds | None, tally: Tally) -> Side | None:

@@ -47,6 +47,8 @@ class Bounds:
     end: int
     epochs: tuple[tuple[int, int], ...] = ()
     """(epoch, first offset), oldest first."""
+    compacted_to: int = 0
+    """Below this offset compaction may have removed records that later ones of their keys supersede."""
 
     def readable_end(self, isolation: Isolation) -> int:
         """Return how far it may be read."""

@@ -116,6 +116,7 @@ class PartitionPart(Part):
     equal: bool
     differences: tuple[Literal["partition", "start", "end", "records", "digest"], ...]
     first_difference: int | None = Field(description="The first offset that differs, where it was looked for.")
+    superseded: int = Field(description="Records that only one log has because the other was compacted.")
     left: SidePart | None
     right: SidePart | None
 
@@ -127,6 +128,7 @@ class PartitionPart(Part):
             equal=found.is_equal,
             differences=found.differences,
             first_difference=found.first_difference,
+            superseded=found.superseded,
             left=SidePart.of(found.left) if found.left else None,
             right=SidePart.of(found.right) if found.right else None,
         )

@@ -49,6 +49,6 @@ def _sides(each: PartitionComparison) -> tuple[str, str, str, str]:
 
 def _verdict(each: PartitionComparison) -> Span:
     if each.is_equal:
-        return Span("equal", Tone.ADD)
+        return Span(f"equal, {count_text(each.superseded)} superseded" if each.superseded else "equal", Tone.ADD)
     where = "" if each.first_difference is None else f" from offset {count_text(each.first_difference)}"
     return Span(f"differs in {', '.join(each.differences)}{where}", Tone.DANGER)
