@@ -26,8 +26,9 @@ _LOGGER: Final = logging.getLogger("reconciler.register")
 
 MARKS: Final = 256
 _OURS: Final = ("format", "epoch", "nonce", "marks")
-_PAUSE_SECONDS: Final = 0.002
-_LONGEST_PAUSE_SECONDS: Final = 0.25
+PATIENCE_S: Final = 60.0
+_PAUSE_SECONDS: Final = 0.001
+_LONGEST_PAUSE_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class Register:
         change: Callable[[Held | None], dict[str, Any] | None],
         *,
         mark: str,
-        attempts: int = 20,
+        patience_s: float = PATIENCE_S,
         raises_epoch: bool = False,
         known: Held | None = None,
     ) -> Held | None:
@@ -96,11 +97,13 @@ class Register:
         `known` is what it held a moment ago: tried before anything is read, and believed only where that swap succeeds.
 
         Raises:
-            LostRaceError: Others were faster every time.
+            LostRaceError: Others were faster every time, until patience ended.
         """
         if known is not None and (swapped := self._swapped(known, change, mark)) is not None:
             return swapped
-        for attempt in range(attempts):
+        deadline, attempt = time.monotonic() + patience_s, 0
+        while True:
+            began = time.monotonic()
             held = self.read()
             if held is not None and mark in held.marks:
                 return held
@@ -112,11 +115,14 @@ class Register:
                 swapped = self.swap(held, value, epoch=epoch, mark=mark)
             except LostRaceError as error:
                 lost = error
-                note(_LOGGER, "race lost", register=self.key, attempt=attempt + 1)
+                attempt += 1
+                note(_LOGGER, "race lost", register=self.key, attempt=attempt)
             else:
                 note(_LOGGER, "swapped", register=self.key, epoch=swapped.epoch, attempts=attempt + 1)
                 return swapped
-            _spread(attempt)
+            if time.monotonic() >= deadline:
+                break
+            _spread(attempt, time.monotonic() - began)
         held = self.read()
         if held is not None and mark in held.marks:
             return held
@@ -169,7 +175,11 @@ class Register:
         return UserError(message, hint="Restore it from a copy of the store; nothing was changed.")
 
 
-def _spread(attempt: int) -> None:
-    """Let writers that lost the same race come back at different moments. Nothing is decided by this pause."""
-    pause = min(_PAUSE_SECONDS * 2**attempt, _LONGEST_PAUSE_SECONDS) * jitter()
+def _spread(attempt: int, took_s: float) -> None:
+    """Let writers that lost the same race come back at different moments. Nothing is decided by this pause.
+
+    It grows with what an attempt takes, until there is room for all: forty writers of a bucket that tried again at
+    once would leave it no time for the one that wins.
+    """
+    pause = min(max(took_s, _PAUSE_SECONDS) * 2**attempt, _LONGEST_PAUSE_SECONDS) * jitter()
     time.sleep(pause)  # noqa: TID251 - a blocking call below Effects; correctness never rests on it

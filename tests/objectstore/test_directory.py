@@ -71,7 +71,7 @@ register = Register(store, "a/r", format="reconciler.test/1")
 sys.stdin.readline()
 for turn in range(25):
     register.update(lambda held: {"count": (held.value["count"] if held else 0) + 1}, mark=f"{sys.argv[2]}-{turn}",
-                    attempts=500)
+                    patience_s=300)
 """
 
 
