@@ -79,7 +79,7 @@ class Matching:
         names = [
             full_name_of(address)
             for address, each in observed.items()
-            if kind_of(address) in {"topic", "mirror"} and not each.is_internal
+            if kind_of(address) in {"topic", "mirror"} and not each.is_internal and each.hidden is None
         ]
         return {name: self._log(name) for name in matching(self.regex, sorted(names))}
 

@@ -20,10 +20,15 @@ def observe_on(provider: Provider, cluster: str, *patterns: str) -> Inventory:
 
     Raises:
         UserError: The cluster was never made.
+        NotAuthorizedError: Something there may not be seen by whoever acts: it would be overlooked.
     """
     if provider.identify() is None:
         raise UserError(f"cluster {cluster} is not there yet", hint="Create it with: reconciler apply")
-    return provider.observe(Scope(patterns))
+    found = provider.observe(Scope(patterns))
+    hidden = [item.hidden for _, item in sorted(found.items()) if item.hidden is not None]
+    if hidden:
+        raise hidden[0]
+    return found
 
 
 def observe_below(provider: Provider, cluster: str, name: str) -> Inventory:

@@ -15,8 +15,10 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.workflow.altering import alter_topic
 from reconciler.workflow.consume import ConsumeOptions, consume
 from reconciler.workflow.drift import drift
+from reconciler.workflow.emergencies import Emergency
 from reconciler.workflow.explain import explain
 from reconciler.workflow.invocation import Select
+from reconciler.workflow.namespacedeleting import delete_namespace
 from reconciler.workflow.namespaces import list_namespaces
 from reconciler.workflow.produce import ProduceOptions, produce
 from reconciler.workflow.topics import describe_topic, list_topics
@@ -122,6 +124,15 @@ def test_records_go_in_and_out_for_who_may(ruled: Bench) -> None:
             read(viewer)
 
 
+def test_a_pattern_matches_what_somebody_may_see(ruled: Bench) -> None:
+    viewer, out = as_(ruled, "viewer", "10.0.0.7"), io.BytesIO()
+    options = ConsumeOptions(regex="shop:.*")
+    read = consume(viewer.invocation, Select(), "cluster/west", options, stdout=out, stop=viewer.stop)
+    assert read.records == 0
+    with pytest.raises(NotAuthorizedError, match="may not read topic shop:payments"):
+        consume(as_(ruled, "viewer").invocation, Select(), "cluster/west", options, stdout=out, stop=viewer.stop)
+
+
 def test_what_is_hidden_is_an_error_of_the_plan_and_never_made_again(ruled: Bench) -> None:
     viewer = as_(ruled, "viewer")
     planned = viewer.plan().plan
@@ -225,6 +236,26 @@ def test_an_alteration_by_hand_is_held_to_the_rules(ruled: Bench) -> None:
             report=viewer.events.append,
             stop=viewer.stop,
         )
+
+
+@pytest.mark.parametrize("operations", [("describe",), ("delete",)])
+def test_a_namespace_with_something_hidden_in_it_is_not_deleted(ruled: Bench, operations: tuple[str, ...]) -> None:
+    cluster, half = cluster_of(ruled), as_(ruled, "half")
+    cluster.set_namespace_acls("shop", [AclEntry("User:half", "allow", operations)])
+    cluster.set_topic_acls("shop:payments", [AclEntry("User:half", "deny", ("describe",))])
+    emergency = Emergency(
+        invocation=half.invocation,
+        select=Select(),
+        command="namespace delete",
+        no_state=True,
+        state_url=None,
+        lock_timeout_s=1,
+        report=half.events.append,
+        stop=half.stop,
+    )
+    with pytest.raises(NotAuthorizedError, match="may not describe topic shop:payments"):
+        delete_namespace(emergency, "west", "shop", recursive=False, confirm=lambda _deletion: True)
+    assert list(cluster.topics()) == ["shop:orders", "shop:payments"]
 
 
 def test_only_the_super_user_makes_a_cluster(bench: Bench) -> None:
