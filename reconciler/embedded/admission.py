@@ -25,6 +25,7 @@ _KEYS: Final = (
     "message.timestamp.difference.max.ms",
     "compression.type",
     "segment.bytes",
+    "cleanup.policy",
 )
 
 
@@ -39,6 +40,7 @@ class Rules:
     after_max_ms: int
     compression: str
     segment_bytes: int
+    is_compacted: bool
     kms_key_id: str | None = None
 
 
@@ -55,6 +57,7 @@ def rules_of(catalog: Catalog, full_name: str) -> Rules:
         min(difference, int(values["message.timestamp.after.max.ms"])),
         values["compression.type"],
         int(values["segment.bytes"]),
+        "compact" in values["cleanup.policy"].split(","),
         key_of(catalog, full_name),
     )
 
@@ -63,9 +66,11 @@ def admitted(batch: pa.RecordBatch, rules: Rules, now_ms: int) -> pa.RecordBatch
     """Return a batch of `INPUT_SCHEMA` with the times it will be stored under.
 
     Raises:
-        UserError: A record is too large, or its time too far from now; says which row.
+        UserError: A record is too large, its time too far from now, or it lacks the key that compaction goes by;
+            says which row, and Kafka's name for it.
     """
     _check_sizes(batch, rules)
+    _check_keys(batch, rules)
     if rules.is_append_time:
         times = pa.repeat(pa.scalar(now_ms, pa.int64()), batch.num_rows)
     else:
@@ -92,8 +97,22 @@ def _check_sizes(batch: pa.RecordBatch, rules: Rules) -> None:
     largest = pc.max(sizes).as_py()
     if largest is not None and largest > rules.max_record_bytes:
         row = pc.index(sizes, largest).as_py()
-        message = f"{rules.full_name}: record {row} of the batch has {largest:,} bytes of key, value and headers"
+        message = (
+            f"{rules.full_name}: record {row} of the batch has {largest:,} bytes of key, value and headers "
+            "(MESSAGE_TOO_LARGE)"
+        )
         raise UserError(message, hint=f"max.message.bytes of the topic is {rules.max_record_bytes:,}; raise it.")
+
+
+def _check_keys(batch: pa.RecordBatch, rules: Rules) -> None:
+    key = batch.column("key")
+    if rules.is_compacted and key.null_count:
+        row = pc.index(key.is_valid(), value=False).as_py()
+        message = (
+            f"{rules.full_name}: record {row} of the batch has no key: Compacted topic cannot accept message without "
+            "key (INVALID_RECORD)"
+        )
+        raise UserError(message, hint="Give it a key, or take compact out of the topic's cleanup.policy.")
 
 
 def _lengths(column: pa.Array[Any]) -> pa.Array[Any]:
@@ -113,14 +132,18 @@ def _check_times(times: pa.Array[Any], rules: Rules, now_ms: int) -> None:
     if not len(times):
         return
     ends = pc.min_max(times).as_py()
-    for off, limit, word in (
-        (now_ms - ends["min"], rules.before_max_ms, "before"),
-        (ends["max"] - now_ms, rules.after_max_ms, "after"),
+    for end, off, limit, word in (
+        (ends["min"], now_ms - ends["min"], rules.before_max_ms, "before"),
+        (ends["max"], ends["max"] - now_ms, rules.after_max_ms, "after"),
     ):
         if off > limit:
-            message = f"{rules.full_name}: a record's time lies {off:,} ms {word} now"
             hint = f"message.timestamp.{word}.max.ms of the topic is {limit:,}; correct the time, or raise it."
-            raise UserError(message, hint=hint)
+            raise _bad_time(times, end, rules, f"lies {off:,} ms {word} now", hint)
     if ends["min"] < 0:
-        message = f"{rules.full_name}: a record's time is {ends['min']:,} ms"
-        raise UserError(message, hint="Times are ms since 1970 and not negative; leave it out to get the present one.")
+        hint = "Times are ms since 1970 and not negative; leave it out to get the present one."
+        raise _bad_time(times, ends["min"], rules, f"is {ends['min']:,} ms", hint)
+
+
+def _bad_time(times: pa.Array[Any], time: int, rules: Rules, what: str, hint: str) -> UserError:
+    row = pc.index(times, time).as_py()
+    return UserError(f"{rules.full_name}: the time of record {row} of the batch {what} (INVALID_TIMESTAMP)", hint=hint)

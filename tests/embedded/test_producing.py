@@ -159,12 +159,12 @@ def test_append_time_takes_the_clock_of_the_cluster(cluster: EmbeddedCluster) ->
         ({}, NOW + DAY, r"86,400,000 ms after now"),
         ({"message.timestamp.before.max.ms": "1h"}, NOW - DAY, r"before now"),
         ({"message.timestamp.difference.max.ms": "1h"}, NOW - DAY, r"before now"),
-        ({}, -5, r"time is -5 ms"),
+        ({}, -5, r"of the batch is -5 ms"),
     ],
 )
 def test_times_too_far_off_are_refused(cluster: EmbeddedCluster, configs: dict[str, str], time: int, word: str) -> None:
     cluster.create_topic("orders", configs=configs)
-    with pytest.raises(UserError, match=word):
+    with pytest.raises(UserError, match=rf"orders: the time of record 1 .*{word} \(INVALID_TIMESTAMP\)"):
         append(cluster, values("a", "b", timestamp_ms=[NOW, time]))
     assert read(cluster.log("orders")) == []
 
@@ -193,6 +193,7 @@ def test_a_record_larger_than_the_topic_takes_is_refused(cluster: EmbeddedCluste
     value = "x" * (101 if not columns else 60)
     with pytest.raises(UserError, match=r"orders: record 1 of the batch has 101 bytes") as error:
         append(cluster, values("small", value, **columns))
+    assert "(MESSAGE_TOO_LARGE)" in error.value.message
     assert "max.message.bytes of the topic is 100" in error.value.hint
     assert read(cluster.log("orders")) == []
 
@@ -201,6 +202,23 @@ def test_a_record_of_just_the_limit_is_taken(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("orders", configs={"max.message.bytes": "100"})
     append(cluster, values(*["x" * 100] * 3, None))
     assert len(read(cluster.log("orders"))) == 4
+
+
+# -- keys
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_a_compacted_topic_takes_no_record_without_a_key(cluster: EmbeddedCluster, policy: str) -> None:
+    cluster.create_topic("orders", configs={"cleanup.policy": policy})
+    cluster.create_topic("other")
+    producer = cluster.producer()
+    producer.append("other", values("c"))
+    producer.append("orders", values("a", "b", key=pa.array([b"k", None], pa.binary())))
+    with pytest.raises(UserError, match=r"record 1 of the batch has no key: Compacted topic cannot accept message"):
+        producer.flush()
+    assert producer.flush() == {"other": {0: OffsetRange(0, 1)}}
+    append(cluster, values("a", None, key=[b"", b"k"]))
+    assert len(read(cluster.log("orders"))) == 2
 
 
 # -- parts
