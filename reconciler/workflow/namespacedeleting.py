@@ -68,9 +68,6 @@ def delete_namespace(
         nested = ", ".join(full_name_of(address) for address in deletion.nested[:5])
         message = f"namespace {name} holds namespaces: {nested}{' …' if deletion.nested[5:] else ''}"
         raise BlockedError(f"{message}; nothing was deleted", hint="Delete those first, or all of it: --recursive")
-    if site.clusters[cluster].spec.deletion_protection and deletion.topics:
-        message = f"cluster {cluster} has deletionProtection, and namespace {name} holds topics"
-        raise BlockedError(message, hint="Take them out of the files and apply with --allow, or lift the protection.")
     require_confirmation(confirm(deletion))
 
     def decide(again: Provider, record: Record | None) -> list[Delete]:

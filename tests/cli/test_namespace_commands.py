@@ -1,0 +1,105 @@
+"""`namespace create|list|move|delete` as people call them: what they print, in text and JSON, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import pytest
+
+from reconciler.cli.documents.schemas import schema_bytes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.conftest import Finished, Run
+
+SCHEMAS = schema_bytes()
+
+
+@pytest.fixture
+def workspace(run: Run, tmp_path: Path) -> Run:
+    assert run("init").returncode == 0
+    assert run("apply", "--yes").returncode == 0
+    fed = run(
+        "topic", "produce", "topic/west/shop:orders", "--input", "-", "--input-format", "jsonl", stdin='{"n": 1}\n'
+    )
+    assert fed.returncode == 0, fed.stderr
+    assert (tmp_path / ".clusters").is_dir()
+    return run
+
+
+def follows(name: str, said: Finished) -> Any:
+    """Return the JSON that was printed, having seen that it is of its schema."""
+    assert said.returncode == 0, said.stderr
+    printed = json.loads(said.stdout)
+    jsonschema.validate(printed, json.loads(SCHEMAS[name]))
+    return printed
+
+
+def test_a_namespace_is_made_listed_moved_to_and_deleted(workspace: Run) -> None:
+    run = workspace
+    made = run("namespace", "create", "west", "org:apache", "--set", "retention.ms=1d")
+    assert (made.returncode, made.stdout) == (0, "+ namespace/west/org\n+ namespace/west/org:apache\n")
+    again = run("namespace", "create", "cluster/west", "org:apache")
+    assert (again.returncode, again.stdout) == (0, "namespace/west/org:apache is there already\n")
+    listed = run("namespace", "list", "west", "org")
+    assert [row.split()[0] for row in listed.stdout.splitlines()] == ["address", "namespace/west/org:apache"]
+    moved = run("namespace", "move", "west", "shop", "org:apache", "--topic", "orders")
+    assert (moved.returncode, moved.stdout) == (0, "» topic/west/shop:orders → topic/west/org:apache:orders\n")
+    nested = run("namespace", "delete", "west", "org", "--yes")
+    assert nested.returncode == 7
+    assert "namespace org holds namespaces: org:apache; nothing was deleted" in nested.stderr
+    gone = run("namespace", "delete", "west", "org", "--recursive", "--yes")
+    assert gone.returncode == 0, gone.stderr
+    assert "2 namespaces, 1 topic: 1 record, " in gone.stdout
+    assert gone.stdout.splitlines()[-1] == "Deleted 2 namespaces, 1 topic; `reconciler run` frees the space"
+    assert "org" not in run("namespace", "list", "west").stdout
+
+
+def test_the_same_as_json(workspace: Run) -> None:
+    run = workspace
+    made = follows("namespace-creation", run("namespace", "create", "west", "a:b", "--format", "json"))
+    assert made["created"] == ["namespace/west/a", "namespace/west/a:b"]
+    moved = follows("topic-moves", run("namespace", "move", "west", "shop", "a:b", "--format", "json"))
+    assert moved["moves"] == [{"before": "topic/west/shop:orders", "after": "topic/west/a:b:orders"}]
+    follows("namespaces", run("namespace", "list", "west", "a", "--format", "json"))
+    gone = follows(
+        "namespace-deletion", run("namespace", "delete", "west", "a", "--recursive", "--yes", "--format", "json")
+    )
+    assert (gone["nested"], gone["topics"][0]["records"]) == (["namespace/west/a:b"], 1)
+
+
+def test_nothing_is_deleted_where_nobody_can_be_asked(workspace: Run) -> None:
+    asked = workspace("namespace", "delete", "west", "shop")
+    assert asked.returncode == 64
+    assert "there is no terminal to confirm on, so nothing was done" in asked.stderr
+    assert "topic/west/shop:orders" in asked.stdout
+    assert workspace("plan", "--detailed-exitcode").returncode == 0
+
+
+BAD = (
+    (("create", "west", "under_score"), 1, "not a namespace"),
+    (("create", "west", "a", "--set", "retention.mss=1"), 1, "Did you mean retention.ms?"),
+    (("create", "west", "a", "--set", "x"), 64, "--set 'x' is not KEY=VALUE"),
+    (("create", "est", "a"), 1, "there is no cluster 'est' in this workspace"),
+    (("list", "west", "nowhere"), 1, "namespace 'nowhere' does not exist on cluster west"),
+    (("move", "west", "shop", "nowhere"), 1, "namespace 'nowhere' does not exist on cluster west"),
+    (("delete", "west", "nowhere", "--yes"), 1, "namespace 'nowhere' does not exist on cluster west"),
+    (("delete", "west", "", "--yes"), 1, "the default namespace '' stays"),
+)
+
+
+def test_bad_input_gets_a_sentence_and_a_way_on(workspace: Run) -> None:
+    for arguments, code, said in BAD:
+        found = workspace("namespace", *arguments)
+        assert (found.returncode, said in found.stderr) == (code, True), found.stderr
+        assert "hint:" in found.stderr
+        assert "Traceback" not in found.stderr
+
+
+def test_without_the_state_it_is_said_that_the_state_does_not_know(workspace: Run) -> None:
+    made = workspace("namespace", "create", "west", "byhand", "--no-state")
+    assert made.returncode == 0
+    assert "The state does not know of this" in made.stderr

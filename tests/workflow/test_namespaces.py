@@ -1,0 +1,271 @@
+"""`namespace create|list|move|delete`: ordinary runs, which the next plan and drift compare with the files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+
+from reconciler.embedded.cluster import EmbeddedCluster
+from reconciler.errors import BlockedError, InvalidNamespaceError, StalePlanError, UserError
+from reconciler.objectstore.directory import DirectoryStore
+from reconciler.workflow.drift import drift
+from reconciler.workflow.emergencies import Emergency
+from reconciler.workflow.invocation import Select
+from reconciler.workflow.namespacecreating import create_namespace
+from reconciler.workflow.namespacedeleting import delete_namespace
+from reconciler.workflow.namespaces import list_namespaces
+from reconciler.workflow.topicmoving import move_topics
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from conftest import Bench
+
+    from reconciler.workflow.namespacedeleting import NamespaceDeletion
+    from reconciler.workflow.topicmoving import Moved
+
+
+@dataclass
+class Answers:
+    """Answers every question alike, and remembers what it was about."""
+
+    answer: bool = True
+    asked: list[NamespaceDeletion] = field(default_factory=list)
+
+    def __call__(self, deletion: NamespaceDeletion) -> bool:
+        self.asked.append(deletion)
+        return self.answer
+
+
+def acting(bench: Bench, *, no_state: bool = False, state_url: str | None = None) -> Emergency:
+    return Emergency(
+        invocation=bench.invocation,
+        select=Select(),
+        command="namespace",
+        no_state=no_state,
+        state_url=state_url,
+        lock_timeout_s=0,
+        report=bench.events.append,
+        stop=bench.stop,
+    )
+
+
+def cluster(bench: Bench) -> EmbeddedCluster:
+    store = DirectoryStore(bench.folder / ".clusters/west")
+    return EmbeddedCluster.open(store, now_ms=bench.invocation.now_ms, new_id=bench.invocation.new_id)
+
+
+def produce(bench: Bench, topic: str, *values: str) -> None:
+    with cluster(bench).producer() as producer:
+        for value in values:
+            producer.send(topic, value)
+
+
+def move(bench: Bench, source: str, target: str, topics: Sequence[str] = (), *, no_state: bool = False) -> Moved:
+    return move_topics(acting(bench, no_state=no_state), "west", source, target, topics)
+
+
+def delete(bench: Bench, name: str, answers: Answers, *, recursive: bool = False) -> NamespaceDeletion:
+    return delete_namespace(acting(bench), "west", name, recursive=recursive, confirm=answers)
+
+
+@pytest.mark.fact("F-K-001")
+def test_creating_makes_every_tier_and_the_next_plan_shows_what_the_files_do_not_say(applied: Bench) -> None:
+    made = create_namespace(acting(applied), "west", "org:apache:kafka", {"retention.ms": "1d"})
+    assert made.created == ("namespace/west/org", "namespace/west/org:apache", "namespace/west/org:apache:kafka")
+    rows = {row.address: row for row in list_namespaces(applied.invocation, Select(), "west")}
+    assert rows["namespace/west/org:apache:kafka"].configs == {"retention.ms": "86400000"}
+    assert create_namespace(acting(applied), "west", "org:apache:kafka", {}).created == ()
+    assert [action.id for action in applied.plan().plan.actions] == [
+        f"delete:{address}" for address in reversed(made.created)
+    ]
+    kafka = "apiVersion: reconciler/v1\nkind: Namespace\nmetadata: {name: 'org:apache:kafka', cluster: west}\n"
+    applied.write("manifests/kafka.yaml", kafka + "spec: {configs: {retention.ms: 1d}}\n")
+    assert applied.plan().plan.is_empty
+
+
+@pytest.mark.fact("F-K-004")
+@pytest.mark.parametrize("name", ["under_score", "a::b", "a/b", "..", "ä", "x" * 65, ""])
+def test_a_name_that_no_namespace_can_have_is_refused(applied: Bench, name: str) -> None:
+    with pytest.raises(UserError, match=r"not a namespace|always exists"):
+        create_namespace(acting(applied), "west", name, {})
+
+
+def test_a_config_that_cannot_be_is_refused(applied: Bench) -> None:
+    with pytest.raises(UserError, match=r"there is no config 'retention\.mss'"):
+        create_namespace(acting(applied), "west", "a", {"retention.mss": "1d"})
+
+
+@pytest.mark.fact("F-K-009")
+def test_listing_under_a_tier_gives_what_is_below_it(applied: Bench) -> None:
+    for name in ("shop:eu:north", "shopping"):
+        create_namespace(acting(applied), "west", name, {})
+    below = list_namespaces(applied.invocation, Select(), "west", "shop")
+    assert [row.address for row in below] == ["namespace/west/shop:eu", "namespace/west/shop:eu:north"]
+    with pytest.raises(InvalidNamespaceError, match="namespace 'shp' does not exist on cluster west"):
+        list_namespaces(applied.invocation, Select(), "west", "shp")
+
+
+@pytest.mark.fact("F-K-014")
+def test_moving_takes_records_and_the_record_along(applied: Bench) -> None:
+    produce(applied, "shop:orders", "a", "b")
+    topic_id = cluster(applied).topic("shop:orders").id
+    create_namespace(acting(applied), "west", "bar", {})
+    moved = move(applied, "shop", "bar")
+    assert moved.moves == (("topic/west/shop:orders", "topic/west/bar:orders"),)
+    assert cluster(applied).topic("bar:orders").id == topic_id
+    assert [record.value for record in cluster(applied).consume("bar:orders")] == [b"a", b"b"]
+    actions = {action.id: action.blocked for action in applied.plan().plan.actions}
+    assert actions.keys() >= {"create:topic/west/shop:orders", "delete:topic/west/bar:orders"}
+    assert actions["delete:topic/west/bar:orders"] is not None
+    orders = (applied.folder / "manifests/orders.yaml").read_text()
+    applied.write("manifests/orders.yaml", orders.replace("namespace: shop", "namespace: bar"))
+    bar = "apiVersion: reconciler/v1\nkind: Namespace\nmetadata: {name: bar, cluster: west}\n"
+    applied.write("manifests/bar.yaml", bar)
+    assert applied.plan().plan.is_empty
+
+
+def test_moving_keeps_tiers_below_and_needs_them_there(applied: Bench) -> None:
+    create_namespace(acting(applied), "west", "shop:eu", {})
+    create_namespace(acting(applied), "west", "bar", {})
+    cluster(applied).create_topic("shop:eu:refunds")
+    with pytest.raises(InvalidNamespaceError, match="namespaces that do not exist on cluster west: bar:eu") as error:
+        move(applied, "shop", "bar", no_state=True)
+    assert "namespace create west bar:eu" in error.value.hint
+    create_namespace(acting(applied), "west", "bar:eu", {})
+    with pytest.raises(UserError, match="topic/west/shop:eu:refunds is not owned by this workspace"):
+        move(applied, "shop", "bar")
+    assert len(move(applied, "shop", "bar", no_state=True).moves) == 2
+    assert sorted(cluster(applied).topics()) == ["bar:eu:refunds", "bar:orders"]
+
+
+def test_moving_one_topic_leaves_the_others(applied: Bench) -> None:
+    cluster(applied).create_topic("plain")
+    cluster(applied).create_topic("other")
+    assert move(applied, "", "shop", ["plain"], no_state=True).moves == (("topic/west/plain", "topic/west/shop:plain"),)
+    assert move(applied, "", "shop", no_state=True).moves == (("topic/west/other", "topic/west/shop:other"),)
+    assert move(applied, "", "shop", no_state=True).moves == ()
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "topics", "said"),
+    [
+        ("shop", "nowhere", [], "namespace 'nowhere' does not exist"),
+        ("nowhere", "shop", [], "namespace 'nowhere' does not exist"),
+        ("shop", "", ["refunds"], "topic/west/shop:refunds does not exist"),
+        ("shop", "", ["orders"], "topic/west/orders exists"),
+    ],
+)
+@pytest.mark.fact("F-K-003")
+def test_a_move_that_leads_nowhere_moves_nothing(
+    applied: Bench, source: str, target: str, topics: list[str], said: str
+) -> None:
+    cluster(applied).create_topic("orders")
+    with pytest.raises(UserError, match=said):
+        move(applied, source, target, topics)
+    assert sorted(cluster(applied).topics()) == ["orders", "shop:orders"]
+
+
+@pytest.mark.fact("F-K-010", "F-K-012")
+def test_deleting_stops_at_nested_namespaces_unless_it_is_recursive(applied: Bench) -> None:
+    create_namespace(acting(applied), "west", "shop:eu", {})
+    answers = Answers()
+    with pytest.raises(BlockedError, match="namespace shop holds namespaces: shop:eu; nothing was deleted"):
+        delete(applied, "shop", answers)
+    assert (answers.asked, list(cluster(applied).topics())) == ([], ["shop:orders"])
+    delete(applied, "shop", answers, recursive=True)
+    assert (list(cluster(applied).topics()), cluster(applied).namespaces()) == ([], [])
+
+
+@pytest.mark.fact("F-K-011", "F-K-013")
+def test_deleting_shows_what_goes_marks_it_and_leaves_the_rest_to_the_background(applied: Bench) -> None:
+    produce(applied, "shop:orders", *"abcdef")
+    answers = Answers()
+    before = cluster(applied).catalog.read().serial
+    deletion = delete(applied, "shop", answers)
+    (asked,) = answers.asked
+    assert asked == deletion
+    assert [(topic.address, topic.measure.records if topic.measure else None) for topic in asked.topics] == [
+        ("topic/west/shop:orders", 6)
+    ]
+    after = cluster(applied).catalog.read()
+    assert (after.serial, dict(after.topics), dict(after.namespaces), len(after.deletions)) == (before + 1, {}, {}, 1)
+    parts = list((applied.folder / ".clusters/west/topics").rglob("*.parquet"))
+    assert parts
+    assert applied.apply().verdict is None
+    produce(applied, "shop:orders", "new")
+    assert cluster(applied).finish_deletions() == 1
+    assert not any(part.exists() for part in parts)
+    assert [record.value for record in cluster(applied).consume("shop:orders")] == [b"new"]
+
+
+def test_a_deletion_that_is_not_confirmed_does_nothing(applied: Bench) -> None:
+    with pytest.raises(UserError, match="not confirmed: nothing was done"):
+        delete(applied, "shop", Answers(answer=False))
+    assert list(cluster(applied).topics()) == ["shop:orders"]
+    assert applied.plan().plan.is_empty
+
+
+def test_what_was_made_while_somebody_was_asked_is_not_deleted(applied: Bench) -> None:
+    def confirm(_deletion: NamespaceDeletion) -> bool:
+        cluster(applied).create_topic("shop:late")
+        return True
+
+    with pytest.raises(StalePlanError, match="topic/west/shop:late was made in namespace shop"):
+        delete_namespace(acting(applied), "west", "shop", recursive=False, confirm=confirm)
+    assert sorted(cluster(applied).topics()) == ["shop:late", "shop:orders"]
+
+
+def test_what_is_protected_is_not_deleted(applied: Bench) -> None:
+    orders = (applied.folder / "manifests/orders.yaml").read_text()
+    applied.write("manifests/orders.yaml", orders.replace("partitions: 3", "partitions: 3, protect: true"))
+    assert applied.apply().verdict is None
+    with pytest.raises(BlockedError, match="topic/west/shop:orders is protected"):
+        delete(applied, "shop", Answers())
+    assert list(cluster(applied).topics()) == ["shop:orders"]
+
+
+def test_a_namespace_that_is_not_there_is_said(applied: Bench) -> None:
+    for name in ("shp", "shop*"):
+        with pytest.raises(InvalidNamespaceError, match="does not exist on cluster west"):
+            delete(applied, name, Answers())
+    with pytest.raises(InvalidNamespaceError, match="the default namespace '' stays"):
+        delete(applied, "", Answers())
+    with pytest.raises(UserError, match="there is no cluster 'est'"):
+        delete_namespace(acting(applied), "est", "shop", recursive=False, confirm=Answers())
+
+
+def test_without_the_state_the_next_drift_finds_it(applied: Bench) -> None:
+    create_namespace(acting(applied, no_state=True), "west", "byhand", {})
+    delete_namespace(acting(applied, no_state=True), "west", "shop", recursive=False, confirm=Answers())
+    kinds = {(row.address, row.kind) for row in drift(applied.invocation, Select()).findings}
+    assert kinds == {
+        ("namespace/west/byhand", "unmanaged"),
+        ("namespace/west/shop", "missing"),
+        ("topic/west/shop:orders", "missing"),
+    }
+
+
+def test_from_the_state_alone_no_files_are_needed(applied: Bench) -> None:
+    shutil.rmtree(applied.folder / "manifests")
+    (applied.folder / "reconciler.yaml").unlink()
+    emergency = acting(applied, state_url="file://.reconciler")
+    assert create_namespace(emergency, "west", "a", {}).created == ("namespace/west/a",)
+
+
+def test_nothing_is_done_to_another_cluster_that_lies_at_the_root(applied: Bench) -> None:
+    (applied.folder / ".clusters/west/cluster.json").rename(applied.folder / "kept.json")
+    kept = json.loads((applied.folder / "kept.json").read_text())
+    stranger = json.dumps({**kept, "id": "00000000-0000-4000-8000-000000000000"})
+    (applied.folder / ".clusters/west/cluster.json").write_text(stranger)
+    for act in (
+        lambda: create_namespace(acting(applied), "west", "a", {}),
+        lambda: move(applied, "shop", ""),
+        lambda: delete(applied, "shop", Answers()),
+    ):
+        with pytest.raises(UserError, match=r"cluster west should be .* answers"):
+            act()
