@@ -18,10 +18,10 @@ from reconciler.embedded.checking.stored import IMMUTABLE, list_store
 from reconciler.embedded.checking.threads import SideBySide
 from reconciler.embedded.commits import catalog_register
 from reconciler.embedded.deletion import remove_partition
-from reconciler.embedded.head import read_head
-from reconciler.embedded.keys import HEADS, partition_of_head, runner_key
+from reconciler.embedded.head import NOBODY, read_head
+from reconciler.embedded.keys import CATALOG, HEADS, partition_of_head, runner_key
 from reconciler.embedded.pages import all_pages, read_page
-from reconciler.errors import MissingObjectError
+from reconciler.errors import MissingObjectError, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -113,6 +113,9 @@ def _batches(found: Iterable[Listed]) -> Iterator[list[Listed]]:
 def _named_by_catalog(store: ObjectStore) -> list[str]:
     held = catalog_register(store).read()
     if held is None:
+        if next(iter(store.list(HEADS)), None) is not None:
+            message = f"{store.url}: {CATALOG} is not there, and heads of topics are"
+            raise UserError(message, hint="Restore it from a copy of the store; nothing was deleted.")
         return []
     pieces = [held.value["snapshot"], *held.value["tail"]]
     return [piece["key"] for piece in pieces if piece is not None and "key" in piece]
@@ -143,13 +146,18 @@ def _named_in(store: ObjectStore, head: Head) -> list[str]:
 
 
 def _left_over(store: ObjectStore, catalog: CatalogRegister, heads: Iterable[Listed]) -> int:
-    """Remove the partitions of topics that are gone: of a first append that died between its head and the catalog."""
+    """Remove the partitions of topics that are gone: of a first append that died between its head and the catalog.
+
+    What somebody has settled was read beside a catalog that had its topic: that an older one was put back since must
+    not cost its records. `cluster check` says so.
+    """
     read = catalog.read()
     known = {entry.id for entry in read.topics.values()} | set(read.deletions)
     count = 0
     for listed in heads:
         topic_id, partition = partition_of_head(listed.key)
-        if topic_id not in known:
+        head = None if topic_id in known else read_head(store, topic_id, partition)
+        if head is not None and not (head.is_settled and head.writer != NOBODY):
             remove_partition(store, topic_id, partition)
             count += 1
     return count

@@ -16,10 +16,11 @@ from reconciler.embedded.checking.groups import GroupCheck
 from reconciler.embedded.checking.partitions import PartitionCheck, Topics
 from reconciler.embedded.checking.stored import IMMUTABLE, list_store
 from reconciler.embedded.checking.threads import SideBySide
+from reconciler.embedded.checking.transactions import Opened, TransactionCheck
 from reconciler.embedded.checking.unnamed import unnamed_findings
 from reconciler.embedded.clusterfile import read_cluster_id
 from reconciler.embedded.commits import CatalogRegister, catalog_register
-from reconciler.embedded.keys import CATALOG, CLUSTER, GROUPS, HEADS, partition_of_head
+from reconciler.embedded.keys import CATALOG, CLUSTER, GROUPS, HEADS, TRANSACTIONS, partition_of_head
 from reconciler.errors import UserError
 
 if TYPE_CHECKING:
@@ -116,6 +117,7 @@ def check_cluster(store: ObjectStore, *, deep: bool = False) -> Checked:
         )
         ends = look.partitions(checked, deep=deep)
         look.groups(checked, ends)
+        look.transactions(checked)
     checked.add(_of_foreign(contents))
     if checked.is_sure:
         checked.add(unnamed_findings(store, stored, IMMUTABLE))
@@ -158,6 +160,8 @@ class _Cluster:
     read: ReadCatalog
     threads: SideBySide
     present: _Present
+    opened: list[Opened] = field(default_factory=list)
+    """What partitions say is open."""
 
     def partitions(self, checked: Checked, *, deep: bool) -> dict[tuple[str, int], int]:
         """Look at every partition that was ever written, and return where each ends."""
@@ -173,7 +177,18 @@ class _Cluster:
             checked.count(looked)
             if looked.end is not None:
                 ends[looked.topic_id, looked.partition] = looked.end
+            for name, epoch in looked.transactions.items():
+                self.opened.append(Opened(name, epoch, looked.topic_id, looked.partition))
         return ends
+
+    def transactions(self, checked: Checked) -> None:
+        """Look at every transaction, and at what partitions say is open."""
+        look = TransactionCheck(self.store, self.store.clock_ms())
+        for found in self.threads.over(look.look, self.contents.registers[TRANSACTIONS]):
+            checked.transactions += 1
+            checked.add(found)
+        for found in self.threads.over(look.look_at_open, self.opened):
+            checked.add(found)
 
     def groups(self, checked: Checked, ends: dict[tuple[str, int], int]) -> None:
         """Look at every group."""

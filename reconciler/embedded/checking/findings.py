@@ -37,6 +37,7 @@ class Kind(StrEnum):
     HEAD_WRITER = "head-writer"
     HEAD_BEYOND = "head-beyond"
     HEAD_LEFT_OVER = "head-left-over"
+    HEAD_UNKNOWN = "head-unknown"
     PAGE_MISSING = "page-missing"
     PAGE_DAMAGED = "page-damaged"
     PART_MISSING = "part-missing"
@@ -47,6 +48,7 @@ class Kind(StrEnum):
     GROUP_BEYOND = "group-beyond"
     TRANSACTION_DAMAGED = "transaction-damaged"
     TRANSACTION_UNFINISHED = "transaction-unfinished"
+    TRANSACTION_OVERDUE = "transaction-overdue"
     TRANSACTION_UNKNOWN = "transaction-unknown"
     DELETION_UNFINISHED = "deletion-unfinished"
     REWRITE_UNFINISHED = "rewrite-unfinished"
@@ -104,6 +106,11 @@ RULES: Final[Mapping[Kind, Rule]] = {
         "`--repair` deletes it",
         is_mended=True,
     ),
+    Kind.HEAD_UNKNOWN: Rule(
+        Severity.ERROR,
+        "Its records were acknowledged, and the catalog does not know their topic: an older catalog was put back",
+        "Restore the newest catalog; until then `--repair` deletes nothing",
+    ),
     Kind.PAGE_MISSING: Rule(Severity.ERROR, "The offsets it described cannot be read", _RESTORE),
     Kind.PAGE_DAMAGED: Rule(Severity.ERROR, "The offsets it describes cannot be read, or are read wrong", _RESTORE),
     Kind.PART_MISSING: Rule(
@@ -134,6 +141,11 @@ RULES: Final[Mapping[Kind, Rule]] = {
         "Its outcome is decided; readers wait until it is carried out",
         "`--repair` does",
         is_mended=True,
+    ),
+    Kind.TRANSACTION_OVERDUE: Rule(
+        Severity.WARNING,
+        "Readers that wait for commits wait for a producer that has been silent for longer than it said",
+        "`reconciler run` aborts it",
     ),
     Kind.TRANSACTION_UNKNOWN: Rule(
         Severity.ERROR, "Readers that wait for commits never get past its first record", "Report this"

@@ -50,6 +50,9 @@ def judge_page(
 
 def is_whole(head: Head) -> bool:
     """Tell whether every number is a number: a head edited by hand may hold anything."""
+    tables: list[Any] = [head.transactions, head.producers]
+    if not all(isinstance(table, dict) for table in tables):
+        return False
     numbers: list[Any] = [head.start, head.local_start, head.end, head.compacted_to]
     numbers += [number for pair in head.epochs for number in pair]
     return all(type(number) is int for number in numbers) and are_numbers([*head.pages, *head.entries])

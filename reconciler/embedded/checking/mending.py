@@ -12,8 +12,9 @@ from reconciler.embedded.checking.catalogs import missing_namespaces
 from reconciler.embedded.checking.findings import Kind
 from reconciler.embedded.deletion import remove_partition
 from reconciler.embedded.entries import NamespaceEntry
+from reconciler.embedded.finishing import finish
 from reconciler.embedded.groups import change_group
-from reconciler.embedded.keys import group_of_key, partition_of_head
+from reconciler.embedded.keys import group_of_key, partition_of_head, transactional_id_of_key
 from reconciler.errors import UserError
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class Mended:
 def mend(cluster: EmbeddedCluster, checked: Checked) -> list[Mended]:
     """Mend what may be mended of what was found, and say what was done. Doing it again does the rest.
 
-    A catalog that cannot be read, or contradicts itself, mends nothing: every topic would seem to be gone.
+    A catalog that cannot be read, contradicts itself or is an older one mends nothing: topics would seem to be gone.
 
     Raises:
         UserError: The catalog holds less than it did when it was checked.
@@ -76,7 +77,27 @@ def _make_namespaces(cluster: EmbeddedCluster, _found: Sequence[Finding]) -> str
 
 def _finish_deletions(cluster: EmbeddedCluster, _found: Sequence[Finding]) -> str | None:
     done = cluster.finish_deletions()
-    return f"finished deleting {_topics(done)}" if done else None
+    return f"finished deleting {_count(done, 'topic')}" if done else None
+
+
+def _finish_rewrites(cluster: EmbeddedCluster, _found: Sequence[Finding]) -> str | None:
+    done = cluster.finish_rewrites()
+    return f"wrote {_count(done, 'topic')} anew under the key of the namespace" if done else None
+
+
+def _finish_transactions(cluster: EmbeddedCluster, found: Sequence[Finding]) -> str | None:
+    """Only what is decided already: what is merely overdue is for `run`, whose clock is nobody's guess."""
+    names = [name for finding in found if (name := transactional_id_of_key(finding.place.key)) is not None]
+    done = [name for name in names if finish(cluster.store, cluster.catalog, name, now_ms=cluster.now_ms())]
+    return f"carried out what was decided of transactions {', '.join(done)}" if done else None
+
+
+def _sweep(cluster: EmbeddedCluster, _found: Sequence[Finding]) -> str | None:
+    """Only what is older than a day by the store's own clock: nobody is about to name it."""
+    swept = cluster.sweep()
+    if not swept.objects:
+        return None
+    return f"deleted {_count(swept.objects, 'object')} of {swept.bytes:,} bytes that nobody named for a day"
 
 
 def _delete_heads(cluster: EmbeddedCluster, found: Sequence[Finding]) -> str | None:
@@ -89,7 +110,7 @@ def _delete_heads(cluster: EmbeddedCluster, found: Sequence[Finding]) -> str | N
         if topic_id not in live:
             remove_partition(cluster.store, topic_id, partition)
             deleted += 1
-    return f"deleted {deleted:,} partitions of topics that are gone" if deleted else None
+    return f"deleted {_count(deleted, 'partition')} of topics that are gone" if deleted else None
 
 
 def _forget_offsets(cluster: EmbeddedCluster, found: Sequence[Finding]) -> str | None:
@@ -102,17 +123,26 @@ def _forget_offsets(cluster: EmbeddedCluster, found: Sequence[Finding]) -> str |
     return f"removed offsets of topics that are gone from groups {', '.join(changed)}" if changed else None
 
 
-def _topics(count: int) -> str:
-    return "1 topic" if count == 1 else f"{count:,} topics"
+def _count(count: int, noun: str) -> str:
+    return f"1 {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 _OF_THE_CATALOG: Final = frozenset(
-    {Kind.CLUSTER_FILE, Kind.CATALOG_LOST, Kind.CATALOG_DAMAGED, Kind.CATALOG_CONTRADICTION}
+    {
+        Kind.CLUSTER_FILE,
+        Kind.CATALOG_LOST,
+        Kind.CATALOG_DAMAGED,
+        Kind.CATALOG_CONTRADICTION,
+        Kind.HEAD_UNKNOWN,
+    }
 )
 _STEPS: Final[dict[Kind, Callable[[EmbeddedCluster, Sequence[Finding]], str | None]]] = {
     Kind.NAMESPACE_MISSING: _make_namespaces,
     Kind.DELETION_UNFINISHED: _finish_deletions,
+    Kind.REWRITE_UNFINISHED: _finish_rewrites,
+    Kind.TRANSACTION_UNFINISHED: _finish_transactions,
     Kind.HEAD_LEFT_OVER: _delete_heads,
     Kind.GROUP_LEFT_OVER: _forget_offsets,
+    Kind.UNNAMED: _sweep,
 }
 """In this order: what one leaves over, a later one removes."""

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Final
 from reconciler.embedded.checking.findings import Finding, Kind, Place
 from reconciler.embedded.checking.heads import are_numbers, is_whole, judge_head, judge_page
 from reconciler.embedded.gate import writer_of
-from reconciler.embedded.head import Entry, PageRef, head_register, parse_head
+from reconciler.embedded.head import NOBODY, Entry, PageRef, head_register, parse_head
 from reconciler.embedded.keys import partition_of_head
 from reconciler.embedded.pages import read_page, read_pages
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.log import OffsetRange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from reconciler.embedded.catalog import Catalog
     from reconciler.embedded.checking.stored import Stored
@@ -105,8 +105,10 @@ class PartitionCheck:
         if not is_whole(head):
             finding = Finding(Kind.HEAD_DAMAGED, "a number of it is none", place)
             return replace(looked, findings=(finding,)), held.version
-        look = _Look(self, head, place, held.epoch, looked)
-        findings = [*_of_topic(topics, topic_id, entry, place, head), *look.findings()]
+        within = list(_Look(self, head, place, held.epoch, looked).findings())
+        findings = list(_of_topic(topics, topic_id, entry, place, head))
+        if topics is None or entry is not None:  # of a topic that is gone, parts are gone on purpose
+            findings += within
         if entry is not None:
             findings += judge_head(head, place, epoch=held.epoch, writer=writer_of(entry))
         looked.findings, looked.end = tuple(findings), head.end
@@ -125,8 +127,10 @@ def _of_topic(
     if topics is None or topic_id in topics.deleted:
         return
     if entry is None:
-        what = f"no topic has the id {topic_id}"
-        yield Finding(Kind.HEAD_LEFT_OVER, what, place, bytes=head.stored_bytes)
+        # A head that somebody has settled was read beside a catalog that had its topic; a deletion seals it first.
+        kind = Kind.HEAD_UNKNOWN if head.is_settled and head.writer != NOBODY else Kind.HEAD_LEFT_OVER
+        what = f"{head.records:,} records of a topic that is not there: none has the id {topic_id}"
+        yield Finding(kind, what, place, bytes=head.stored_bytes)
     elif place.partition is not None and place.partition >= entry.partitions:
         what = f"partition {place.partition} has records, and the topic has {entry.partitions} partitions"
         yield Finding(Kind.HEAD_BEYOND, what, place, (OffsetRange(head.start, head.end),))
@@ -144,7 +148,9 @@ class _Look:
 
     def findings(self) -> Iterator[Finding]:
         self.looked.transactions = {
-            name: opened["epoch"] for name, opened in self.head.transactions.items() if isinstance(opened, dict)
+            name: opened["epoch"]
+            for name, opened in self.head.transactions.items()
+            if isinstance(opened, dict) and type(opened.get("epoch")) is int
         }
         for page in self.head.pages:
             yield from self._of_page(page)
@@ -181,7 +187,7 @@ class _Look:
         keys = [entry.key for entry in entries]
         self.looked.named += keys
         found = self.check.stored.sizes(keys)
-        doubtful = [entry.key for entry, size in zip(entries, found, strict=True) if size != entry.bytes]
+        doubtful = {entry.key for entry, size in zip(entries, found, strict=True) if size != entry.bytes}
         sizes = self._sizes_now(doubtful) if doubtful else {}
         gone: list[Entry] = []
         for entry, listed in zip(entries, found, strict=True):
@@ -200,7 +206,7 @@ class _Look:
         elif self.check.deep is not None:
             yield from self.check.deep(entry, place)
 
-    def _sizes_now(self, keys: Sequence[str]) -> dict[str, int]:
+    def _sizes_now(self, keys: Iterable[str]) -> dict[str, int]:
         """Ask the store itself: what was written after the listing is not in it."""
         folders = {key.rpartition("/")[0] + "/" for key in keys}
         return {listed.key: listed.size for folder in folders for listed in self.check.store.list(folder)}

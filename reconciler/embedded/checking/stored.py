@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
-from reconciler.embedded.keys import CATALOG, CLUSTER, HEADS
+from reconciler.embedded.keys import CATALOG, CLUSTER, GROUPS, HEADS, TRANSACTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +22,7 @@ IMMUTABLE: Final = ("catalog/", "pages/", "topics/")
 Places: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.int64]]"
 Found: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]"
 
-REGISTERS: Final = (HEADS, "groups/", "transactions/")
+REGISTERS: Final = (HEADS, GROUPS, TRANSACTIONS)
 _OTHERS: Final = ("runner/",)
 
 
