@@ -3,39 +3,19 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import replace
 from typing import TYPE_CHECKING, overload
 
+from reconciler.embedded.admin import Admin
 from reconciler.embedded.clusterfile import create_cluster, read_cluster_id
 from reconciler.embedded.clustergroups import Groups
-from reconciler.embedded.commits import CatalogRegister
-from reconciler.embedded.configs import EffectiveConfig, effective_configs
-from reconciler.embedded.deletion import finish_deletions
-from reconciler.embedded.entries import NamespaceEntry
-from reconciler.embedded.links import create_link, create_mirror, delete_link, follow_source, source_topic
 from reconciler.embedded.lookups import topic_named
-from reconciler.embedded.namespaces import (
-    alter_namespace,
-    create_namespace,
-    delete_namespace,
-    encrypt_namespace,
-    limit_namespace,
-    namespaces_under,
-)
-from reconciler.embedded.operations import Kind, Operation
-from reconciler.embedded.permissions import SUPER_USER, Permissions, check_deletion, check_writing
-from reconciler.embedded.rules import set_namespace_acls, set_topic_acls
-from reconciler.embedded.topics import TopicShape, alter_topic, create_topic, delete_topic, move_topic
+from reconciler.embedded.permissions import Permissions, check_writing
 from reconciler.errors import UserError
-from reconciler.objectstore.encryption import refuse_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
-    from reconciler.embedded.catalog import Catalog, Draft
     from reconciler.embedded.consumer import Beginning, Consumer, Record
-    from reconciler.embedded.entries import AclEntry, LinkEntry, QuotaEntry, TopicEntry
-    from reconciler.embedded.links import MirrorShape
     from reconciler.embedded.log import EmbeddedLog
     from reconciler.embedded.producer import Producer
     from reconciler.embedded.sequenced import SequencedProducer
@@ -45,26 +25,13 @@ if TYPE_CHECKING:
     from reconciler.embedded.upkeep import Upkeep
     from reconciler.objectstore.base import ObjectStore
     from reconciler.records.log import Isolation
-    from reconciler.resources.sourcetopic import SourceTopic
 
 # Reading and changing the catalog must not load pyarrow: what touches records is imported where it is asked for.
 # ruff: noqa: PLC0415
 
 
-class EmbeddedCluster:
+class EmbeddedCluster(Admin):
     """One cluster in one store. Safe to share between threads; several processes may open the same one."""
-
-    def __init__(
-        self, store: ObjectStore, cluster_id: str, *, now_ms: Callable[[], int], new_id: Callable[[], str]
-    ) -> None:
-        """Use `open` or `create`, which look at what is there."""
-        self.store = store
-        self.cluster_id = cluster_id
-        self.now_ms = now_ms
-        self._new_id = new_id
-        self.catalog = CatalogRegister(store)
-        self.permissions = SUPER_USER
-        """What who acts may do: `cluster.permissions.check(catalog, operation, kind, full name)`."""
 
     @classmethod
     def open(cls, store: ObjectStore, *, now_ms: Callable[[], int], new_id: Callable[[], str]) -> EmbeddedCluster:
@@ -104,157 +71,6 @@ class EmbeddedCluster:
         cluster = copy(self)
         cluster.permissions = Permissions.of(principal, host)
         return cluster
-
-    def create_namespace(
-        self,
-        name: str,
-        configs: Mapping[str, str] | None = None,
-        *,
-        quotas: QuotaEntry | None = None,
-        kms_key_id: str | None = None,
-    ) -> None:
-        """Make a namespace and every tier above it; what is below inherits `configs` and lies under its key.
-
-        Raises:
-            UserError: The store cannot encrypt under a key, or it is there and differs.
-        """
-        self._check_key(kms_key_id)
-        asked = NamespaceEntry(configs or {}, quotas=quotas, kms_key_id=kms_key_id)
-        self._commit(lambda draft: create_namespace(draft, name, asked), (Operation.CREATE, Kind.NAMESPACE, name))
-
-    def alter_namespace(self, name: str, configs: Mapping[str, str | None]) -> None:
-        """Set configs of a namespace; `None` removes one."""
-        self._commit(
-            lambda draft: alter_namespace(draft, name, configs), (Operation.ALTER_CONFIGS, Kind.NAMESPACE, name)
-        )
-
-    def limit_namespace(self, name: str, quotas: QuotaEntry | None) -> None:
-        """Set or (`None`) lift the quotas of a namespace: topics and partitions are held to at every commit."""
-        self._commit(lambda draft: limit_namespace(draft, name, quotas), (Operation.ALTER, Kind.NAMESPACE, name))
-
-    def encrypt_namespace(self, name: str, kms_key_id: str | None) -> None:
-        """Set or (`None`) remove the key of a namespace; `finish_rewrites` brings what is there under it.
-
-        Raises:
-            UserError: The store cannot encrypt under a key.
-        """
-        self._check_key(kms_key_id)
-        self._commit(lambda draft: encrypt_namespace(draft, name, kms_key_id), (Operation.ALTER, Kind.NAMESPACE, name))
-
-    def set_namespace_acls(self, name: str, acls: Iterable[AclEntry]) -> None:
-        """Give a namespace these access rules and no others; everything below inherits them."""
-        rules = tuple(acls)
-        self._commit(lambda draft: set_namespace_acls(draft, name, rules), (Operation.ALTER, Kind.NAMESPACE, name))
-
-    def delete_namespace(self, name: str, *, recursive: bool = False) -> bool:
-        """Delete a namespace with its topics, marked first; say whether it was there.
-
-        Raises:
-            BlockedError: It holds namespaces and `recursive` is not set; nothing is deleted.
-        """
-
-        def decide(draft: Draft) -> bool:
-            check_deletion(self.permissions, draft, name)
-            return delete_namespace(draft, name, recursive=recursive)
-
-        return self._deleting(decide)
-
-    def namespaces(self, under: str = "") -> list[str]:
-        """Return the namespaces below one that may be described, all of them below the default one."""
-        catalog = self.catalog.read()
-        return [name for name in namespaces_under(catalog, under) if self._is_shown(catalog, Kind.NAMESPACE, name)]
-
-    def create_topic(self, full_name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
-        """Make a topic in a namespace that exists."""
-        shape, topic_id = TopicShape(partitions=partitions, configs=configs or {}), self._new_id()
-        self._commit(
-            lambda draft: create_topic(draft, full_name, shape, topic_id=topic_id),
-            (Operation.CREATE, Kind.TOPIC, full_name),
-        )
-
-    def alter_topic(
-        self, full_name: str, configs: Mapping[str, str | None] | None = None, *, partitions: int | None = None
-    ) -> None:
-        """Set configs of a topic, `None` lets one inherit again; add partitions."""
-        needed = [] if partitions is None else [(Operation.ALTER, Kind.TOPIC, full_name)]
-        if configs or not needed:
-            needed.append((Operation.ALTER_CONFIGS, Kind.TOPIC, full_name))
-        self._commit(lambda draft: alter_topic(draft, full_name, configs or {}, partitions=partitions), *needed)
-
-    def set_topic_acls(self, full_name: str, acls: Iterable[AclEntry]) -> None:
-        """Give a topic these access rules and no others, beside those of its tiers."""
-        rules = tuple(acls)
-        self._commit(lambda draft: set_topic_acls(draft, full_name, rules), (Operation.ALTER, Kind.TOPIC, full_name))
-
-    def move_topic(self, full_name: str, to: str) -> None:
-        """Rename a topic, also into another namespace that exists; its records and offsets stay."""
-        self._commit(
-            lambda draft: move_topic(draft, full_name, to, cluster_id=self.cluster_id),
-            (Operation.DELETE, Kind.TOPIC, full_name),
-            (Operation.CREATE, Kind.TOPIC, to),
-        )
-
-    def delete_topic(self, full_name: str) -> bool:
-        """Delete a topic with its records, marked first; say whether it was there."""
-        return self._deleting(lambda draft: delete_topic(draft, full_name), (Operation.DELETE, Kind.TOPIC, full_name))
-
-    def topics(self) -> Mapping[str, TopicEntry]:
-        """Return every topic that may be described, by full name, sorted."""
-        catalog = self.catalog.read()
-        return {
-            name: entry for name, entry in sorted(catalog.topics.items()) if self._is_shown(catalog, Kind.TOPIC, name)
-        }
-
-    def topic(self, full_name: str) -> TopicEntry:
-        """Return a topic.
-
-        Raises:
-            UserError: It does not exist.
-            NotAuthorizedError: It may not be described, be it there or not.
-        """
-        catalog = self.catalog.read()
-        self.permissions.check(catalog, Operation.DESCRIBE, Kind.TOPIC, full_name)
-        if full_name not in catalog.topics and not self.permissions.is_super_user:
-            catalog = replace(catalog, topics=self.topics())  # its error names what is nearly called so
-        return topic_named(catalog, full_name)
-
-    def effective_configs(self, full_name: str) -> dict[str, EffectiveConfig]:
-        """Return every config of a topic and where it comes from: the topic, a namespace, or the default."""
-        catalog = self.catalog.read()
-        self.permissions.check(catalog, Operation.DESCRIBE_CONFIGS, Kind.TOPIC, full_name)
-        topic_named(catalog, full_name)
-        return effective_configs(catalog, full_name)
-
-    def create_link(self, name: str, entry: LinkEntry) -> None:
-        """Make a link whose destination is this cluster. Links and their mirrors are the super user's."""
-        self.permissions.check_super_user(f"create link {name}")
-        self.catalog.commit(lambda draft: create_link(draft, name, entry))
-
-    def delete_link(self, name: str) -> bool:
-        """Remove a link without live mirrors; say whether it was there."""
-        self.permissions.check_super_user(f"delete link {name}")
-        return self._deleting(lambda draft: delete_link(draft, name))
-
-    def create_mirror(self, full_name: str, shape: MirrorShape, of: SourceTopic) -> None:
-        """Make the destination of a mirror; `of` is what its source has."""
-        self.permissions.check_super_user(f"create mirror {full_name}")
-        topic_id = self._new_id()
-        self.catalog.commit(lambda draft: create_mirror(draft, full_name, shape, of, topic_id=topic_id))
-
-    def follow_source(self, full_name: str, source: SourceTopic) -> None:
-        """Bring a mirror's partitions and synced configs to what its source has; commits only where they differ."""
-        self.permissions.check_super_user(f"write to mirror {full_name}")
-        self.catalog.commit(lambda draft: follow_source(draft, full_name, source))
-
-    def source_topic(self, full_name: str) -> SourceTopic:
-        """Return what a mirror of a topic of this cluster follows."""
-        catalog = self.catalog.read()
-        self.permissions.check(catalog, Operation.DESCRIBE, Kind.TOPIC, full_name)
-        return source_topic(catalog, full_name)
-
-    def finish_deletions(self) -> int:
-        """Delete the objects of what is marked; return how many topics it was."""
-        return finish_deletions(self.store, self.catalog)
 
     def finish_rewrites(self) -> int:
         """Write anew what lies under another key than its namespace has now; return how many topics are done."""
@@ -386,31 +202,3 @@ class EmbeddedCluster:
         topic, rules = topic_named(catalog, full_name), rules_of(catalog, full_name)
         gate = Gate(self.store, self.catalog, full_name, topic.id, writer_of(topic))
         return EmbeddedSink(gate, rules, self.permissions)
-
-    def _check_key(self, kms_key_id: str | None) -> None:
-        if not self.store.encrypts:
-            refuse_key(self.store.url, kms_key_id)
-
-    def _is_shown(self, catalog: Catalog, kind: Kind, name: str) -> bool:
-        return self.permissions.may(catalog, Operation.DESCRIBE, kind, name)
-
-    def _commit(self, decide: Callable[[Draft], object], *needed: tuple[Operation, Kind, str]) -> None:
-        """Commit what whoever acts may do, by the rules as they are at the commit."""
-
-        def checked(draft: Draft) -> None:
-            for operation, kind, name in needed:
-                self.permissions.check(draft, operation, kind, name)
-            decide(draft)
-
-        self.catalog.commit(checked)
-
-    def _deleting(self, delete: Callable[[Draft], bool], *needed: tuple[Operation, Kind, str]) -> bool:
-        was_there = False
-
-        def decide(draft: Draft) -> None:
-            nonlocal was_there
-            was_there = delete(draft)
-
-        self._commit(decide, *needed)
-        self.finish_deletions()
-        return was_there
