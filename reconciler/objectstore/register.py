@@ -27,6 +27,7 @@ _LOGGER: Final = logging.getLogger("reconciler.register")
 MARKS: Final = 256
 _OURS: Final = ("format", "epoch", "nonce", "marks")
 PATIENCE_S: Final = 60.0
+"""How long an update goes on against others, unless told otherwise."""
 _PAUSE_SECONDS: Final = 0.001
 _LONGEST_PAUSE_SECONDS: Final = 2.0
 
@@ -86,7 +87,7 @@ class Register:
         change: Callable[[Held | None], dict[str, Any] | None],
         *,
         mark: str,
-        patience_s: float = PATIENCE_S,
+        patience_s: float | None = None,
         raises_epoch: bool = False,
         known: Held | None = None,
     ) -> Held | None:
@@ -101,7 +102,7 @@ class Register:
         """
         if known is not None and (swapped := self._swapped(known, change, mark)) is not None:
             return swapped
-        deadline, attempt = time.monotonic() + patience_s, 0
+        deadline, attempt = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s), 0
         while True:
             began = time.monotonic()
             held = self.read()
