@@ -58,7 +58,7 @@ def append(
 def append_parts(cluster: EmbeddedCluster, count: int, *, partition: int = 0, at_ms: int | None = None) -> None:
     """Append parts of two records each."""
     for number in range(count):
-        append(cluster, (f"a{number}", f"x{number}"), (None, "y"), partition=partition, at_ms=at_ms)
+        append(cluster, (f"a{number}", f"x{number}"), (f"b{number}", "y"), partition=partition, at_ms=at_ms)
 
 
 def head_of(cluster: EmbeddedCluster, partition: int = 0) -> Head:
