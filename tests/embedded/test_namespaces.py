@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import string
 from typing import TYPE_CHECKING
 
 import pytest
 
+from reconciler.embedded.namespaces import delete_namespace
 from reconciler.errors import BlockedError, InvalidNamespaceError, UserError
 from tests.embedded.samples import contents, read
 
@@ -37,6 +39,38 @@ def test_creating_a_namespace_again_is_harmless_and_with_other_configs_refused(c
         cluster.create_namespace("shop")
 
 
+@pytest.mark.fact("F-K-004")
+def test_a_tier_is_of_letters_digits_dots_and_hyphens_and_of_nothing_else(cluster: EmbeddedCluster) -> None:
+    allowed = {*string.ascii_letters, *string.digits, ".", "-"}
+    refused = []
+    for character in map(chr, range(128)):
+        try:
+            cluster.create_namespace(f"a{character}b")
+        except UserError:
+            refused.append(character)
+    assert set(refused) == {*map(chr, range(128))} - allowed - {":"}
+    assert {tier for name in cluster.namespaces() for tier in name.split(":")} == {
+        *(f"a{character}b" for character in allowed),
+        "a",
+        "b",
+    }
+
+
+@pytest.mark.fact("F-K-004", "F-K-005")
+def test_names_may_be_as_long_as_they_may_be(cluster: EmbeddedCluster, store: ObjectStore) -> None:
+    deep = ":".join(["x" * 64, "y" * 64, "z" * 64])
+    cluster.create_namespace(deep)
+    longest = f"{deep}:{'t' * (249 - len(deep) - 1)}"
+    cluster.create_topic(longest)
+    produce(cluster, longest, "a")
+    assert contents(cluster.log(longest)) == [(0, b"a")]
+    assert len(keys(store, "topics/x")) == 1
+    with pytest.raises(UserError, match="longer than 249 characters"):
+        cluster.create_topic(f"{longest}t")
+    cluster.create_topic("t" * 249)
+    assert len(cluster.topics()) == 2
+
+
 @pytest.mark.fact("F-K-009")
 def test_listing_under_a_tier_gives_what_is_below_it(cluster: EmbeddedCluster) -> None:
     for name in ("shop:eu", "shop:us", "shopping"):
@@ -46,7 +80,9 @@ def test_listing_under_a_tier_gives_what_is_below_it(cluster: EmbeddedCluster) -
 
 
 @pytest.mark.fact("F-K-004")
-@pytest.mark.parametrize("name", ["under_score", "a::b", ":a", "a:", "a b", "ä", "..", "x" * 65, "a:."])
+@pytest.mark.parametrize(
+    "name", ["a::b", ":a", "a:", "ä", "é", "名", "a\u200bb", "..", "x" * 65, "a:.", "a:..:b", "a\n"]
+)
 def test_names_that_no_tier_can_have_are_refused(cluster: EmbeddedCluster, name: str) -> None:
     with pytest.raises(UserError, match="not a namespace"):
         cluster.create_namespace(name)
@@ -134,6 +170,64 @@ def test_a_recursive_delete_takes_everything_below(cluster: EmbeddedCluster, sto
     assert keys(store, "topics/") == keys(store, "heads/") == []
 
 
+@pytest.mark.fact("F-K-013")
+def test_what_is_deleted_is_marked_in_one_commit_and_finished_by_whoever_comes_next(
+    cluster: EmbeddedCluster, store: ObjectStore
+) -> None:
+    cluster.create_namespace("shop:eu")
+    for name in ("shop:orders", "shop:eu:refunds"):
+        cluster.create_topic(name, partitions=2)
+        produce(cluster, name, "old")
+    serial = cluster.catalog.read().serial
+    cluster.catalog.commit(lambda draft: delete_namespace(draft, "shop", recursive=True))
+    catalog = cluster.catalog.read()
+    assert (catalog.serial, dict(catalog.namespaces), dict(catalog.topics)) == (serial + 1, {}, {})
+    assert sorted(entry.name for entry in catalog.deletions.values()) == ["shop:eu:refunds", "shop:orders"]
+    assert len(keys(store, "topics/")) == 2
+    cluster.create_namespace("shop:eu")
+    cluster.create_topic("shop:orders", partitions=2)
+    produce(cluster, "shop:orders", "new")
+    assert cluster.finish_deletions() == 2
+    assert cluster.finish_deletions() == 0
+    assert len(keys(store, "topics/")) == len(keys(store, "heads/")) == 1
+    assert contents(cluster.log("shop:orders")) == [(0, b"new")]
+    assert not cluster.delete_namespace("gone")
+
+
+@pytest.mark.fact("F-K-023")
+def test_deletions_and_configs_are_those_of_one_namespace(cluster: EmbeddedCluster, store: ObjectStore) -> None:
+    for namespace in ("eu", "us", ""):
+        if namespace:
+            cluster.create_namespace(namespace, {"segment.ms": "1h" if namespace == "eu" else "2h"})
+        name = f"{namespace}:orders".removeprefix(":")
+        cluster.create_topic(name)
+        produce(cluster, name, "a")
+    cluster.alter_namespace("eu", {"segment.ms": "3h"})
+    assert {name: cluster.effective_configs(name)["segment.ms"].value for name in cluster.topics()} == {
+        "eu:orders": "10800000",
+        "us:orders": "7200000",
+        "orders": "604800000",
+    }
+    cluster.delete_topic("eu:orders")
+    assert [key.rpartition("/")[0] for key in keys(store, "topics/")] == ["topics/orders_0", "topics/us/orders_0"]
+    assert contents(cluster.log("us:orders")) == contents(cluster.log("orders")) == [(0, b"a")]
+
+
+@pytest.mark.fact("F-K-007", "F-K-022")
+def test_without_a_namespace_everything_is_as_if_there_were_none(cluster: EmbeddedCluster, store: ObjectStore) -> None:
+    cluster.create_namespace("shop", {"retention.ms": "1d"})
+    cluster.create_topic("orders", configs={"segment.ms": "1h"})
+    produce(cluster, "orders", "a")
+    cluster.alter_topic("orders", {"segment.ms": "2h"}, partitions=2)
+    assert cluster.effective_configs("orders")["retention.ms"].origin == "default"
+    assert [key.rpartition("/")[0] for key in keys(store, "topics/")] == ["topics/orders_0"]
+    cluster.move_topic("orders", "shop:orders")
+    cluster.move_topic("shop:orders", "purchases")
+    assert contents(cluster.log("purchases")) == [(0, b"a")]
+    assert cluster.namespaces() == cluster.namespaces("") == ["shop"]
+    assert cluster.delete_topic("purchases")
+
+
 @pytest.mark.fact("F-K-015")
 def test_the_nearest_tier_wins_and_the_topic_over_all(cluster: EmbeddedCluster) -> None:
     cluster.create_namespace("a", {"retention.ms": "1d", "segment.ms": "1h", "cleanup.policy": "compact"})
@@ -156,6 +250,20 @@ def test_a_namespace_change_reaches_every_topic_that_does_not_override_it(cluste
     cluster.alter_namespace("shop", {"retention.ms": "2d"})
     values = {name: cluster.effective_configs(name)["retention.ms"].value for name in cluster.topics()}
     assert values == {"shop:heir": "172800000", "shop:own": "777600000"}
+
+
+@pytest.mark.fact("F-K-015")
+def test_a_tier_that_no_longer_says_something_lets_the_one_above_speak(cluster: EmbeddedCluster) -> None:
+    cluster.create_namespace("a", {"retention.ms": "1d"})
+    cluster.create_namespace("a:b", {"retention.ms": "2d"})
+    cluster.create_topic("a:b:t")
+    found = []
+    for tier in (None, "a:b", "a"):
+        if tier:
+            cluster.alter_namespace(tier, {"retention.ms": None})
+        effective = cluster.effective_configs("a:b:t")["retention.ms"]
+        found.append((effective.value, effective.origin))
+    assert found == [("172800000", "a:b"), ("86400000", "a"), ("604800000", "default")]
 
 
 @pytest.mark.fact("F-K-017")
@@ -197,6 +305,17 @@ def test_moving_a_topic_keeps_records_offsets_and_id(cluster: EmbeddedCluster, s
         cluster.log("us:orders")
     cluster.create_topic("us:orders")
     assert read(cluster.log("us:orders")) == []
+
+
+@pytest.mark.fact("F-K-014")
+def test_moving_a_topic_keeps_where_its_groups_are(cluster: EmbeddedCluster) -> None:
+    cluster.create_namespace("eu")
+    cluster.create_topic("orders")
+    produce(cluster, "orders", *"abc")
+    cluster.groups.commit("checkout", {("orders", 0): 2})
+    cluster.move_topic("orders", "eu:orders")
+    (row,) = cluster.groups.describe("checkout").offsets
+    assert (row.topic, row.partition, row.committed, row.lag) == ("eu:orders", 0, 2, 1)
 
 
 def test_a_second_move_keeps_where_the_topic_was_made(cluster: EmbeddedCluster) -> None:

@@ -322,3 +322,33 @@ def test_a_segment_rolled_under_an_old_key_is_not_published(cluster: EmbeddedClu
         assert store.keys_below() == {"key-new"}
     assert len(store.parts()) == 1
     assert len(contents(cluster.log("eu:orders"))) == 3
+
+
+def shop(cluster: EmbeddedCluster) -> None:
+    cluster.create_namespace("shop:eu", kms_key_id="key-eu")
+    for name in ("shop:orders", "shop:eu:refunds", "other"):
+        cluster.create_topic(name, partitions=2)
+        for partition in (0, 1):
+            produce(cluster, name, "a", "b", partition=partition)
+
+
+@pytest.mark.fact("F-K-012", "F-K-013")
+def test_a_recursive_delete_that_died_anywhere_is_whole_or_not_begun_and_finished_by_the_next() -> None:
+    left = 0
+    for store in crashes(shop, lambda cluster: cluster.delete_namespace("shop", recursive=True)):
+        left += 1
+        cluster = again(store)
+        assert list(cluster.topics()) in (["other"], ["other", "shop:eu:refunds", "shop:orders"])
+        assert cluster.namespaces() == (["shop", "shop:eu"] if "shop:orders" in cluster.topics() else [])
+        if cluster.namespaces():
+            assert contents(cluster.log("shop:eu:refunds"), 1) == [(0, b"a"), (1, b"b")]
+            cluster.delete_namespace("shop", recursive=True)
+        cluster.create_namespace("shop:eu")
+        cluster.create_topic("shop:orders")
+        produce(cluster, "shop:orders", "new")
+        cluster.finish_deletions()
+        assert {key.split("/")[1] for key in store.parts()} == {"other_0", "other_1", "shop"}
+        assert len(store.parts("shop")) == 1
+        assert contents(cluster.log("shop:orders")) == [(0, b"new")]
+        assert dict(cluster.catalog.read().deletions) == {}
+    assert left > 20
