@@ -58,7 +58,7 @@ class Compaction:
         self._policy = policy
         self._writer = PartWriter.of(store, rules, partition.number)
 
-    def compacted(self, head: Head, *, now_ms: int, keys: int = KEYS) -> Rewritten | None:
+    def compacted(self, head: Head, *, now_ms: int) -> Rewritten | None:
         """Write what stays under fresh names; `None`: nothing is to be cleaned yet.
 
         Raises:
@@ -70,7 +70,7 @@ class Compaction:
         if not clean:
             return None
         entries = [entry for segment in clean for entry in segment.entries]
-        newest, through = self._learned(entries, head.compacted_to, keys)
+        newest, through = self._learned(entries, head.compacted_to)
         with whole_or_gone(self._store) as done:
             for group in self._groups([entry for entry in entries if entry.base < through], head.compacted_to, now_ms):
                 replacement = self._cleaned(group, newest, head.compacted_to, now_ms)
@@ -78,7 +78,7 @@ class Compaction:
                     done.append(replacement)
         return Rewritten(self._partition, tuple(done), max(through, head.compacted_to))
 
-    def _learned(self, entries: Sequence[Entry], dirty_from: int, keys: int) -> tuple[NewestOffsets, int]:
+    def _learned(self, entries: Sequence[Entry], dirty_from: int) -> tuple[NewestOffsets, int]:
         """Return the newest offset of each key of the dirty part, and how far it was read."""
         newest = NewestOffsets()
         for entry in entries:
@@ -88,7 +88,7 @@ class Compaction:
                 offsets = batch.column("offset").to_numpy()
                 has_key = batch.column("key").is_valid()
                 newest.add(batch.column("key").filter(has_key), offsets[has_key.to_numpy(zero_copy_only=False)])
-                if newest.is_full(keys):
+                if newest.is_full(KEYS):
                     return newest, int(offsets[-1]) + 1
         return newest, entries[-1].last + 1
 
