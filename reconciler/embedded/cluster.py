@@ -72,11 +72,11 @@ class EmbeddedCluster(Admin):
         cluster.permissions = Permissions.of(principal, host)
         return cluster
 
-    def finish_rewrites(self) -> int:
+    def finish_rewrites(self, is_stopped: Callable[[], bool] = lambda: False) -> int:
         """Write anew what lies under another key than its namespace has now; return how many topics are done."""
         from reconciler.embedded.rewriting import finish_rewrites
 
-        return finish_rewrites(self.store, self.catalog)
+        return finish_rewrites(self.store, self.catalog, is_stopped)
 
     def finish_transactions(self) -> int:
         """Finish what is decided, abort what is open for longer than its time-out; return how many transactions."""

@@ -5,15 +5,18 @@ Every step may be repeated: a run that died is finished by whoever comes next.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from reconciler.embedded.checking.threads import SideBySide
 from reconciler.embedded.head import NOBODY, head_register, parse_head
 from reconciler.embedded.keys import HEADS, fresh_mark, heads_prefix, partition_of_head
 from reconciler.embedded.pages import all_entries, all_pages
+from reconciler.errors import ReconcilerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from reconciler.embedded.catalog import Draft
     from reconciler.embedded.commits import CatalogRegister
@@ -21,25 +24,63 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
     from reconciler.objectstore.register import Held
 
+Failure: TypeAlias = ReconcilerError | None
+
+_AT_ONCE: Final = 16
+_WAITING: Final = 256
 _MANY: Final = 100
 """From here on one listing of all heads is cheaper than one for each topic."""
 
 
 def finish_deletions(store: ObjectStore, catalog: CatalogRegister) -> int:
-    """Delete the objects of every topic that is marked, then the marks by one commit; return how many there were."""
+    """Delete the objects of every topic that is marked, then the marks by one commit; return how many are done.
+
+    Raises:
+        UserError: A head cannot be read; the topics without such a one are done.
+    """
     marked = catalog.read().deletions
     if not marked:
         return 0
-    for topic_id, partition in heads_of(store, marked):
-        remove_partition(store, topic_id, partition)
+
+    def removed(head: tuple[str, int]) -> bool:
+        remove_partition(store, *head)
+        return True
+
+    failed = each_head(removed, heads_of(store, marked))
+    done = [topic_id for topic_id in marked if topic_id not in failed]
 
     def unmark(draft: Draft) -> None:
-        for topic_id in marked:
+        for topic_id in done:
             if topic_id in draft.deletions:
                 draft.put_deletion(topic_id, None)
 
     catalog.commit(unmark)
-    return len(marked)
+    raise_first(failed)
+    return len(done)
+
+
+def each_head(tend: Callable[[tuple[str, int]], bool], heads: Iterable[tuple[str, int]]) -> dict[str, Failure]:
+    """Tend many heads side by side; return the topics of those that are not done, with what went wrong if anything."""
+
+    def tended(head: tuple[str, int]) -> tuple[str, bool, Failure]:
+        try:
+            return head[0], tend(head), None
+        except ReconcilerError as error:
+            return head[0], False, error
+
+    failed: dict[str, Failure] = {}
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="tend") as threads:
+        for topic_id, is_done, error in SideBySide(threads, _WAITING).over(tended, heads):
+            if not is_done:
+                failed[topic_id] = failed.get(topic_id) or error
+    return failed
+
+
+def raise_first(failed: Mapping[str, Failure]) -> None:
+    """Raise what went wrong first, once all the others are done."""
+    for error in failed.values():
+        if error is not None:
+            raise error
 
 
 def remove_partition(store: ObjectStore, topic_id: str, partition: int) -> None:

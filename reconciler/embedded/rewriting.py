@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.embedded.deletion import heads_of
+from reconciler.embedded.deletion import each_head, heads_of, raise_first
 from reconciler.embedded.encryption import key_of
 from reconciler.embedded.head import NOBODY, read_head
 from reconciler.embedded.headswaps import Partition, swap_head
@@ -21,34 +21,38 @@ from reconciler.embedded.replacing import Replacement, Rewritten, publish_rewrit
 from reconciler.errors import MissingObjectError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from reconciler.embedded.catalog import Draft
     from reconciler.embedded.commits import CatalogRegister
     from reconciler.embedded.head import Entry, Head
     from reconciler.objectstore.base import ObjectStore
 
-AT_ONCE: Final = 16
-"""Objects copied side by side: the store does the copying, we wait for it."""
+AT_ONCE: Final = 8
+"""Objects of one partition copied side by side: the store does the copying, we wait for it."""
 CHUNK: Final = 256
 """Objects named by one swap: what is lost when we die."""
 _LOOKS: Final = 10
 """How often a partition is gone through whose writers are in the way, before it is left to the next run."""
 
 
-def finish_rewrites(store: ObjectStore, catalog: CatalogRegister) -> int:
+def finish_rewrites(
+    store: ObjectStore, catalog: CatalogRegister, is_stopped: Callable[[], bool] = lambda: False
+) -> int:
     """Bring the objects of every marked topic under its key, then take the marks away; return how many are done.
 
     Raises:
-        MissingObjectError: An object that a head names is not there.
+        MissingObjectError: An object that a head names is not there; the topics without such a one are done.
     """
     now = catalog.read()
     names = names_by_id(now, now.rewrites)
     keys = {topic_id: key_of(now, name) for topic_id, name in names.items()}
-    left: set[str] = set()
-    for topic_id, number in heads_of(store, names) if names else ():
-        if not _rewrite(store, Partition(names[topic_id], topic_id, number), keys[topic_id]):
-            left.add(topic_id)
+
+    def rewritten(head: tuple[str, int]) -> bool:
+        topic_id, number = head
+        return _rewrite(store, Partition(names[topic_id], topic_id, number), keys[topic_id], is_stopped)
+
+    left = each_head(rewritten, heads_of(store, names)) if names else {}
     done = [topic_id for topic_id in now.rewrites if topic_id not in left]
 
     def unmark(draft: Draft) -> None:
@@ -60,10 +64,11 @@ def finish_rewrites(store: ObjectStore, catalog: CatalogRegister) -> int:
                 draft.put_rewrite(topic_id, None)
 
     after = catalog.commit(unmark) if done else now
+    raise_first(left)
     return sum(topic_id not in after.rewrites for topic_id in done)
 
 
-def _rewrite(store: ObjectStore, partition: Partition, kms_key_id: str | None) -> bool:
+def _rewrite(store: ObjectStore, partition: Partition, kms_key_id: str | None, is_stopped: Callable[[], bool]) -> bool:
     """Bring all of a partition under a key; say whether it is, and whoever appends knows."""
     for look in range(_LOOKS):
         head = read_head(store, partition.topic_id, partition.number)
@@ -74,6 +79,8 @@ def _rewrite(store: ObjectStore, partition: Partition, kms_key_id: str | None) -
         try:
             others = [entry for entry in all_entries(store, head) if entry.kms_key_id != kms_key_id]
             for at in range(0, len(others), CHUNK):
+                if is_stopped():
+                    return False
                 _replace(store, partition, others[at : at + CHUNK], kms_key_id)
         except MissingObjectError:
             # Other upkeep may have put another object in its place: the head tells.

@@ -352,3 +352,36 @@ def test_a_recursive_delete_that_died_anywhere_is_whole_or_not_begun_and_finishe
         assert contents(cluster.log("shop:orders")) == [(0, b"new")]
         assert dict(cluster.catalog.read().deletions) == {}
     assert left > 20
+
+
+def test_one_damaged_head_keeps_no_other_topic_from_being_done(cluster: EmbeddedCluster, store: KeyedStore) -> None:
+    for name in ("eu:a", "eu:b", "eu:c"):
+        cluster.create_topic(name)
+        produce(cluster, name, "x")
+    heads = {name: f"heads/{cluster.topic(name).id}/00000.json" for name in cluster.topics()}
+    whole = {name: store.get(key) for name, key in heads.items()}
+    cluster.encrypt_namespace("eu", "key-new")
+    store.put(heads["eu:b"], b"{")
+    with pytest.raises(UserError, match="cannot be read"):
+        cluster.finish_rewrites()
+    assert [entry.name for entry in cluster.catalog.read().rewrites.values()] == ["eu:b"]
+    assert [store.keys_below(f"eu/{name}_0") for name in "abc"] == [{"key-new"}, {"key-eu"}, {"key-new"}]
+    with pytest.raises(UserError, match="cannot be read"):
+        cluster.delete_namespace("eu", recursive=True)
+    assert [entry.name for entry in cluster.catalog.read().deletions.values()] == ["eu:b"]
+    assert list(store.parts()) == list(store.parts("eu/b_0"))
+    before = whole["eu:b"]
+    assert before is not None
+    store.put(heads["eu:b"], before.body)
+    assert cluster.finish_deletions() == 1
+    assert store.parts() == {}
+
+
+def test_a_rewrite_that_is_stopped_stays_marked_and_goes_on(cluster: EmbeddedCluster, store: KeyedStore) -> None:
+    cluster.create_topic("eu:orders")
+    produce(cluster, "eu:orders", *"abc")
+    cluster.encrypt_namespace("eu", "key-new")
+    assert cluster.finish_rewrites(lambda: True) == 0
+    assert store.keys_below() == {"key-eu"}
+    assert cluster.finish_rewrites() == 1
+    assert store.keys_below() == {"key-new"}
