@@ -9,6 +9,7 @@ import orjson
 from reconciler.embedded.jsonobjects import damaged, parsed
 from reconciler.embedded.keys import CLUSTER
 from reconciler.errors import LostRaceError, UserError
+from reconciler.objectstore.probing import PROBE
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
@@ -26,7 +27,7 @@ def read_cluster_id(store: ObjectStore) -> str | None:
     stored = store.get(CLUSTER)
     if stored is not None:
         return _id(store, stored.body)
-    stranger = next(iter(store.list("")), None)
+    stranger = next((listed for listed in store.list("") if not listed.key.startswith(PROBE)), None)
     if stranger is None:
         return None
     # The cluster may have been created between the two looks.
@@ -38,10 +39,18 @@ def read_cluster_id(store: ObjectStore) -> str | None:
 
 
 def create_cluster(store: ObjectStore, cluster_id: str) -> str:
-    """Make the root a cluster, if it is none yet, and return the id it has: that of whoever came first."""
+    """Make the root a cluster, if it is none yet, and return the id it has: that of whoever came first.
+
+    Raises:
+        UserError: The root holds something else, or its store does not honour conditional writes.
+    """
     found = read_cluster_id(store)
     if found is not None:
         return found
+    problems = store.probe()
+    if problems:
+        message = f"{store.url} cannot hold a cluster: {'; '.join(problems)}"
+        raise UserError(message, hint="Name another root: a local disk, or a bucket with conditional writes.")
     body = orjson.dumps({"format": f"{_NAME}/{_VERSION}", "id": cluster_id}, option=orjson.OPT_APPEND_NEWLINE)
     try:
         store.swap(CLUSTER, body, expected=None)

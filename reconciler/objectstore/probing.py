@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import LostRaceError, ReconcilerError
 from reconciler.objectstore.nonces import nonce
@@ -12,12 +12,16 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore, Version
 
 
+PROBE: Final = ".probe-"
+"""What the keys of a probe begin with: they mean nothing, whoever sees one."""
+
+
 def probe_conditions(store: ObjectStore) -> list[str]:
     """Return what `store` does not honour: create, create again, a stale swap, the right swap.
 
     Leaves nothing behind. Errors of the store itself (no permission, disk full) are raised as they are.
     """
-    key = f".probe-{nonce()}"
+    key = PROBE + nonce()
     try:
         problems = _probe(store, key)
     except ReconcilerError:

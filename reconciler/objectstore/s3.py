@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.objectstore.base import Stored, Version
-from reconciler.objectstore.probing import probe_conditions
+from reconciler.objectstore.probing import PROBE, probe_conditions
 from reconciler.objectstore.s3client import Clients
 from reconciler.objectstore.s3faults import code_of, s3_faults
 from reconciler.objectstore.s3listing import bare, listing
@@ -158,7 +158,7 @@ class S3Store:
         Raises:
             UserError: The bucket is not there, or these credentials may not write, read, list or delete in it.
         """
-        next(self.list(".probe-"), None)
+        next(self.list(PROBE), None)
         return probe_conditions(self)
 
     @property

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _SCHEMAS: Final = "https://raw.githubusercontent.com/stream-reconciler/reconciler/main/schemas"
 _STATE: Final = ".reconciler"
+_ADVICE: Final = "; s3://bucket/prefix to share it"
+_LOCATION: Final = re.compile(r"(file|s3)://[^\s#'\"]+")
 _CLUSTERS: Final = ".clusters"
 
 _WORKSPACE: Final = """\
@@ -25,7 +27,7 @@ apiVersion: reconciler/v1
 kind: Workspace
 metadata: {{name: {name}}}
 spec:
-  state: file://{state} # where what was applied is remembered; s3://bucket/prefix to share it
+  state: {state} # where what was applied is remembered{advice}
   manifests: [manifests]
 """
 
@@ -61,14 +63,24 @@ class Initialised:
     state: str
 
 
-def init(invocation: Invocation, directory: Path) -> Initialised:
+def init(invocation: Invocation, directory: Path, *, state: str | None = None) -> Initialised:
     """Write a workspace into `directory` and probe the store of its state. Overwrites nothing.
 
     Raises:
-        UserError: There is a workspace already, or the store does not honour conditional writes.
+        UserError: There is a workspace already, or the store cannot be used or does not honour conditional writes.
     """
     folder = (invocation.cwd / directory).resolve()
-    words = {"schemas": _SCHEMAS, "name": _name_of(folder), "state": _STATE, "clusters": _CLUSTERS}
+    location = state or f"file://{_STATE}"
+    if not _LOCATION.fullmatch(location):
+        raise UserError(f"{location!r} is no place for a state", hint="Write file://folder or s3://bucket/prefix.")
+    advice = "" if location.startswith("s3:") else _ADVICE
+    words = {
+        "schemas": _SCHEMAS,
+        "name": _name_of(folder),
+        "state": location,
+        "advice": advice,
+        "clusters": _CLUSTERS,
+    }
     texts = {
         folder / "reconciler.yaml": _WORKSPACE.format(**words),
         folder / "manifests" / "example.yaml": _EXAMPLE.format(**words),
@@ -77,7 +89,7 @@ def init(invocation: Invocation, directory: Path) -> Initialised:
         if path.exists():
             raise UserError(f"{path} is there already", hint="Nothing was written. Name another folder, or edit it.")
     try:
-        state = _probe(folder)
+        probed = _probe(folder, location)
         for path, text in texts.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
@@ -87,12 +99,12 @@ def init(invocation: Invocation, directory: Path) -> Initialised:
             f"cannot write into {folder}: {error.strerror or error}",
             hint="Make the folder writable, or name another one.",
         ) from error
-    return Initialised(folder, (*texts, *ignore), state)
+    return Initialised(folder, (*texts, *ignore), probed)
 
 
-def _probe(folder: Path) -> str:
+def _probe(folder: Path, location: str) -> str:
     folder.mkdir(parents=True, exist_ok=True)
-    settings = StoreSettings.resolve(f"file://{_STATE}", folder=folder)
+    settings = StoreSettings.resolve(location, folder=folder)
     failures = open_store(settings).probe()
     if failures:
         raise UserError(
