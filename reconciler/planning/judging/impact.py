@@ -18,11 +18,20 @@ from reconciler.planning.actions import (
     Transition,
     Update,
 )
+from reconciler.planning.deciding.moved import moved_from
 from reconciler.planning.fields import CONFIGS
 from reconciler.planning.judging.access import access_reason
 from reconciler.planning.judging.retention import KEYS, Keeping, Loss, loss, reason_of
 from reconciler.planning.situation import mirror_at
-from reconciler.resources.address import Address, address_of, cluster_of, kind_of, tiers_of
+from reconciler.resources.address import (
+    Address,
+    address_of,
+    cluster_of,
+    full_name_of,
+    kind_of,
+    split_name,
+    tiers_of,
+)
 from reconciler.resources.mirrorlink import MirrorTopic
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
@@ -59,10 +68,48 @@ class Impact:
                 return self._delete(action)
             case RunJob():
                 return self._job(action)
-            case Create() | Adopt() | Forget() | Transition():
+            case Transition():
+                return self._moved(action)
+            case Create() | Adopt() | Forget():
                 return action
             case _:
                 assert_never(action)
+
+    def _moved(self, action: Transition) -> Transition:
+        """A topic that moves inherits from other tiers, which may keep less."""
+        old = moved_from(action)
+        seen = self._situation.observed.get(old) if old is not None else None
+        if old is None or seen is None or not isinstance(seen.resource, Topic):
+            return action
+        topic, catalog = seen.resource, self._situation.capabilities(seen.resource.cluster).configs
+
+        def before(key: str) -> str | None:
+            return next((found for _, found in self._values(old, topic, key) if found is not None), None)
+
+        def after(key: str) -> str | None:
+            found = (self._inherited(tier, key) for tier in self._tiers(action.address))
+            return topic.spec.configs.get(key) or next(filter(None, found), None)
+
+        was, will = Keeping.read(before, catalog), Keeping.read(after, catalog)
+        if not will.is_stricter_than(was):
+            return action
+        found = loss(was, will, self.measure(old), topic.spec.partitions or 1, self._situation.given.now_ms)
+        if found.risk is not Risk.DATA_LOSS:
+            return action
+        reasons = (*action.reasons, Reason.RETENTION_LOWERED, *(() if found.is_known else (Reason.UNMEASURED,)))
+        return replace(action, risk=Risk.DATA_LOSS, reasons=reasons, estimate=found.estimate)
+
+    def _tiers(self, topic: Address) -> tuple[Address, ...]:
+        return self._situation.nearest(cluster_of(topic) or "", split_name(full_name_of(topic))[0])
+
+    def _inherited(self, tier: Address, key: str) -> str | None:
+        """Return what a tier will say of one config: what is declared of it, else what it says now."""
+        wanted, seen = self._situation.wanted.get(tier), self._situation.observed.get(tier)
+        for found in (wanted, seen):
+            value = found.resource.spec.configs.get(key) if found and isinstance(found.resource, Namespace) else None
+            if value is not None:
+                return value
+        return None
 
     def _update(self, action: Update) -> Update:
         reasons = list(action.reasons)
