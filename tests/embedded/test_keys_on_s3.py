@@ -10,10 +10,17 @@ from moto import mock_aws
 
 from reconciler.objectstore.s3 import S3Store
 from reconciler.objectstore.settings import StoreSettings
-from tests.embedded.samples import NOW, cluster_in, contents
+from reconciler.planning.actions import Change, Create, Update
+from reconciler.planning.fields import fields_of
+from reconciler.providers.base import Done, Edge, Failed, Scope
+from reconciler.providers.registry import open_provider
+from reconciler.resources.cluster import Cluster
+from reconciler.resources.namespace import Namespace
+from tests.embedded.samples import NOW, cluster_in, contents, ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from reconciler.embedded.cluster import EmbeddedCluster
 
@@ -74,3 +81,34 @@ def test_each_namespace_lies_under_its_key_and_a_move_brings_a_topic_under_anoth
     cluster.encrypt_namespace("us:ny", None)
     assert cluster.finish_rewrites() == 2
     assert {key for _, key in keys(aws)} == {"alias/west"}
+
+
+def test_a_plan_sets_changes_and_removes_the_key_of_a_namespace(aws: Any, tmp_path: Path) -> None:
+    del aws
+    root = {"url": f"s3://{BUCKET}/east", "region": REGION}
+    declared = Cluster.model_validate({"metadata": {"name": "east"}, "spec": {"embedded": {"root": root}}})
+    provider = open_provider(declared, Edge(folder=tmp_path, environ={}, new_id=ids(), now_ms=lambda: NOW))
+    assert provider.capabilities.encryption
+    namespace = Namespace.model_validate(
+        {"metadata": {"name": "shop", "cluster": "east"}, "spec": {"encryption": {"kmsKeyId": "alias/a"}}}
+    )
+    for action in (
+        Create(address=declared.address, after=declared),
+        Create(address=namespace.address, after=namespace),
+    ):
+        assert [type(outcome) for outcome in provider.apply([action])] == [Done]
+    for before, after in (("alias/a", "alias/b"), ("alias/b", None), (None, "alias/c")):
+        seen = provider.observe(Scope())[namespace.address].resource
+        assert fields_of(seen).get("encryption.kmsKeyId") == before
+        change = Change("encryption.kmsKeyId", before, after)
+        update = Update(address=namespace.address, before=seen, after=namespace, changes=(change,))
+        assert [type(outcome) for outcome in provider.apply([update])] == [Done]
+    stale = Update(
+        address=namespace.address,
+        before=namespace,
+        after=namespace,
+        changes=(Change("encryption.kmsKeyId", "alias/a", "alias/d"),),
+    )
+    (outcome,) = provider.apply([stale])
+    assert isinstance(outcome, Failed)
+    assert "encryption.kmsKeyId is 'alias/c' now, not 'alias/a'" in outcome.error.message
