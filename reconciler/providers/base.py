@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from reconciler.resources.measures import Measures
     from reconciler.resources.overviews import Overview
     from reconciler.resources.sourcetopic import SourceTopic
+    from reconciler.resources.vitals import Vitals
 
 TopicAddress: TypeAlias = Address
 """An address whose kind is `topic`; mirrors and mounted topics are read as topics too."""
@@ -233,6 +234,10 @@ class Provider(Protocol):
         Raises:
             UserError: It does not exist.
         """
+        ...
+
+    def vitals(self) -> Vitals:
+        """Return what the cluster's instruments say, bounded; reads no records."""
         ...
 
     def source_topic(self, topic: TopicAddress) -> SourceTopic:

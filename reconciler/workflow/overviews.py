@@ -27,7 +27,7 @@ def look_over(work: Work, clusters: Sequence[str]) -> dict[str, Overview]:
         UserError: Another cluster than the recorded one answers.
         RetryableError: Some cannot be reached; a recorded one that is gone is one of them.
     """
-    recorded = _recorded(work)
+    recorded = recorded_clusters(work)
     found: dict[str, Overview] = {}
     lost: dict[str, RetryableError] = {}
     with burst(), ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="look") as threads:
@@ -50,12 +50,12 @@ def check_answers(work: Work, name: str) -> None:
         RetryableError: It cannot be reached, or it is recorded and nothing is there.
     """
     try:
-        _is_there(work, name, _recorded(work))
+        stands(work, name, recorded_clusters(work))
     except RetryableError as error:
         raise unreachable({name: error}) from error
 
 
-def _recorded(work: Work) -> Mapping[Address, str | None]:
+def recorded_clusters(work: Work) -> Mapping[Address, str | None]:
     """Return which clusters we applied to; looking goes on without a state that cannot be read."""
     try:
         return read_incarnations(work.state, owner=work.owner, kind="cluster")
@@ -65,10 +65,10 @@ def _recorded(work: Work) -> Mapping[Address, str | None]:
 
 
 def _look(work: Work, name: str, recorded: Mapping[Address, str | None]) -> Overview:
-    return work.providers[name].overview() if _is_there(work, name, recorded) else Overview()
+    return work.providers[name].overview() if stands(work, name, recorded) else Overview()
 
 
-def _is_there(work: Work, name: str, recorded: Mapping[Address, str | None]) -> bool:
+def stands(work: Work, name: str, recorded: Mapping[Address, str | None]) -> bool:
     """Tell whether a cluster was made; refuse another one in its place, and a recorded one that is gone."""
     identity, address = work.providers[name].identify(), cluster_address(name)
     if identity is not None:

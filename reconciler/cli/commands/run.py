@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
@@ -31,6 +32,10 @@ def command(
     only: Annotated[
         list[str] | None, Option("--only", metavar="JOBS", help="Only these jobs.", show_default=False)
     ] = None,
+    metrics: Annotated[
+        Path | None,
+        Option("--metrics", metavar="FILE", help="Write metrics for Prometheus there each time.", show_default=False),
+    ] = None,
     form: TextOrJson = "text",
 ) -> None:
     """Run the data pipeline: mirrors to their sources' ends, then retention, rolling, compaction and what is left over.
@@ -40,11 +45,14 @@ def command(
     if once == (interval is not None):
         raise UsageError("run works once, or at an interval", hint="Write: reconciler run --once, or --interval 30s")
     from reconciler.applying.events import ActionFailed
+    from reconciler.cli.metricsfile import MetricsFile
     from reconciler.cli.render.upkeep_text import upkeep_text
     from reconciler.cli.reporting import reporter
     from reconciler.workflow.run import run_every, run_once
     from reconciler.workflow.stopping import Stop
 
+    invocation, select = place.invocation(), files.select()
+    told = None if metrics is None else MetricsFile(metrics, invocation, select)
     stop = Stop()
     jobs = tuple(name for text in only or () for name in text.split(",") if name)
     if interval is not None:
@@ -56,16 +64,22 @@ def command(
                 if isinstance(event, ActionFailed):
                     report(event)
 
-            passes = run_every(place.invocation(), files.select(), every, only=jobs, report=refused, stop=stop)
+            passes = run_every(invocation, select, every, only=jobs, report=refused, stop=stop)
             for number, upkeep in enumerate(passes, 1):
                 _say(upkeep, number, form)
+                if told is not None:
+                    told.write(upkeep)
+        raise_verdict(told.trouble if told is not None else None)
         return
     from reconciler.cli.documents.logs import PipelineDocument
 
     with signals.stopping(stop), reporter("text") as report:
-        upkeep = run_once(place.invocation(), files.select(), only=jobs, report=report, stop=stop)
+        upkeep = run_once(invocation, select, only=jobs, report=report, stop=stop)
     present(form, lambda: upkeep_text(upkeep), lambda: PipelineDocument.of(upkeep))
+    if told is not None:
+        told.write(upkeep)
     raise_verdict(upkeep.verdict)
+    raise_verdict(told.trouble if told is not None else None)
 
 
 def _say(upkeep: Upkeep, number: int, form: str) -> None:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from reconciler.resources.measures import Measures
     from reconciler.resources.overviews import Overview
     from reconciler.resources.sourcetopic import SourceTopic
+    from reconciler.resources.vitals import Vitals
 
 _LOGGER: Final = logging.getLogger("reconciler.providers")
 
@@ -159,6 +160,12 @@ class EmbeddedProvider:
         entry = self._cluster().topic(full_name_of(topic))
         held = holdings_of(self._store, entry.id, entry.partitions)
         return Standing(held.bounds, held.records, held.bytes)
+
+    def vitals(self) -> Vitals:
+        """Return what the cluster's instruments say: of at most 1,000 topics and groups."""
+        from reconciler.embedded.vitals import vitals_of  # noqa: PLC0415 - only who measures pays
+
+        return vitals_of(self._store, self._cluster().catalog.read(), self._declared.metadata.name)
 
     @property
     def groups(self) -> Groups:

@@ -1,0 +1,114 @@
+"""A cluster's instruments: the catalog, one listing of heads, and a bounded number of heads and groups."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
+
+from reconciler.embedded.checking.threads import SideBySide
+from reconciler.embedded.groups import list_groups, read_group
+from reconciler.embedded.head import NEVER_WRITTEN, read_head
+from reconciler.embedded.keys import HEADS, partition_of_head
+from reconciler.errors import UserError
+from reconciler.resources.address import address_of
+from reconciler.resources.vitals import GroupLag, TopicVitals, Vitals
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from reconciler.embedded.catalog import Catalog
+    from reconciler.embedded.entries import TopicEntry
+    from reconciler.embedded.head import Head
+    from reconciler.embedded.offsets import Group
+    from reconciler.objectstore.base import ObjectStore
+
+TOPICS: Final = 1_000
+PARTITIONS: Final = 10_000
+GROUPS: Final = 1_000
+LAGS: Final = 10_000
+"""What is measured at most; the first by name."""
+_AT_ONCE: Final = 16
+
+
+def vitals_of(store: ObjectStore, catalog: Catalog, cluster: str) -> Vitals:
+    """Measure the cluster called `cluster`."""
+    chosen = _chosen(catalog)
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="vitals") as pool:
+        threads = SideBySide(pool, 4 * _AT_ONCE)
+        heads = _heads(store, {entry.id for entry in chosen.values()}, threads)
+        names = list_groups(store)
+        groups = list(threads.over(lambda name: _group(store, name), names[:GROUPS]))
+    lags = list(_lags(chosen, heads, dict(zip(names, groups, strict=False))))
+    links = {entry.id: entry.source_cluster for entry in catalog.links.values()}
+    opened = {name for head in heads.values() for name in head.transactions}
+    return Vitals(
+        topics=len(catalog.topics),
+        partitions=sum(entry.partitions for entry in catalog.topics.values()),
+        measured=[_topic(cluster, name, entry, links, heads) for name, entry in chosen.items()],
+        unmeasured=len(catalog.topics) - len(chosen),
+        groups=len(names),
+        lags=lags[:LAGS],
+        unmeasured_groups=len(names[GROUPS:]),
+        open_transactions=len(opened),
+        pending_deletions=len(catalog.deletions),
+        pending_rewrites=len(catalog.rewrites),
+    )
+
+
+def _chosen(catalog: Catalog) -> dict[str, TopicEntry]:
+    """Return the topics that are measured: the first by name, as many as the bounds allow."""
+    chosen: dict[str, TopicEntry] = {}
+    left = PARTITIONS
+    for name, entry in sorted(catalog.topics.items()):
+        if len(chosen) == TOPICS:
+            break
+        if entry.partitions <= left:
+            chosen[name] = entry
+            left -= entry.partitions
+    return chosen
+
+
+def _heads(store: ObjectStore, topic_ids: set[str], threads: SideBySide) -> dict[tuple[str, int], Head]:
+    places = [place for listed in store.list(HEADS) if (place := partition_of_head(listed.key))[0] in topic_ids]
+    found = threads.over(lambda place: read_head(store, *place), places)
+    return {place: head for place, head in zip(places, found, strict=True) if head is not None}
+
+
+def _group(store: ObjectStore, name: str) -> Group | None:
+    try:
+        return read_group(store, name)
+    except UserError:
+        return None  # `cluster check` says what is wrong with it; the others are measured
+
+
+def _lags(
+    chosen: Mapping[str, TopicEntry], heads: Mapping[tuple[str, int], Head], groups: Mapping[str, Group | None]
+) -> Iterator[GroupLag]:
+    names = {entry.id: name for name, entry in chosen.items()}
+    for group, found in groups.items():
+        lags: defaultdict[str, int] = defaultdict(int)
+        for (topic_id, partition), committed in ({} if found is None else found.offsets).items():
+            if topic_id in names:
+                head = heads.get((topic_id, partition))
+                bounds = NEVER_WRITTEN if head is None else head.bounds
+                lags[names[topic_id]] += max(0, bounds.stable - committed.clamped(bounds).offset)
+        yield from (GroupLag(group, topic, lag) for topic, lag in sorted(lags.items()))
+
+
+def _topic(
+    cluster: str, name: str, entry: TopicEntry, links: Mapping[str, str], heads: Mapping[tuple[str, int], Head]
+) -> TopicVitals:
+    found = [heads[place] for number in range(entry.partitions) if (place := (entry.id, number)) in heads]
+    mirror = entry.mirror
+    from_cluster = None if mirror is None else links.get(mirror.link_id)
+    source = address_of("topic", from_cluster, mirror.source) if mirror is not None and from_cluster else None
+    return TopicVitals(
+        address_of("topic" if mirror is None else "mirror", cluster, name),
+        entry.partitions,
+        sum(head.start for head in found),
+        sum(head.end for head in found),
+        sum(head.records for head in found),
+        sum(head.stored_bytes for head in found),
+        source,
+    )
