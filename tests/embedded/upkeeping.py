@@ -87,3 +87,34 @@ def named_in(cluster: EmbeddedCluster, partitions: int = 1) -> set[str]:
     log = cluster.log(TOPIC)
     heads = [log.head(partition) for partition in range(partitions)]
     return {entry.key for head in heads if head is not None for entry in log.entries(head, ALL)}
+
+
+class LateStore:
+    """The same objects, a while later by the store's own clock."""
+
+    def __init__(self, inner: ObjectStore, later_ms: int) -> None:
+        self._inner = inner
+        self._later_ms = later_ms
+
+    def clock_ms(self) -> int:
+        return self._inner.clock_ms() + self._later_ms
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def swept_later(store: ObjectStore, clock: Clock, *, later_ms: int = DAY + 60_000) -> EmbeddedCluster:
+    """Sweep the store as it will be in more than a day, and return its cluster."""
+    late: Any = LateStore(store, later_ms)
+    EmbeddedCluster.open(late, now_ms=clock, new_id=ids()).sweep()
+    return EmbeddedCluster.open(store, now_ms=clock, new_id=ids())
+
+
+def copied(store: ObjectStore) -> MemoryStore:
+    """Return a store with the same objects."""
+    copy = MemoryStore()
+    for listed in store.list(""):
+        stored = store.get(listed.key)
+        assert stored is not None
+        copy.put(listed.key, stored.body)
+    return copy
