@@ -131,7 +131,8 @@ def publish_rewritten(
             change = found
         return after
 
-    swap_head(store, rewritten.partition, changed)
+    if not swap_head(store, rewritten.partition, changed):
+        change = None  # What an earlier attempt decided does not hold.
     holding = () if change is None else change.holding
     named = () if change is None else change.written
     dropped = [key for one in rewritten.replacements if one not in holding for key in one.written]
