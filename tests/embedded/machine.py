@@ -1,0 +1,519 @@
+"""A state machine that drives a cluster from two processes, either of which may die at any write, against a model.
+
+What is uncertain after a death is either one of a few states or another; reading settles which. Nothing else may be
+there, ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from reconciler.embedded.checking.check import check_cluster
+from reconciler.embedded.cluster import EmbeddedCluster
+from reconciler.embedded.entries import AclEntry
+from reconciler.embedded.keys import HEADS
+from reconciler.errors import NotAuthorizedError, ProducerFencedError, UserError
+from reconciler.records.log import OffsetRange
+from reconciler.records.schema import INPUT_SCHEMA
+from tests.embedded.model import SHORT_MS, TOMBSTONE_MS, Model, Row, Rule
+from tests.embedded.mortal import DAY_MS, Ended, Fault, Process
+from tests.embedded.observing import GROUPS, observe
+from tests.embedded.samples import NOW
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from reconciler.embedded.transactional import TransactionalProducer
+    from reconciler.objectstore.base import ObjectStore
+    from tests.embedded.model import Seen
+
+NAMESPACES = ("lab", "shop", "shop:eu")
+NAMES = ("clicks", "orders")
+OWNERS = ("billing", "checkout")
+SEGMENT = {"segment.bytes": "4096"}
+"""Two parts or three."""
+KINDS = {
+    "plain": SEGMENT,
+    "short": {**SEGMENT, "retention.ms": str(SHORT_MS)},
+    "compact": {
+        **SEGMENT,
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": "0",
+        "delete.retention.ms": str(TOMBSTONE_MS),
+    },
+}
+ALICE = "User:alice"
+
+process = st.integers(0, 1)
+which = st.integers(0, 11)
+fault = st.none() | st.builds(
+    Fault,
+    st.integers(0, 2) | st.integers(0, 8),
+    st.sampled_from(["dies before", "dies after", "refused", "no answer"]),
+)
+content = st.none() | st.binary(max_size=6)
+header = st.tuples(st.text(max_size=3), content)
+record = st.tuples(
+    st.integers(0, 1),
+    st.none() | st.integers(0, 2 * SHORT_MS),
+    st.none() | st.sampled_from([b"a", b"b", b"c"]),
+    content,
+    st.lists(header, max_size=2).map(tuple),
+)
+records = st.lists(record, min_size=1, max_size=5)
+rules = st.lists(
+    st.builds(Rule, st.sampled_from([ALICE, "User:bob", "User:*"]), st.booleans(), st.sampled_from(["read", "write"])),
+    max_size=2,
+    unique=True,
+).map(tuple)
+has_topics = precondition(lambda machine: bool(machine.model.topics))
+has_open = precondition(lambda machine: bool(machine.owner))
+
+
+class ClusterMachine(RuleBasedStateMachine):
+    """`store` makes an empty one for each run."""
+
+    def __init__(self, store: Callable[[], ObjectStore]) -> None:
+        super().__init__()
+        self.inner = store()
+        self.now_ms = NOW
+        self.model = Model()
+        self._ids = itertools.count(1)
+        EmbeddedCluster.create(self.inner, now_ms=self._clock, new_id=self._new_id)
+        self.processes = [self._process(), self._process()]
+        self.owner: dict[str, int] = {}
+        """By transactional id: the process in which its transaction is open."""
+        self.zombies: list[TransactionalProducer] = []
+
+    # -- names
+
+    @initialize(partitions=st.integers(1, 2))
+    def begin(self, partitions: int) -> None:
+        self.create_namespace(0, "shop", None)
+        self.create_topic(0, "shop:orders", "plain", partitions, None)
+
+    @rule(process=process, name=st.sampled_from(NAMESPACES), fault=fault)
+    def create_namespace(self, process: int, name: str, fault: Fault | None) -> None:
+        if name not in self.model.namespaces:
+            self._do(process, lambda it: it.cluster.create_namespace(name), fault, lambda m: m.create_namespace(name))
+
+    @rule(
+        process=process,
+        name=st.builds(
+            lambda namespace, name: f"{namespace}:{name}".lstrip(":"),
+            st.sampled_from(["", *NAMESPACES]),
+            st.sampled_from(NAMES),
+        ),
+        kind=st.sampled_from(sorted(KINDS)),
+        partitions=st.integers(1, 2),
+        fault=fault,
+    )
+    def create_topic(self, process: int, name: str, kind: str, partitions: int, fault: Fault | None) -> None:
+        namespace = name.rpartition(":")[0]
+        if name in self.model.topics or (namespace and namespace not in self.model.namespaces):
+            with contextlib.suppress(UserError):
+                self.processes[process].cluster.create_topic(name)
+                raise AssertionError(name)
+            return
+        self._do(
+            process,
+            lambda it: it.cluster.create_topic(name, partitions=partitions, configs=KINDS[kind]),
+            fault,
+            lambda model: model.create_topic(name, kind, partitions),
+        )
+
+    @has_topics
+    @rule(process=process, which=which, to=st.sampled_from(["", *NAMESPACES]), fault=fault)
+    def move_topic(self, process: int, which: int, to: str, fault: Fault | None) -> None:
+        name = self._topic(which)
+        target = f"{to}:{name.rpartition(':')[2]}".lstrip(":")
+        if target not in self.model.topics and (not to or to in self.model.namespaces):
+            self._do(
+                process,
+                lambda it: it.cluster.move_topic(name, target),
+                fault,
+                lambda model: model.move_topic(name, target),
+            )
+
+    @precondition(lambda self: len(self.model.topics) > 1)
+    @rule(process=process, which=which, fault=fault)
+    def delete_topic(self, process: int, which: int, fault: Fault | None) -> None:
+        name = self._topic(which)
+        self._do(process, lambda it: it.cluster.delete_topic(name), fault, lambda model: model.delete_topic(name))
+
+    @precondition(lambda self: len(self.model.namespaces) > 1)
+    @rule(process=process, name=st.sampled_from(NAMESPACES), fault=fault)
+    def delete_namespace(self, process: int, name: str, fault: Fault | None) -> None:
+        if name in self.model.namespaces:
+            self._do(
+                process,
+                lambda it: it.cluster.delete_namespace(name, recursive=True),
+                fault,
+                lambda model: model.delete_namespace(name),
+            )
+
+    # -- records
+
+    @has_topics
+    @rule(process=process, which=which, rows=records, fault=fault)
+    def append(self, process: int, which: int, rows: Sequence[Any], fault: Fault | None) -> None:
+        self._append(process, self._topic(which), rows, fault, None)
+
+    @has_topics
+    @rule(process=process, which=which, rows=st.lists(record, min_size=4, max_size=12))
+    def append_one_by_one(self, process: int, which: int, rows: Sequence[Any]) -> None:
+        for row in rows:
+            self._append(process, self._topic(which), [row], None, None)
+
+    @has_topics
+    @has_open
+    @rule(owner=st.sampled_from(OWNERS), which=which, rows=records, fault=fault)
+    def append_in_transaction(self, owner: str, which: int, rows: Sequence[Any], fault: Fault | None) -> None:
+        if owner in self.owner:
+            self._append(self.owner[owner], self._topic(which), rows, fault, owner)
+
+    def _append(self, process: int, name: str, rows: Sequence[Any], fault: Fault | None, owner: str | None) -> None:
+        topic = self.model.topics[name]
+        by_partition: dict[int, list[Row]] = {}
+        for number, age_ms, key, value, headers in rows:
+            # A compacted topic takes no record without a key.
+            has_key = key is not None or topic.kind != "compact"
+            row = Row(0, self.now_ms - (age_ms or 0), key if has_key else b"", value, headers)
+            by_partition.setdefault(number % len(topic.partitions), []).append(row)
+        batch = _batch(by_partition)
+
+        def act(it: Process) -> None:
+            producer = it.producer if owner is None else it.transactional[owner]
+            producer.append(name, batch)
+            gained = producer.flush()[name]
+            expected = {
+                number: OffsetRange(topic.partitions[number].end, topic.partitions[number].end + len(added))
+                for number, added in by_partition.items()
+            }
+            assert gained == expected
+
+        if owner is not None:
+            self.model.began_ms.setdefault(owner, self.now_ms)
+        possible = [self.model]
+        for number, added in sorted(by_partition.items()):
+            possible.append(possible[-1].copy())
+            possible[-1].topics[name].partitions[number].append(added, owner)
+        self._attempt(process, act, fault, possible)
+
+    # -- transactions
+
+    @rule(process=process, owner=st.sampled_from(OWNERS), takes_over=st.booleans(), fault=fault)
+    def begin_transaction(self, process: int, owner: str, *, takes_over: bool, fault: Fault | None) -> None:
+        producer = self.processes[process].transactional.get(owner)
+        if producer is not None and not takes_over:
+            if owner not in self.owner:
+                producer.begin()
+                self.owner[owner] = process
+            return
+
+        def take(it: Process) -> None:
+            taken = it.cluster.producer(owner)
+            taken.init_transactions()
+            taken.begin()
+            it.transactional[owner] = taken
+
+        self._fence(owner)
+        after = self.model.copy()
+        after.decide(owner, commits=False)
+        if self._ended(process, take, fault) is Ended.DONE:
+            self.model = after
+            self.owner[owner] = process
+        else:
+            self._resolve(owner, [after])
+
+    @has_topics
+    @rule(
+        process=process,
+        owner=st.sampled_from(OWNERS),
+        appends=st.lists(st.tuples(which, records), min_size=1, max_size=3),
+        commits=st.booleans(),
+        fault=fault,
+    )
+    def whole_transaction(
+        self, process: int, owner: str, appends: Sequence[Any], *, commits: bool, fault: Fault | None
+    ) -> None:
+        self.begin_transaction(process, owner, takes_over=owner not in self.owner, fault=None)
+        for which, rows in appends:
+            self.append_in_transaction(owner, which, rows, None)
+        self.send_offsets(owner, GROUPS[0], appends[0][0], len(appends))
+        self.end_transaction(owner, commits=commits, fault=fault)
+
+    @has_open
+    @rule(owner=st.sampled_from(OWNERS), commits=st.booleans(), fault=fault)
+    def end_transaction(self, owner: str, *, commits: bool, fault: Fault | None) -> None:
+        if owner not in self.owner:
+            return
+        process = self.owner.pop(owner)
+        aborted, committed = self.model.copy(), self.model.copy()
+        aborted.decide(owner, commits=False)
+        committed.decide(owner, commits=True)
+
+        def end(it: Process) -> None:
+            producer = it.transactional[owner]
+            if commits:
+                producer.commit()
+            else:
+                producer.abort()
+
+        if self._ended(process, end, fault) is Ended.DONE:
+            self.model = committed if commits else aborted
+        else:
+            self._resolve(owner, [aborted, committed] if commits else [aborted])
+
+    @has_topics
+    @has_open
+    @rule(owner=st.sampled_from(OWNERS), group=st.sampled_from(GROUPS), which=which, at=st.integers(0, 9))
+    def send_offsets(self, owner: str, group: str, which: int, at: int) -> None:
+        if owner in self.owner and self._has_home(group):
+            name = self._topic(which)
+            self.processes[self.owner[owner]].transactional[owner].send_offsets(group, {(name, 0): at})
+            promised = self.model.promised.setdefault(owner, {}).setdefault(group, {})
+            promised[self.model.topics[name].id, 0] = at
+
+    @precondition(lambda self: bool(self.zombies) and bool(self.model.topics))
+    @rule(which=which)
+    def a_zombie_tries_again(self, which: int) -> None:
+        producer = self.zombies.pop()
+        with contextlib.suppress(ProducerFencedError):
+            with contextlib.suppress(UserError):
+                producer.begin()
+            producer.send(self._topic(which), b"brains", key=b"zombie")
+            producer.commit()
+            raise AssertionError("a producer that was fenced has committed")
+
+    # -- groups
+
+    @has_topics
+    @rule(process=process, group=st.sampled_from(GROUPS), which=which, at=st.integers(0, 9), fault=fault)
+    def commit_offsets(self, process: int, group: str, which: int, at: int, fault: Fault | None) -> None:
+        name = self._topic(which)
+        number = at % len(self.model.topics[name].partitions)
+        if self._has_home(group):
+            self._do(
+                process,
+                lambda it: it.cluster.groups.commit(group, {(name, number): at}),
+                fault,
+                lambda model: model.commit(group, {(model.topics[name].id, number): at}),
+            )
+
+    @rule(process=process, group=st.sampled_from(GROUPS), fault=fault)
+    def delete_group(self, process: int, group: str, fault: Fault | None) -> None:
+        self._do(
+            process,
+            lambda it: it.cluster.groups.delete(group, force=True),
+            fault,
+            lambda model: model.groups.pop(group, None),
+        )
+
+    # -- access rules
+
+    @has_topics
+    @rule(process=process, which=which, rules=rules, fault=fault)
+    def protect_topic(self, process: int, which: int, rules: tuple[Rule, ...], fault: Fault | None) -> None:
+        name = self._topic(which)
+        self.model.topics[name].rules = rules
+        if self._ended(process, lambda it: it.cluster.set_topic_acls(name, _acls(rules)), fault) is not Ended.DONE:
+            self.processes[process].cluster.set_topic_acls(name, _acls(rules))
+
+    @rule(process=process, name=st.sampled_from(NAMESPACES), rules=rules)
+    def protect_namespace(self, process: int, name: str, rules: tuple[Rule, ...]) -> None:
+        if name in self.model.namespaces:
+            self.processes[process].cluster.set_namespace_acls(name, _acls(rules))
+            self.model.namespaces[name] = rules
+
+    @has_topics
+    @rule(process=process, which=which)
+    def alice_reads_and_writes_what_she_may(self, process: int, which: int) -> None:
+        name = self._topic(which)
+        cluster = self.processes[process].cluster.acting_as(ALICE)
+        cluster.catalog.read()
+        assert self._is_allowed(lambda: list(cluster.log(name).read(0, OffsetRange(0, 1)))) is self.model.may(
+            ALICE, "read", name
+        )
+        producer = cluster.producer()
+        producer.send(name, b"written", key=b"alice", partition=0)
+        if self._is_allowed(producer.flush):
+            assert self.model.may(ALICE, "write", name)
+            self.model.topics[name].partitions[0].append([Row(0, self.now_ms, b"alice", b"written", ())], None)
+        else:
+            assert not self.model.may(ALICE, "write", name)
+
+    # -- upkeep
+
+    @rule(minutes=st.sampled_from([1, 20, 90]))
+    def time_passes(self, minutes: int) -> None:
+        self.now_ms += minutes * 60_000
+
+    @rule(process=process, job=st.sampled_from(["retain", "roll", "compact"]), fault=fault)
+    def tend(self, process: int, job: str, fault: Fault | None) -> None:
+        def tend(it: Process) -> None:
+            tended = getattr(it.cluster.upkeep(), job)()
+            assert tended.errors == [] or fault is not None
+
+        self._ended(process, tend, fault)
+        seen = self._observed()
+        if job == "retain":
+            self.model.adopt_expired(seen, self.now_ms)
+        if job == "compact":
+            self.model.adopt_compacted(seen, self.now_ms)
+        assert seen == self.model.seen
+
+    @rule(process=process, fault=fault)
+    def finish(self, process: int, fault: Fault | None) -> None:
+        def finish(it: Process) -> None:
+            it.cluster.finish_deletions()
+            it.cluster.finish_transactions()
+
+        overdue = self.model.overdue(self.now_ms)
+        for owner in overdue:
+            self._fence(owner)
+        if self._ended(process, finish, fault) is not Ended.DONE:
+            finish(self._process())
+        for owner in overdue:
+            self.model.decide(owner, commits=False)
+
+    @rule(process=process, fault=fault)
+    def sweep(self, process: int, fault: Fault | None) -> None:
+        """Two days later by the clock of the store: whatever nobody names may go, and nothing else."""
+        self.processes[process].store.ahead_ms = 2 * DAY_MS
+        self._ended(process, lambda it: it.cluster.sweep(), fault)
+        self.processes[process].store.ahead_ms = 0
+        assert self._observed() == self.model.seen
+
+    # -- looking
+
+    @rule(process=process)
+    def look(self, process: int) -> None:
+        """Also who has been there for long sees what there is."""
+        assert observe(self.processes[process].cluster) == self.model.seen
+
+    @has_topics
+    @rule(process=process, which=which, age_ms=st.integers(-1, 3 * SHORT_MS))
+    def look_by_time(self, process: int, which: int, age_ms: int) -> None:
+        name, time_ms = self._topic(which), self.now_ms - age_ms
+        log = self.processes[process].cluster.log(name)
+        for number, partition in enumerate(self.model.topics[name].partitions):
+            rows = partition.until(partition.stable)
+            first = next((row.offset for row in rows if row.timestamp_ms >= time_ms), None)
+            assert log.offset_for_time(number, time_ms) == first
+
+    def teardown(self) -> None:
+        """Finish everything: then nothing is left of what is gone, and every object is consistent."""
+        self.now_ms += DAY_MS
+        overdue = self.model.overdue(self.now_ms)
+        last = self._process()
+        last.cluster.finish_deletions()
+        last.cluster.finish_transactions()
+        for owner in overdue:
+            self.model.decide(owner, commits=False)
+        assert observe(last.cluster) == self.model.seen
+        living = {topic.id for topic in last.cluster.topics().values()}
+        for prefix in (HEADS, "pages/"):
+            assert {listed.key.split("/")[1] for listed in self.inner.list(prefix)} <= living
+        found = check_cluster(self.inner, deep=True)
+        assert found.errors == 0, found.findings
+
+    # -- how it is done
+
+    def _do(
+        self, process: int, do: Callable[[Process], Any], fault: Fault | None, change: Callable[[Model], object]
+    ) -> None:
+        """Do what happens whole or not at all."""
+        after = self.model.copy()
+        change(after)
+        self._attempt(process, do, fault, [self.model, after])
+
+    def _attempt(
+        self, process: int, do: Callable[[Process], Any], fault: Fault | None, possible: Sequence[Model]
+    ) -> None:
+        """Do something after which the last of these models holds; after a fault any of them may."""
+        if self._ended(process, do, fault) is Ended.DONE:
+            self.model = possible[-1]
+        else:
+            self._settle(possible)
+
+    def _ended(self, process: int, do: Callable[[Process], object], fault: Fault | None) -> Ended:
+        """Do something in a process; who died is replaced, and its open transactions are nobody's."""
+        ended = self.processes[process].ends(do, fault)
+        if ended is Ended.DIED:
+            self.processes[process] = self._process()
+            self.owner = {owner: where for owner, where in self.owner.items() if where != process}
+            self.zombies = []
+        return ended
+
+    def _settle(self, possible: Sequence[Model]) -> None:
+        seen = self._observed()
+        matching = [model for model in possible if model.seen == seen]
+        assert matching, f"{seen}\nis neither of\n" + "\n".join(str(model.seen) for model in possible)
+        self.model = matching[-1]
+
+    def _resolve(self, owner: str, possible: Sequence[Model]) -> None:
+        """Let somebody else take over a transactional id: what was open is decided then."""
+        self._fence(owner)
+        self._process().cluster.producer(owner).init_transactions()
+        self._settle(possible)
+
+    def _fence(self, owner: str) -> None:
+        """Nobody who has a producer of a transactional id can write any more."""
+        self.owner.pop(owner, None)
+        for it in self.processes:
+            if (zombie := it.transactional.pop(owner, None)) is not None:
+                self.zombies.append(zombie)
+
+    def _is_allowed(self, act: Callable[[], object]) -> bool:
+        try:
+            act()
+        except NotAuthorizedError:
+            return False
+        return True
+
+    def _has_home(self, group: str) -> bool:
+        namespace = group.rpartition(":")[0]
+        return not namespace or namespace in self.model.namespaces
+
+    def _topic(self, which: int) -> str:
+        names = sorted(self.model.topics)
+        return names[which % len(names)]
+
+    def _observed(self) -> Seen:
+        return observe(self._process().cluster)
+
+    def _process(self) -> Process:
+        return Process(self.inner, self._clock, self._new_id)
+
+    def _clock(self) -> int:
+        return self.now_ms
+
+    def _new_id(self) -> str:
+        return f"00000000-0000-4000-8000-{next(self._ids):012}"
+
+
+def _batch(by_partition: dict[int, list[Row]]) -> pa.RecordBatch:
+    made = [
+        {
+            "partition": number,
+            "timestamp_ms": row.timestamp_ms,
+            "timestamp_type": 0,
+            "key": row.key,
+            "value": row.value,
+            "headers": [{"key": name, "value": content} for name, content in row.headers],
+        }
+        for number, rows in by_partition.items()
+        for row in rows
+    ]
+    return pa.RecordBatch.from_pylist(made, schema=INPUT_SCHEMA)
+
+
+def _acls(rules: Sequence[Rule]) -> list[AclEntry]:
+    return [AclEntry(rule.principal, "allow" if rule.is_allowed else "deny", (rule.operation,)) for rule in rules]

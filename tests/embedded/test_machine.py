@@ -1,0 +1,80 @@
+"""Whatever two processes do to a cluster, and wherever one dies: what should be readable is, and nothing else."""
+
+from __future__ import annotations
+
+import secrets
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from reconciler.embedded import spilling
+from reconciler.objectstore.directory import DirectoryStore
+from reconciler.objectstore.memory import MemoryStore
+from reconciler.objectstore.nonces import nonce
+from reconciler.objectstore.opening import open_store
+from tests.embedded.machine import ClusterMachine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from reconciler.objectstore.base import ObjectStore
+    from tests.servers.weed import S3Server
+
+
+@pytest.fixture(autouse=True)
+def _small_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few appends are enough for pages of pages."""
+    monkeypatch.setattr(spilling, "TAIL", 4)
+    monkeypatch.setattr(spilling, "BRANCHES", 2)
+
+
+def run(store: Callable[[], ObjectStore], *, examples: int, steps: int, is_new: bool = False) -> None:
+    """Run the machine so often; `is_new`: each time otherwise, with a seed that is told."""
+    machine = partial(ClusterMachine, store)
+    if is_new:
+        number = secrets.randbits(32)
+        print(f"seed {number}")  # noqa: T201 - shown where it fails
+        machine = seed(number)(machine)
+    phases = [Phase.generate, Phase.shrink] if is_new else [Phase.reuse, Phase.generate, Phase.shrink]
+    budget = settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        phases=phases,
+        database=None,
+        derandomize=not is_new,
+        print_blob=True,
+        suppress_health_check=list(HealthCheck),
+    )
+    run_state_machine_as_test(machine, settings=budget)
+
+
+def test_in_memory() -> None:
+    run(MemoryStore, examples=25, steps=30)
+
+
+def test_in_a_directory(tmp_path: Path) -> None:
+    run(lambda: DirectoryStore(tmp_path / nonce()), examples=6, steps=20)
+
+
+def test_on_an_s3_server(s3_server: S3Server) -> None:
+    run(lambda: open_store(s3_server.settings("machine")), examples=3, steps=15)
+
+
+@pytest.mark.soak
+def test_in_memory_for_long() -> None:
+    run(MemoryStore, examples=1_000, steps=60, is_new=True)
+
+
+@pytest.mark.soak
+def test_in_a_directory_for_long(tmp_path: Path) -> None:
+    run(lambda: DirectoryStore(tmp_path / nonce()), examples=200, steps=50, is_new=True)
+
+
+@pytest.mark.soak
+def test_on_an_s3_server_for_long(s3_server: S3Server) -> None:
+    run(lambda: open_store(s3_server.settings("machine")), examples=50, steps=40, is_new=True)
