@@ -75,7 +75,7 @@ def publish(
     def attempt() -> OffsetRange | None:
         while True:
             try:
-                append.gate.swap(append.partition, extend, mark=mark)
+                append.gate.swap(append.partition, extend, mark=mark, patience_s=delivery.patience_s)
             except _StaleError:
                 still_wanted()
                 _put_again(append, delivery.now_ms())

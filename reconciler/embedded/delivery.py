@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from reconciler.errors import LostRaceError, RetryableError
 from reconciler.objectstore.nonces import jitter
+from reconciler.objectstore.register import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,10 +23,15 @@ _LONGEST_PAUSE_MS: Final = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """How long a writer goes on. What it has waited counts as well as what the clock says, for clocks may stand."""
+    """How long a writer goes on. `now_ms` is the clock of records; the time-out goes by none that can be set."""
 
     now_ms: Callable[[], int]
     timeout_ms: int = DELIVERY_TIMEOUT_MS
+
+    @property
+    def patience_s(self) -> float:
+        """How long one swap may be tried: not longer than all of it."""
+        return min(self.timeout_ms / 1000, PATIENCE_S)
 
     def deliver(self, attempt: Callable[[], T], what: str) -> T:
         """Return what an attempt returns, which may be made many times; `what` begins the sentence that it failed.
@@ -33,29 +39,27 @@ class Delivery:
         Raises:
             RetryableError: None succeeded in time; says whether one may have, unseen.
         """
-        began_ms, waited_ms, tries = self.now_ms(), 0.0, 0
+        began, tries = time.monotonic(), 0
         while True:
             try:
                 return attempt()
             except RetryableError as error:
-                tries += 1
-                spent_ms = max(waited_ms, self.now_ms() - began_ms)
-                if spent_ms >= self.timeout_ms:
-                    raise _undelivered(what, spent_ms, error) from error
-            waited_ms += _pause(tries)
+                spent_s = time.monotonic() - began
+                if spent_s >= self.timeout_ms / 1000:
+                    raise _undelivered(what, spent_s, error) from error
+            tries += 1
+            _pause(tries)
 
 
-def _undelivered(what: str, spent_ms: float, error: RetryableError) -> RetryableError:
-    message = f"{what} was given up after {spent_ms / 1000:,.0f} s: {error.message}"
+def _undelivered(what: str, spent_s: float, error: RetryableError) -> RetryableError:
+    message = f"{what} was given up after {spent_s:,.0f} s: {error.message}"
     # Who lost a race has seen what stands there instead: nothing of the tries before can land any more.
     if isinstance(error, LostRaceError):
         return RetryableError(f"{message}; nothing of it was written", hint="Try it again: others were faster.")
     return RetryableError(f"{message}; it may have been written or not", hint=error.hint)
 
 
-def _pause(tries: int) -> float:
-    """Wait a little longer each time, not all writers alike; return how long it was, in ms."""
-    longest_ms: int = min(_PAUSE_MS << min(tries, 10), _LONGEST_PAUSE_MS)
-    pause_ms = longest_ms * (0.5 + jitter() / 2)
+def _pause(tries: int) -> None:
+    """Wait a little longer each time, not all writers alike."""
+    pause_ms = min(_PAUSE_MS << min(tries, 10), _LONGEST_PAUSE_MS) * (0.5 + jitter() / 2)
     time.sleep(pause_ms / 1000)  # noqa: TID251 - a blocking call below Effects; correctness never rests on it
-    return pause_ms

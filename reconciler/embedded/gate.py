@@ -46,7 +46,14 @@ class Gate:
     writer: str
     recent: RecentHeads = field(default_factory=RecentHeads)
 
-    def swap(self, partition: int, extend: Callable[[Head, int], Head | None], *, mark: str) -> None:
+    def swap(
+        self,
+        partition: int,
+        extend: Callable[[Head, int], Head | None],
+        *,
+        mark: str,
+        patience_s: float | None = None,
+    ) -> None:
         """Append to one partition by one swap.
 
         `extend` gets the head and its epoch and returns what it shall become, `None` for no change; it runs again
@@ -54,7 +61,7 @@ class Gate:
 
         Raises:
             UserError: The topic is gone, or the partition belongs to another writer.
-            LostRaceError: Others were faster every time.
+            LostRaceError: Others were faster every time, until patience ended.
         """
         register = head_register(self.store, self.topic_id, partition)
         spill = Spill(self.store, self.topic_id, partition)
@@ -71,7 +78,8 @@ class Gate:
             tried.append(_Tried(spilled, None if spilled is None else spilled.to_json()))
             return tried[-1].value
 
-        held = register.update(change, mark=mark, known=None if recent is None else recent.held)
+        known = None if recent is None else recent.held
+        held = register.update(change, mark=mark, patience_s=patience_s, known=known)
         self.recent.put(register.key, _left(tried, held))
         if held is not None and not held.value["is_settled"]:
             keys.confirm(self._confirm(partition), held.value.get("kms_key_id"))
