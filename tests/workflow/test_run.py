@@ -1,0 +1,220 @@
+"""`run`: every job on every cluster, once or again and again; what fails stops nothing else."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted
+from reconciler.cli.documents.logs import PipelineDocument
+from reconciler.cli.render.upkeep_text import pass_line, upkeep_text
+from reconciler.errors import IncompleteError, PartialError, UsageError
+from reconciler.workflow.invocation import Select
+from reconciler.workflow.produce import ProduceOptions, produce
+from reconciler.workflow.run import run_every, run_once
+from reconciler.workflow.upkeep.registry import JOBS
+
+if TYPE_CHECKING:
+    from conftest import Bench
+
+    from reconciler.workflow.upkeep.outcomes import JobOutcome, Upkeep
+
+DAY = 86_400_000
+NO_JAVA = {"PATH": "/nonexistent", "JAVA_HOME": "/nonexistent"}
+EAST = """\
+apiVersion: reconciler/v1
+kind: Cluster
+metadata: {name: east}
+spec:
+  embedded: {root: "file://.clusters/east"}
+---
+apiVersion: reconciler/v1
+kind: Topic
+metadata: {name: users, cluster: east}
+spec: {partitions: 2, configs: {cleanup.policy: compact, segment.bytes: 3000, min.cleanable.dirty.ratio: 0}}
+"""
+
+
+def once(bench: Bench, *only: str, select: Select | None = None) -> Upkeep:
+    return run_once(bench.invocation, select or Select(), only=only, report=bench.events.append, stop=bench.stop)
+
+
+def feed(bench: Bench, topic: str, count: int) -> None:
+    for batch in range(count):
+        rows = "".join(json.dumps({"key": f"k{number % 5}", "value": batch}) + "\n" for number in range(20))
+        options = ProduceOptions(input_format="jsonl", key_field="key")
+        produce(
+            bench.invocation, Select(), topic, options, stdin=io.BytesIO(rows.encode()), report=lambda *_: None
+        )  # fmt: skip
+
+
+def done_by(upkeep: Upkeep) -> dict[str, int]:
+    return {outcome.name: outcome.upkept.done for outcome in upkeep.jobs if outcome.upkept and outcome.upkept.done}
+
+
+def lines_of(upkeep: Upkeep) -> list[str]:
+    return ["".join(span.text for span in line) for line in upkeep_text(upkeep)]
+
+
+@pytest.fixture
+def two(applied: Bench) -> Bench:
+    """Two clusters with a topic each that there is something to do about; no Java."""
+    path = applied.folder / "manifests/orders.yaml"
+    path.write_text(path.read_text().replace("7d}", "7d, segment.bytes: 3000}"))
+    applied.write("manifests/east.yaml", EAST)
+    assert applied.apply().verdict is None
+    bench = applied.with_(environ=NO_JAVA)
+    feed(bench, "topic/west/shop:orders", 6)
+    feed(bench, "topic/east/users", 6)
+    bench.events.clear()
+    return bench
+
+
+def test_every_cluster_gets_what_it_needs_without_a_jvm(two: Bench) -> None:
+    upkeep = once(two)
+    assert upkeep.verdict is None
+    assert done_by(upkeep) == {"roll:east": 2, "compact:east": 2, "roll:west": 3}
+    assert [(outcome.cluster, outcome.job) for outcome in upkeep.jobs] == [
+        (cluster, job) for cluster in ("east", "west") for job in JOBS[1:]
+    ]
+    assert done_by(once(two)) == {}
+
+
+def test_only_what_is_asked_for_is_done(two: Bench) -> None:
+    upkeep = once(two, "roll", "sweep")
+    assert {outcome.job for outcome in upkeep.jobs} == {"roll", "sweep"}
+    assert done_by(upkeep) == {"roll:east": 2, "roll:west": 3}
+    with pytest.raises(UsageError, match="no job 'rol'") as caught:
+        once(two, "rol")
+    assert caught.value.hint == f"Did you mean roll? Jobs: {', '.join(JOBS)}."
+
+
+def test_other_topics_than_the_targets_are_left_alone(two: Bench) -> None:
+    assert done_by(once(two, select=Select(targets=("topic/east/*",)))) == {"roll:east": 2, "compact:east": 2}
+    assert done_by(once(two, select=Select(excludes=("topic/west/shop:orders",)))) == {}
+    assert done_by(once(two)) == {"roll:west": 3}
+
+
+def test_what_has_expired_goes_by_our_clock(two: Bench) -> None:
+    now_ms = two.invocation.now_ms
+    late = two.with_(now_ms=lambda: now_ms() + 8 * DAY)
+    upkeep = once(late, "retention")
+    (retention,) = [outcome for outcome in upkeep.jobs if outcome.cluster == "west"]
+    assert retention.upkept is not None
+    assert (retention.upkept.done, retention.upkept.unit) == (3, "partition")
+    assert retention.upkept.records > 0
+    text = lines_of(upkeep)
+    assert text[0].split() == ["job", "cluster", "done", "records", "size", "took"]
+    assert text[1].split()[:5] == ["retention", "west", "3", "partitions", str(retention.upkept.records)]
+
+
+def test_a_cluster_that_is_lost_stops_no_other(two: Bench) -> None:
+    shutil.rmtree(two.folder / ".clusters/west")
+    upkeep = once(two)
+    assert done_by(upkeep) == {"roll:east": 2, "compact:east": 2}
+    assert isinstance(upkeep.verdict, PartialError)
+    assert upkeep.verdict.exit_code == 8
+    (lost,) = [outcome for outcome in upkeep.jobs if outcome.errors]
+    assert (lost.name, lost.upkept, lost.failed) == ("observe:west", None, 1)
+    assert "observe:west" in upkeep.verdict.message
+    assert any("✗ observe:west: cannot read cluster west" in line for line in lines_of(upkeep))
+
+
+def test_a_state_that_is_lost_stops_no_cluster(two: Bench) -> None:
+    paths = [path for path in (two.folder / ".reconciler").rglob("*.json") if path.is_file()]
+    assert paths
+    for path in paths:
+        path.write_bytes(b"{")
+    upkeep = once(two)
+    assert [outcome.name for outcome in upkeep.jobs if outcome.errors] == ["state"]
+    assert len(done_by(upkeep)) == 3
+
+
+def test_a_partition_that_cannot_be_read_is_told_and_the_rest_done(two: Bench) -> None:
+    for part in sorted((two.folder / ".clusters/west/topics/shop/orders_0").iterdir()):
+        part.unlink()
+    upkeep = once(two)
+    (roll,) = [outcome for outcome in upkeep.jobs if outcome.name == "roll:west"]
+    assert roll.upkept is not None
+    assert (roll.upkept.done, roll.failed) == (2, 1)
+    assert roll.errors[0].message.startswith("shop:orders, partition 0: what lies at offsets")
+    assert isinstance(upkeep.verdict, PartialError)
+    failed = [event for event in two.events if isinstance(event, ActionFailed)]
+    assert [event.id for event in failed] == ["roll:west"]
+    document = PipelineDocument.of(upkeep).model_dump(mode="json")
+    (said,) = [job for job in document["jobs"] if job["errors"]]
+    assert (said["job"], said["cluster"], said["unit"], said["done"], said["failed"]) == (
+        "roll", "west", "partition", 2, 1
+    )  # fmt: skip
+
+
+def test_much_work_needs_spark_and_says_so(two: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reconciler.embedded.chores._LITTLE", 1)
+    upkeep = once(two)
+    failed = {outcome.name: outcome.errors[0].message for outcome in upkeep.jobs if outcome.errors}
+    assert set(failed) == {"roll:east", "roll:west", "compact:east"}
+    assert all("Java" in message for message in failed.values())
+
+
+def test_each_job_tells_when_it_begins_and_ends(two: Bench) -> None:
+    once(two, "roll")
+    ids = [(type(event), event.id, str(event.address)) for event in two.events if not isinstance(event, ActionFailed)]  # type: ignore[union-attr]  # all have both
+    assert ids == [
+        (kind, f"roll:{cluster}", f"cluster/{cluster}")
+        for cluster in ("east", "west")
+        for kind in (ActionStarted, ActionDone)
+    ]
+
+
+def test_at_an_interval_it_goes_on_until_it_is_asked_to_stop(two: Bench) -> None:
+    seen: list[Upkeep] = []
+    for upkeep in run_every(two.invocation, Select(), 0.01, report=two.events.append, stop=two.stop):
+        seen.append(upkeep)
+        if len(seen) == 2:
+            feed(two, "topic/west/shop:orders", 3)
+        if len(seen) == 4:
+            two.stop.request()
+    said = ["".join(span.text for span in pass_line(upkeep, number)) for number, upkeep in enumerate(seen, 1)]
+    assert len(seen) == 4
+    assert said[0].startswith("pass 1: roll 2 partitions (")
+    assert said[1].startswith("pass 2: nothing to do in ")
+    assert said[2].startswith("pass 3: roll 3 partitions (")
+
+
+def test_a_pass_that_fails_does_not_end_an_interval(two: Bench) -> None:
+    root = two.folder / ".clusters/west"
+    said = []
+    for upkeep in run_every(two.invocation, Select(), 0.01, report=two.events.append, stop=two.stop):
+        said.append("".join(span.text for span in pass_line(upkeep, len(said) + 1)))
+        if len(said) == 1:
+            root.rename(root.with_name("away"))
+        if len(said) == 2:
+            root.with_name("away").rename(root)
+        if len(said) == 3:
+            two.stop.request()
+    assert "failed" not in said[0]
+    assert said[1].endswith("; failed: observe:west")
+    assert "failed" not in said[2]
+
+
+def test_what_was_stopped_half_way_says_so(two: Bench) -> None:
+    def stopping(event: Any) -> None:
+        if isinstance(event, ActionDone) and event.id == "roll:east":
+            two.stop.request()
+
+    upkeep = run_once(two.invocation, Select(), report=stopping, stop=two.stop)
+    assert isinstance(upkeep.verdict, IncompleteError)
+    assert {outcome.name for outcome in upkeep.jobs} == {
+        "deletions:east", "rewrites:east", "transactions:east", "retention:east", "roll:east"
+    }  # fmt: skip
+    assert upkeep.is_stopped
+
+
+def test_a_cluster_that_is_declared_and_not_made_yet_needs_nothing(bench: Bench) -> None:
+    upkeep = once(bench)
+    outcomes: tuple[JobOutcome, ...] = upkeep.jobs
+    assert (upkeep.synced, outcomes, upkeep.verdict) == ((), (), None)
