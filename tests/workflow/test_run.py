@@ -35,7 +35,7 @@ spec:
 apiVersion: reconciler/v1
 kind: Topic
 metadata: {name: users, cluster: east}
-spec: {partitions: 2, configs: {cleanup.policy: compact, segment.bytes: 3000, min.cleanable.dirty.ratio: 0}}
+spec: {partitions: 2, configs: {cleanup.policy: compact, segment.bytes: 5000, min.cleanable.dirty.ratio: 0}}
 """
 
 
@@ -64,7 +64,7 @@ def lines_of(upkeep: Upkeep) -> list[str]:
 def two(applied: Bench) -> Bench:
     """Two clusters with a topic each that there is something to do about; no Java."""
     path = applied.folder / "manifests/orders.yaml"
-    path.write_text(path.read_text().replace("7d}", "7d, segment.bytes: 3000}"))
+    path.write_text(path.read_text().replace("7d}", "7d, segment.bytes: 5000}"))
     applied.write("manifests/east.yaml", EAST)
     assert applied.apply().verdict is None
     bench = applied.with_(environ=NO_JAVA)
