@@ -6,10 +6,9 @@ import contextlib
 import io
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import pytest
+import pytest
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "embedded-library.md"
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -34,15 +33,16 @@ def test_the_guide_does_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert {"clusters/west", "clusters/west/catalog", "clusters/west/topics/shop/eu/orders_2"} <= folders
 
 
-def test_the_guide_of_groups_does_what_it_says() -> None:
+@pytest.mark.parametrize(("page", "shown"), [("groups.md", 2), ("upkeep.md", 1)])
+def test_the_code_of_other_guides_prints_what_they_show(page: str, shown: int) -> None:
     names: dict[str, Any] = {}
-    blocks = BLOCK.findall((GUIDE.parent / "groups.md").read_text(encoding="utf-8"))
-    assert [language for language, _ in blocks] == ["python", "text"] * 2
-    for (_, code), (_, shown) in zip(blocks[::2], blocks[1::2], strict=True):
+    blocks = BLOCK.findall((GUIDE.parent / page).read_text(encoding="utf-8"))
+    assert [language for language, _ in blocks] == ["python", "text"] * shown
+    for (_, code), (_, said) in zip(blocks[::2], blocks[1::2], strict=True):
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
-            exec(compile(code, "groups.md", "exec"), names)  # noqa: S102 - the page is ours
-        assert out.getvalue() == shown
+            exec(compile(code, page, "exec"), names)  # noqa: S102 - the page is ours
+        assert out.getvalue() == said
 
 
 def test_producing_and_consuming_takes_ten_lines() -> None:
