@@ -33,7 +33,7 @@ def test_the_guide_does_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert {"clusters/west", "clusters/west/catalog", "clusters/west/topics/shop/eu/orders_2"} <= folders
 
 
-@pytest.mark.parametrize(("page", "shown"), [("groups.md", 2), ("upkeep.md", 1)])
+@pytest.mark.parametrize(("page", "shown"), [("groups.md", 2), ("transactions.md", 4), ("upkeep.md", 1)])
 def test_the_code_of_other_guides_prints_what_they_show(page: str, shown: int) -> None:
     names: dict[str, Any] = {}
     blocks = BLOCK.findall((GUIDE.parent / page).read_text(encoding="utf-8"))
