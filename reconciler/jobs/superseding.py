@@ -1,7 +1,8 @@
-"""Logs of which a side was compacted: what only one of them has must be superseded where it is missing.
+"""Logs of which a side was compacted: what only one of them has must be superseded.
 
-An offset that only one log has is no difference where the other was compacted beyond it and has a later record of its
-key, or where it is a tombstone, which goes in the end without a successor. Offsets that both have must be equal.
+An offset that only one log has is no difference where the other was compacted beyond it and a later record of its key
+is in either, or where it is a tombstone, which goes in the end without a successor. What supersedes it is judged by the
+same rule, so the newest record of a key is in both, or deletes it. Offsets that both have must be equal.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from reconciler.jobs.comparison import Pair
-    from reconciler.records.log import Bounds, TopicLog
+    from reconciler.records.log import TopicLog
 
 _HELD: Final = 2_000_000
 """Records that wait to be found superseded; of more, a part of a log is read once more."""
@@ -40,8 +41,8 @@ def explained(left: TopicLog, right: TopicLog, pair: Pair) -> Explained:
     """Compare what both logs have of the offsets both span, record for record; reads all of it."""
     if pair.left is None or pair.right is None:
         return Explained(0, pair.common.start)
-    missing_right = _Missing(right, pair.partition, pair.right)
-    missing_left = _Missing(left, pair.partition, pair.left)
+    missing_right = _Missing((left, right), pair, pair.right.compacted_to)
+    missing_left = _Missing((left, right), pair, pair.left.compacted_to)
     for ours, theirs in _side_by_side(left.read(pair.partition, pair.common), right.read(pair.partition, pair.common)):
         first = _first_unequal(ours, theirs)
         if first is not None:
@@ -54,11 +55,12 @@ def explained(left: TopicLog, right: TopicLog, pair: Pair) -> Explained:
 
 @dataclass(slots=True)
 class _Missing:
-    """Records of the other log that one log lacks, until a later record of their key is found in it."""
+    """Records that one log lacks, until a later record of their key is found."""
 
-    log: TopicLog
-    partition: int
-    bounds: Bounds
+    logs: tuple[TopicLog, TopicLog]
+    pair: Pair
+    compacted_to: int
+    """How far the log that lacks them was compacted."""
     found: int = 0
     _first: int | None = None
     _sought: list[tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64], npt.NDArray[np.int64]]] = field(
@@ -72,7 +74,7 @@ class _Missing:
             return
         offsets = records.column("offset").to_numpy()
         has_key = _mask(records.column("key").is_valid())
-        is_gone = has_key & (offsets < self.bounds.compacted_to)
+        is_gone = has_key & (offsets < self.compacted_to)
         self._miss(offsets[~is_gone])
         is_tombstone = _mask(records.column("value").is_null())
         self.found += int((is_gone & is_tombstone).sum())
@@ -97,7 +99,7 @@ class _Missing:
         self._sought, self._held = [], 0
         wanted, later = NewestOffsets(), NewestOffsets()
         wanted.add_hashes(high, low, offsets)
-        for batch in self.log.read(self.partition, OffsetRange(int(offsets.min()) + 1, self.bounds.stable)):
+        for batch in self._from(int(offsets.min()) + 1):
             has_key = batch.column("key").is_valid()
             keyed = batch.column("offset").to_numpy()[_mask(has_key)]
             if len(keyed):
@@ -107,6 +109,12 @@ class _Missing:
         is_superseded = later.of_hashes(high, low) > offsets
         self.found += int(is_superseded.sum())
         self._miss(offsets[~is_superseded])
+
+    def _from(self, start: int) -> Iterator[pa.RecordBatch]:
+        """Yield what either log has from an offset on."""
+        for log, bounds in zip(self.logs, (self.pair.left, self.pair.right), strict=True):
+            if bounds is not None:
+                yield from log.read(self.pair.partition, OffsetRange(start, bounds.stable))
 
     def _miss(self, offsets: npt.NDArray[np.int64]) -> None:
         if len(offsets):
