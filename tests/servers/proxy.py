@@ -86,7 +86,7 @@ Fault: TypeAlias = Lost | Late | Slow | Repeated | Refused | Broken | Stripped
 
 @dataclass
 class _Waiting:
-    fault: Fault
+    fault: Fault | None
     method: str
     key: str
     left: int
@@ -124,10 +124,19 @@ class Proxy:
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
-    def on(self, method: str, fault: Fault, *, key: str = "", times: int = 1) -> None:
+    def on(self, method: str, fault: Fault | None, *, key: str = "", times: int = 1) -> None:
         """Do this to the next requests of a method whose path and query contain `key`."""
         with self._lock:
             self._waiting.append(_Waiting(fault, method, key, times))
+
+    def let_pass(self, method: str, times: int, *, key: str = "") -> None:
+        """Let the next requests through, before what was or will be asked of them comes to bear."""
+        self.on(method, None, key=key, times=times)
+
+    def heal(self) -> None:
+        """Forget all faults."""
+        with self._lock:
+            self._waiting.clear()
 
     def count(self, method: str, key: str = "") -> int:
         """Return how many such requests came."""
