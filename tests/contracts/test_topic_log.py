@@ -133,6 +133,22 @@ def test_a_log_travels_to_other_processes(log: TopicLog, sink: StagedSink) -> No
     assert travelled.bounds() == log.bounds()
 
 
+def test_a_gap_is_passed_by_all_that_is_said_of_a_log(log: TopicLog, sink: StagedSink) -> None:
+    sink.publish([sink.stage(0, [numbered(0, 3)], at=OffsetRange(0, 8))])
+    fill(sink, 4)
+    sink.publish([sink.stage(0, [], at=OffsetRange(12, 14))])
+    rows = numbered(0, 3).to_pylist() + numbered(8, 4).to_pylist()
+    assert (log.bounds()[0].stable, log.bounds()[0].end) == (14, 14)
+    for start, stop in itertools.combinations(range(15), 2):
+        offsets = OffsetRange(start, stop)
+        within = [row for row in rows if start <= row["offset"] < stop]
+        assert read(log, 0, start, stop) == within
+        assert sum(extent.records for extent in log.extents(0, offsets)) == len(within)
+        assert digest(log, offsets) == sum((digest_of(batch, base=0) for batch in log.read(0, offsets)), Digest())
+    assert log.offset_for_time(0, NOW + 3) == 8
+    assert log.offset_for_time(0, NOW + 12) is None
+
+
 # -- staging and publishing
 
 
