@@ -7,6 +7,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Self
 
+from reconciler.embedded.appending import STALE_MS
 from reconciler.embedded.delivery import DELIVERY_TIMEOUT_MS
 from reconciler.embedded.finishing import carry_out
 from reconciler.embedded.groups import check_commit
@@ -79,6 +80,7 @@ class TransactionalProducer(Producer):
         self._timeout_ms = transaction_timeout_ms
         self._phase = _Phase.NEW
         self._partitions: set[Place] = set()
+        self._seen_ms = 0
         self._beginning: tuple[list[Written], str, int] | None = None
         self._offsets: Offsets = {}
         self._mark = ""
@@ -209,12 +211,16 @@ class TransactionalProducer(Producer):
         written = {(one.gate.topic_id, one.partition): one.gate.full_name for one in appends}
         new = [Written(place[0], name, place[1]) for place, name in written.items() if place not in self._partitions]
         if not new:
+            # Heads forget after a day whom they fenced: until then it is enough to have asked the register lately.
+            if self._cluster.now_ms() - self._seen_ms > STALE_MS:
+                self._check_wanted()
             return
         self._check_allowed(self._cluster.catalog.known())
         mark = fresh_mark()
         if self._partitions:
             self._deliver(lambda: widen(self._cluster.store, self._identity, new, mark=mark), "adding partitions")
             self._partitions.update((one.topic_id, one.partition) for one in new)
+            self._seen_ms = self._cluster.now_ms()
         else:
             self._beginning = new, mark, self._cluster.now_ms()
             self._open()
@@ -227,13 +233,15 @@ class TransactionalProducer(Producer):
                 lambda: begin(self._cluster.store, self._identity, new, mark=mark, now_ms=now_ms), "beginning"
             )
             self._partitions.update((one.topic_id, one.partition) for one in new)
-            self._beginning = None
+            self._beginning, self._seen_ms = None, now_ms
 
     def _doubt(self) -> None:
         """Keep the epoch: what failed is aborted, and the next transaction has another."""
 
     def _check_wanted(self) -> None:
-        check_claimed(self._cluster.store, self._identity)
+        now_ms = self._cluster.now_ms()
+        self._deliver(lambda: check_claimed(self._cluster.store, self._identity), "looking whether it still is")
+        self._seen_ms = now_ms
 
     def _check_open(self) -> None:
         self._check_phase(_Phase.OPEN)

@@ -123,6 +123,19 @@ def test_a_zombie_asleep_for_days_is_fenced_by_the_register(orders: EmbeddedClus
     assert seen(orders) == [(0, b"later")]
 
 
+def test_a_zombie_that_writes_again_after_days_is_fenced_by_the_register(orders: EmbeddedCluster) -> None:
+    clock = [NOW]
+    cluster = EmbeddedCluster.open(orders.store, now_ms=lambda: clock[0], new_id=ids())
+    old = opened(cluster, CHECKOUT, "old")
+    at(orders, NOW + 60_001).finish_transactions()
+    clock[0] = NOW + 3 * 86_400_000
+    plain(at(orders, clock[0]), "later")
+    old.send("orders", "late", partition=0)
+    with pytest.raises(ProducerFencedError, match="There is a newer producer"):
+        old.flush()
+    assert (seen(orders), head(orders).transactions) == ([(1, b"later")], {})
+
+
 def test_what_is_open_for_too_long_is_aborted_and_what_is_not_stays(orders: EmbeddedCluster) -> None:
     late = opened(orders, "late", "a")
     young = opened(at(orders, NOW + 30_000), "young", "b")
