@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,19 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def reconciler() -> Run:
-    def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        folder: Path,
+        *arguments: str,
+        environ: Mapping[str, str] = {},
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [RECONCILER, *arguments], cwd=folder, capture_output=True, text=True, encoding="utf-8", check=False
+            [RECONCILER, *arguments],
+            cwd=folder,
+            env={**os.environ, **environ},
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            check=False,
         )
 
     return run

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.objectstore.opening import open_store
+from tests.servers.weed import S3Server
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -39,6 +42,29 @@ def test_an_example_is_applied_and_then_there_is_nothing_to_do(
     assert applied.returncode == 0, applied.stderr
     after = reconciler(folder, "plan", "--detailed-exitcode", *environment)
     assert after.returncode == 0, after.stdout + after.stderr
+
+
+@pytest.mark.parametrize(("name", "environment"), CASES)
+def test_an_example_lives_in_a_bucket_as_well_as_in_folders(
+    name: str, environment: tuple[str, ...], tmp_path: Path, reconciler: Run, s3_server: S3Server
+) -> None:
+    folder, url = copied(name, tmp_path), s3_server.url(name)
+    moved = 0
+    for path in folder.rglob("*.yaml"):
+        text = path.read_text()
+        moved += text.count("file://")
+        path.write_text(text.replace("file://.", f"{url}/"))
+    assert moved >= 2, "a state and a cluster"
+    bucket = s3_server.environ()
+    applied = reconciler(folder, "apply", "--yes", *environment, environ=bucket)
+    assert applied.returncode == 0, applied.stderr
+    after = reconciler(folder, "plan", "--detailed-exitcode", *environment, environ=bucket)
+    assert after.returncode == 0, after.stdout + after.stderr
+    kept = [listed.key for listed in open_store(s3_server.settings(url=url)).list("")]
+    assert any(key.startswith("reconciler/") and key.endswith("lockfile.json") for key in kept)
+    assert any(key.startswith("clusters/") and key.endswith("cluster.json") for key in kept)
+    assert not (folder / ".reconciler").exists()
+    assert not (folder / ".clusters").exists()
 
 
 @pytest.mark.parametrize("name", ["quickstart", "environments", "flights"])
