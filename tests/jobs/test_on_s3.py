@@ -1,0 +1,77 @@
+"""Copies between clusters in a bucket, by executors that are told how to reach it and ask no environment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from reconciler.jobs.mirror import mirror
+from reconciler.jobs.verify import verify
+from reconciler.objectstore.directory import DirectoryStore
+from reconciler.objectstore.opening import open_store
+from reconciler.objectstore.settings import StoreSettings
+from tests.embedded.samples import NOW, cluster_in, read
+from tests.jobs.doubles import TOPIC, fill
+from tests.servers.proxy import Proxy
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from reconciler.embedded.cluster import EmbeddedCluster
+    from tests.servers.weed import S3Server
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def proxy(s3_server: S3Server) -> Iterator[Proxy]:
+    with Proxy(s3_server.endpoint) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def bucket(
+    spark: SparkSession, s3_server: S3Server, s3_environ: dict[str, str], proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> str:
+    """A place that only this process knows how to reach: Spark and its workers were there before the environment."""
+    assert spark
+    assert s3_environ
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", proxy.endpoint)
+    return s3_server.url("jobs")
+
+
+def copied(spark: SparkSession, west: EmbeddedCluster, east: EmbeddedCluster) -> None:
+    fill(west)
+    east.create_topic(TOPIC, partitions=3)
+    assert mirror(spark, west.log(TOPIC), east.sink(TOPIC)).records == 240
+    for partition in range(3):
+        assert read(east.log(TOPIC), partition) == read(west.log(TOPIC), partition)
+        assert len(read(east.log(TOPIC), partition)) == 80
+    assert verify(spark, west.log(TOPIC), east.log(TOPIC)).is_equal
+
+
+def test_parts_are_copied_within_the_bucket_and_pass_through_nobody(
+    spark: SparkSession, bucket: str, proxy: Proxy
+) -> None:
+    west = cluster_in(open_store(StoreSettings(f"{bucket}/west")), now_ms=NOW)
+    east = cluster_in(open_store(StoreSettings(f"{bucket}/east")), now_ms=NOW + 1)
+    copied(spark, west, east)
+    parts = [
+        one for one in proxy.asked if one.method == "PUT" and "/east/topics/" in one.path and ".parquet" in one.path
+    ]
+    assert parts
+    assert all("x-amz-copy-source" in {name.lower() for name in one.headers} for one in parts)
+
+
+def test_a_folder_is_copied_into_a_bucket_and_back(spark: SparkSession, bucket: str, tmp_path: Path) -> None:
+    folder = cluster_in(DirectoryStore(tmp_path / "west"), now_ms=NOW)
+    inside = cluster_in(open_store(StoreSettings(f"{bucket}/east")), now_ms=NOW + 1)
+    copied(spark, folder, inside)
+    back = cluster_in(DirectoryStore(tmp_path / "back"), now_ms=NOW + 2)
+    back.create_topic(TOPIC, partitions=3)
+    assert mirror(spark, inside.log(TOPIC), back.sink(TOPIC)).records == 240
+    assert verify(spark, folder.log(TOPIC), back.log(TOPIC)).is_equal
