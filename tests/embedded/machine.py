@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 NAMESPACES = ("lab", "shop", "shop:eu")
 NAMES = ("clicks", "orders")
 OWNERS = ("billing", "checkout")
-SEGMENT = {"segment.bytes": "4096"}
-"""Two parts or three."""
+SEGMENT = {"segment.bytes": "3000"}
+"""A part or two."""
 KINDS = {
     "plain": SEGMENT,
     "short": {**SEGMENT, "retention.ms": str(SHORT_MS)},
@@ -93,10 +93,10 @@ class ClusterMachine(RuleBasedStateMachine):
 
     # -- names
 
-    @initialize(partitions=st.integers(1, 2))
-    def begin(self, partitions: int) -> None:
+    @initialize(partitions=st.integers(1, 2), kind=st.sampled_from(sorted(KINDS)))
+    def begin(self, partitions: int, kind: str) -> None:
         self.create_namespace(0, "shop", None)
-        self.create_topic(0, "shop:orders", "plain", partitions, None)
+        self.create_topic(0, "shop:orders", kind, partitions, None)
 
     @rule(process=process, name=st.sampled_from(NAMESPACES), fault=fault)
     def create_namespace(self, process: int, name: str, fault: Fault | None) -> None:
@@ -176,9 +176,12 @@ class ClusterMachine(RuleBasedStateMachine):
     @rule(owner=st.sampled_from(OWNERS), which=which, rows=records, fault=fault)
     def append_in_transaction(self, owner: str, which: int, rows: Sequence[Any], fault: Fault | None) -> None:
         if owner in self.owner:
-            self._append(self.owner[owner], self._topic(which), rows, fault, owner)
+            ended = self._append(self.owner[owner], self._topic(which), rows, fault, owner)
+            if ended is Ended.UNSURE:
+                # It says so itself: all that is left to do is to abort.
+                self.end_transaction(owner, commits=False, fault=None)
 
-    def _append(self, process: int, name: str, rows: Sequence[Any], fault: Fault | None, owner: str | None) -> None:
+    def _append(self, process: int, name: str, rows: Sequence[Any], fault: Fault | None, owner: str | None) -> Ended:
         topic = self.model.topics[name]
         by_partition: dict[int, list[Row]] = {}
         for number, age_ms, key, value, headers in rows:
@@ -204,7 +207,7 @@ class ClusterMachine(RuleBasedStateMachine):
         for number, added in sorted(by_partition.items()):
             possible.append(possible[-1].copy())
             possible[-1].topics[name].partitions[number].append(added, owner)
-        self._attempt(process, act, fault, possible)
+        return self._attempt(process, act, fault, possible)
 
     # -- transactions
 
@@ -418,9 +421,11 @@ class ClusterMachine(RuleBasedStateMachine):
         for owner in overdue:
             self.model.decide(owner, commits=False)
         assert observe(last.cluster) == self.model.seen
+        last.store.ahead_ms = 2 * DAY_MS
+        last.cluster.sweep()
         living = {topic.id for topic in last.cluster.topics().values()}
-        for prefix in (HEADS, "pages/"):
-            assert {listed.key.split("/")[1] for listed in self.inner.list(prefix)} <= living
+        left = [listed.key for prefix in (HEADS, "pages/") for listed in self.inner.list(prefix)]
+        assert [key for key in left if key.split("/")[1] not in living] == []
         found = check_cluster(self.inner, deep=True)
         assert found.errors == 0, found.findings
 
@@ -436,12 +441,14 @@ class ClusterMachine(RuleBasedStateMachine):
 
     def _attempt(
         self, process: int, do: Callable[[Process], Any], fault: Fault | None, possible: Sequence[Model]
-    ) -> None:
+    ) -> Ended:
         """Do something after which the last of these models holds; after a fault any of them may."""
-        if self._ended(process, do, fault) is Ended.DONE:
+        ended = self._ended(process, do, fault)
+        if ended is Ended.DONE:
             self.model = possible[-1]
         else:
             self._settle(possible)
+        return ended
 
     def _ended(self, process: int, do: Callable[[Process], object], fault: Fault | None) -> Ended:
         """Do something in a process; who died is replaced, and its open transactions are nobody's."""
