@@ -77,6 +77,22 @@ def test_what_is_applied_in_a_bucket_is_there_and_then_there_is_nothing_to_do(
     assert {path.name for path in bench.folder.iterdir()} == {"reconciler.yaml", "manifests"}
 
 
+def test_who_may_only_read_can_plan_and_is_told_when_applying(
+    bench: Bench, place: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert place
+    assert bench.apply().verdict is None
+    for name, value in s3_server.environ("reader").items():
+        if "KEY" in name:
+            monkeypatch.setenv(name, value)
+    assert bench.plan().plan.is_empty
+    bench.write("manifests/more.yaml", TOPICS.format(number=7))
+    assert [action.id for action in bench.plan().plan.actions] == ["create:topic/west/shop:topic-7"]
+    with pytest.raises(UserError, match="access denied") as caught:
+        bench.apply()
+    assert "s3:PutObject" in caught.value.hint
+
+
 def test_answers_that_are_lost_all_along_are_not_noticed(bench: Bench, place: str, proxy: Proxy) -> None:
     assert place
     for key in ("lockfile.json", "cluster.json", "head.json", "journal"):
