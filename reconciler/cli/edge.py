@@ -62,7 +62,7 @@ def _check_principal(principal: str | None, host: str | None) -> None:
                 "--host says where a principal acts from", hint="Name whom, too: --principal User:checkout"
             )
         return
-    from reconciler.embedded.permissions import Permissions
+    from reconciler.embedded.access.permissions import Permissions
 
     try:
         Permissions.of(principal)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from reconciler.embedded.commits import CatalogRegister
-from reconciler.embedded.configs import EffectiveConfig, effective_configs
-from reconciler.embedded.deletion import finish_deletions
-from reconciler.embedded.entries import NamespaceEntry
-from reconciler.embedded.links import create_link, create_mirror, delete_link, follow_source, source_topic
-from reconciler.embedded.lookups import topic_named
-from reconciler.embedded.namespaces import (
+from reconciler.embedded.access.operations import Kind, Operation
+from reconciler.embedded.access.permissions import SUPER_USER, check_deletion
+from reconciler.embedded.access.rules import set_namespace_acls, set_topic_acls
+from reconciler.embedded.catalog.commits import CatalogRegister
+from reconciler.embedded.catalog.configs import EffectiveConfig, effective_configs
+from reconciler.embedded.catalog.entries import NamespaceEntry
+from reconciler.embedded.catalog.links import create_link, create_mirror, delete_link, follow_source, source_topic
+from reconciler.embedded.catalog.lookups import topic_named
+from reconciler.embedded.catalog.namespaces import (
     alter_namespace,
     create_namespace,
     delete_namespace,
@@ -19,18 +21,16 @@ from reconciler.embedded.namespaces import (
     limit_namespace,
     namespaces_under,
 )
-from reconciler.embedded.operations import Kind, Operation
-from reconciler.embedded.permissions import SUPER_USER, check_deletion
-from reconciler.embedded.rules import set_namespace_acls, set_topic_acls
-from reconciler.embedded.topics import TopicShape, alter_topic, create_topic, delete_topic, move_topic
+from reconciler.embedded.catalog.topics import TopicShape, alter_topic, create_topic, delete_topic, move_topic
+from reconciler.embedded.upkeep.deletion import finish_deletions
 from reconciler.objectstore.encryption import refuse_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from reconciler.embedded.catalog import Catalog, Draft
-    from reconciler.embedded.entries import AclEntry, LinkEntry, QuotaEntry, TopicEntry
-    from reconciler.embedded.links import MirrorShape
+    from reconciler.embedded.catalog.entries import AclEntry, LinkEntry, QuotaEntry, TopicEntry
+    from reconciler.embedded.catalog.links import MirrorShape
+    from reconciler.embedded.catalog.tables import Catalog, Draft
     from reconciler.objectstore.base import ObjectStore
     from reconciler.resources.sourcetopic import SourceTopic
 

@@ -5,24 +5,24 @@ from __future__ import annotations
 from copy import copy
 from typing import TYPE_CHECKING, overload
 
+from reconciler.embedded.access.permissions import Permissions, check_writing
 from reconciler.embedded.admin import Admin
+from reconciler.embedded.catalog.lookups import topic_named
 from reconciler.embedded.clusterfile import create_cluster, read_cluster_id
-from reconciler.embedded.clustergroups import Groups
-from reconciler.embedded.lookups import topic_named
-from reconciler.embedded.permissions import Permissions, check_writing
+from reconciler.embedded.consuming.clustergroups import Groups
 from reconciler.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from reconciler.embedded.consumer import Beginning, Consumer, Record
-    from reconciler.embedded.log import EmbeddedLog
-    from reconciler.embedded.producer import Producer
-    from reconciler.embedded.sequenced import SequencedProducer
-    from reconciler.embedded.sink import EmbeddedSink
-    from reconciler.embedded.sweeping import Swept
-    from reconciler.embedded.transactional import TransactionalProducer
-    from reconciler.embedded.upkeep import Upkeep
+    from reconciler.embedded.consuming.consumer import Beginning, Consumer, Record
+    from reconciler.embedded.partition.log import EmbeddedLog
+    from reconciler.embedded.partition.sink import EmbeddedSink
+    from reconciler.embedded.producing.producer import Producer
+    from reconciler.embedded.producing.sequenced import SequencedProducer
+    from reconciler.embedded.transactions.producer import TransactionalProducer
+    from reconciler.embedded.upkeep.passes import Upkeep
+    from reconciler.embedded.upkeep.sweeping import Swept
     from reconciler.objectstore.base import ObjectStore
     from reconciler.records.log import Isolation
 
@@ -74,13 +74,13 @@ class EmbeddedCluster(Admin):
 
     def finish_rewrites(self, is_stopped: Callable[[], bool] = lambda: False) -> int:
         """Write anew what lies under another key than its namespace has now; return how many topics are done."""
-        from reconciler.embedded.rewriting import finish_rewrites
+        from reconciler.embedded.upkeep.rewriting import finish_rewrites
 
         return finish_rewrites(self.store, self.catalog, is_stopped)
 
     def finish_transactions(self) -> int:
         """Finish what is decided, abort what is open for longer than its time-out; return how many transactions."""
-        from reconciler.embedded.finishing import finish_transactions
+        from reconciler.embedded.transactions.finishing import finish_transactions
 
         return finish_transactions(self.store, self.catalog, self.now_ms())
 
@@ -91,13 +91,13 @@ class EmbeddedCluster(Admin):
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> Upkeep:
         """Return one pass of upkeep over the partitions of the topics that are wanted: `retain`, `roll`, `compact`."""
-        from reconciler.embedded.upkeep import Upkeep
+        from reconciler.embedded.upkeep.passes import Upkeep
 
         return Upkeep(self.store, self.catalog, self.cluster_id, self.now_ms, is_wanted, is_stopped)
 
     def sweep(self, *, unless_recent: bool = False) -> Swept:
         """Delete what nobody names and is older than a day by the store's own clock."""
-        from reconciler.embedded.sweeping import sweep
+        from reconciler.embedded.upkeep.sweeping import sweep
 
         return sweep(self.store, self.catalog, unless_recent=unless_recent)
 
@@ -123,8 +123,8 @@ class EmbeddedCluster(Admin):
         Raises:
             UserError: No transactional id can have that name.
         """
-        from reconciler.embedded.producer import Producer
-        from reconciler.embedded.transactional import TransactionalProducer
+        from reconciler.embedded.producing.producer import Producer
+        from reconciler.embedded.transactions.producer import TransactionalProducer
 
         if transactional_id is None:
             return Producer(self, delivery_timeout_ms=delivery_timeout_ms)
@@ -143,7 +143,7 @@ class EmbeddedCluster(Admin):
         Raises:
             UserError: No producer can have that id or epoch.
         """
-        from reconciler.embedded.sequenced import SequencedProducer
+        from reconciler.embedded.producing.sequenced import SequencedProducer
 
         return SequencedProducer(self, producer_id, epoch=epoch, delivery_timeout_ms=delivery_timeout_ms)
 
@@ -151,7 +151,7 @@ class EmbeddedCluster(Admin):
         self, full_name: str, *, start_ms: int | None = None, isolation: Isolation = "read_committed"
     ) -> Iterator[Record]:
         """Yield the records of a topic as they are at the call, partition by partition."""
-        from reconciler.embedded.consumer import consume
+        from reconciler.embedded.consuming.consumer import consume
 
         return consume(self.log(full_name, isolation=isolation), start_ms=start_ms)
 
@@ -172,8 +172,8 @@ class EmbeddedCluster(Admin):
         Raises:
             UserError: A topic does not exist, or the pattern is no regular expression.
         """
-        from reconciler.embedded.consumer import Consumer, Reading
-        from reconciler.embedded.subscription import Subscription
+        from reconciler.embedded.consuming.consumer import Consumer, Reading
+        from reconciler.embedded.consuming.subscription import Subscription
 
         which = None if partitions is None else tuple(dict.fromkeys(partitions))
         reading = Reading(group, isolation, auto_offset_reset, which)
@@ -186,16 +186,16 @@ class EmbeddedCluster(Admin):
 
     def log(self, full_name: str, *, isolation: Isolation = "read_committed") -> EmbeddedLog:
         """Return the records of a topic, to be read by partition and offset; uncommitted: those not decided on, too."""
-        from reconciler.embedded.log import EmbeddedLog
+        from reconciler.embedded.partition.log import EmbeddedLog
 
         topic_id = self.topic(full_name).id
         return EmbeddedLog(self.store, self.catalog, full_name, topic_id, self.permissions, isolation)
 
     def sink(self, full_name: str) -> EmbeddedSink:
         """Return where ranges of another log are written: for a mirror as its link, else as a producer."""
-        from reconciler.embedded.admission import rules_of
-        from reconciler.embedded.gate import Gate, writer_of
-        from reconciler.embedded.sink import EmbeddedSink
+        from reconciler.embedded.partition.gate import Gate, writer_of
+        from reconciler.embedded.partition.sink import EmbeddedSink
+        from reconciler.embedded.producing.admission import rules_of
 
         catalog = self.catalog.read()
         check_writing(self.permissions, catalog, full_name)

@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.checking.threads import SideBySide
-from reconciler.embedded.groups import list_groups, read_group
-from reconciler.embedded.head import NEVER_WRITTEN, read_head
+from reconciler.embedded.consuming.groups import list_groups, read_group
 from reconciler.embedded.keys import HEADS, partition_of_head
+from reconciler.embedded.partition.head import NEVER_WRITTEN, read_head
 from reconciler.errors import UserError
 from reconciler.resources.address import address_of
 from reconciler.resources.vitals import GroupLag, TopicVitals, Vitals
@@ -17,10 +17,10 @@ from reconciler.resources.vitals import GroupLag, TopicVitals, Vitals
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from reconciler.embedded.catalog import Catalog
-    from reconciler.embedded.entries import TopicEntry
-    from reconciler.embedded.head import Head
-    from reconciler.embedded.offsets import Group
+    from reconciler.embedded.catalog.entries import TopicEntry
+    from reconciler.embedded.catalog.tables import Catalog
+    from reconciler.embedded.consuming.offsets import Group
+    from reconciler.embedded.partition.head import Head
     from reconciler.objectstore.base import ObjectStore
 
 TOPICS: Final = 1_000

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from reconciler.embedded.newest import NewestOffsets, hashed
+from reconciler.embedded.upkeep.newest import NewestOffsets, hashed
 from reconciler.records.hashing import hashes_of
 from reconciler.records.log import OffsetRange
 

@@ -31,7 +31,7 @@ def _opened(settings: StoreSettings) -> ObjectStore:
 
             return MemoryStore(settings.rest)
         case "s3":
-            from reconciler.objectstore.s3 import S3Store  # noqa: PLC0415 - only who asks for it pays
+            from reconciler.objectstore.s3.store import S3Store  # noqa: PLC0415 - only who asks for it pays
 
             return S3Store(settings)
         case _:

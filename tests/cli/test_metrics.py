@@ -12,9 +12,9 @@ import pytest
 from reconciler.cli.metricsfile import write_whole
 from reconciler.cli.render.prometheus import prometheus_text
 from reconciler.embedded import vitals
-from reconciler.embedded.entries import DeletionEntry, LinkEntry, RewriteEntry
-from reconciler.embedded.groups import commit_offsets
-from reconciler.embedded.links import MirrorShape
+from reconciler.embedded.catalog.entries import DeletionEntry, LinkEntry, RewriteEntry
+from reconciler.embedded.catalog.links import MirrorShape
+from reconciler.embedded.consuming.groups import commit_offsets
 from reconciler.embedded.vitals import vitals_of
 from reconciler.errors import IncompleteError, RetryableError, UserError
 from reconciler.objectstore.memory import MemoryStore

@@ -14,9 +14,9 @@ import pyarrow as pa
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from reconciler.embedded.catalog.entries import AclEntry
 from reconciler.embedded.checking.check import check_cluster
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.entries import AclEntry
 from reconciler.embedded.keys import HEADS
 from reconciler.errors import NotAuthorizedError, ProducerFencedError, UserError
 from reconciler.records.log import OffsetRange
@@ -29,7 +29,7 @@ from tests.embedded.samples import NOW
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from reconciler.embedded.transactional import TransactionalProducer
+    from reconciler.embedded.transactions.producer import TransactionalProducer
     from reconciler.objectstore.base import ObjectStore
     from tests.embedded.model import Seen
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
+from reconciler.embedded.access.rules import entries_of
+from reconciler.embedded.catalog.entries import AclEntry, LinkEntry
+from reconciler.embedded.catalog.links import MirrorShape
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.entries import AclEntry, LinkEntry
-from reconciler.embedded.links import MirrorShape
-from reconciler.embedded.rules import entries_of
 from reconciler.errors import InvalidNamespaceError, NotAuthorizedError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.commits import CatalogRegister
-from reconciler.embedded.deletion import finish_deletions
+from reconciler.embedded.catalog.commits import CatalogRegister
+from reconciler.embedded.upkeep.deletion import finish_deletions
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.planning.actions import Change, Create, Delete, Update
 from reconciler.providers.base import Done, Edge, Scope

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from reconciler.embedded.commits import INLINE_BYTES, TAIL, CatalogRegister
-from reconciler.embedded.topics import TopicShape, create_topic
+from reconciler.embedded.catalog.commits import INLINE_BYTES, TAIL, CatalogRegister
+from reconciler.embedded.catalog.topics import TopicShape, create_topic
 from reconciler.errors import LostRaceError, MissingObjectError, UserError
 from reconciler.objectstore import register
 from reconciler.objectstore.directory import DirectoryStore
@@ -22,7 +22,7 @@ from tests.embedded.samples import cluster_in, ids
 from tests.embedded.watched import WatchedStore
 
 if TYPE_CHECKING:
-    from reconciler.embedded.catalog import Draft
+    from reconciler.embedded.catalog.tables import Draft
     from reconciler.objectstore.base import ObjectStore
 
 HEAD = "catalog/head.json"

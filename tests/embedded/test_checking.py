@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from reconciler.embedded import spilling
+from reconciler.embedded.catalog.entries import DeletionEntry, MirrorEntry, RewriteEntry, TopicEntry
 from reconciler.embedded.checking.check import check_cluster
 from reconciler.embedded.checking.findings import Kind, Severity
 from reconciler.embedded.checking.mending import mend
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.entries import DeletionEntry, MirrorEntry, RewriteEntry, TopicEntry
-from reconciler.embedded.groups import commit_offsets
+from reconciler.embedded.consuming.groups import commit_offsets
 from reconciler.embedded.keys import CATALOG, CLUSTER, group_key, head_key, part_key, transaction_key
-from reconciler.embedded.transactionstate import State
+from reconciler.embedded.partition import spilling
+from reconciler.embedded.transactions.state import State
 from reconciler.errors import UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange
@@ -25,7 +25,7 @@ from tests.embedded.samples import NOW, cluster_in, numbered, values
 from tests.embedded.watched import WatchedStore
 
 if TYPE_CHECKING:
-    from reconciler.embedded.catalog import Draft
+    from reconciler.embedded.catalog.tables import Draft
     from reconciler.embedded.checking.check import Checked
     from reconciler.embedded.checking.findings import Finding
     from reconciler.objectstore.base import ObjectStore

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.embedded.entries import AclEntry, NamespaceEntry
+from reconciler.embedded.catalog.entries import AclEntry, NamespaceEntry
 from reconciler.errors import InvalidNamespaceError, MissingObjectError, NotAuthorizedError, UserError
 from reconciler.records.patterns import matching
 from tests.embedded.samples import cluster_in, values
@@ -16,7 +16,7 @@ from tests.embedded.watched import WatchedStore
 
 if TYPE_CHECKING:
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.embedded.consumer import Consumer
+    from reconciler.embedded.consuming.consumer import Consumer
     from reconciler.objectstore.base import ObjectStore
 
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from reconciler.embedded import spilling
-from reconciler.embedded.deletion import finish_deletions, remove_partition
-from reconciler.embedded.head import NOBODY, PRODUCERS, Head, head_register, read_head
-from reconciler.embedded.pages import all_entries, all_pages, read_page
-from reconciler.embedded.spilling import Spill
-from reconciler.embedded.topics import delete_topic
+from reconciler.embedded.catalog.topics import delete_topic
+from reconciler.embedded.partition import spilling
+from reconciler.embedded.partition.head import NOBODY, PRODUCERS, Head, head_register, read_head
+from reconciler.embedded.partition.pages import all_entries, all_pages, read_page
+from reconciler.embedded.partition.spilling import Spill
+from reconciler.embedded.upkeep.deletion import finish_deletions, remove_partition
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.digest import Digest
 from reconciler.records.hashing import digest_of

@@ -8,7 +8,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from reconciler.objectstore.s3 import S3Store
+from reconciler.objectstore.s3.store import S3Store
 from reconciler.objectstore.settings import StoreSettings
 from reconciler.planning.actions import Change, Create, Update
 from reconciler.planning.fields import fields_of

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from reconciler.embedded import spilling
+from reconciler.embedded.partition import spilling
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.nonces import nonce

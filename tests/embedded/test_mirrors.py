@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.entries import LinkEntry
-from reconciler.embedded.links import MirrorShape
+from reconciler.embedded.catalog.entries import LinkEntry
+from reconciler.embedded.catalog.links import MirrorShape
 from reconciler.errors import BlockedError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange
@@ -16,7 +16,7 @@ from tests.embedded.samples import NOW, cluster_in, numbered, read
 
 if TYPE_CHECKING:
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.embedded.sink import EmbeddedSink
+    from reconciler.embedded.partition.sink import EmbeddedSink
     from reconciler.objectstore.base import ObjectStore
 
 LINK = LinkEntry("link-1", "west")

@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.embedded import spilling
+from reconciler.embedded.partition import spilling
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.digest import Digest
 from reconciler.records.hashing import digest_of

@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from reconciler.embedded import partfiles, parts
-from reconciler.embedded import producer as producing
-from reconciler.embedded.entries import LinkEntry
-from reconciler.embedded.head import read_head
-from reconciler.embedded.links import MirrorShape
+from reconciler.embedded.catalog.entries import LinkEntry
+from reconciler.embedded.catalog.links import MirrorShape
+from reconciler.embedded.partition import partfiles, parts
+from reconciler.embedded.partition.head import read_head
+from reconciler.embedded.producing import producer as producing
 from reconciler.errors import UserError
 from reconciler.records.log import OffsetRange
 from reconciler.records.partitioner import Spread, partitions_of

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded import replacing, spilling
-from reconciler.embedded.admission import rules_of
-from reconciler.embedded.head import read_head
-from reconciler.embedded.headswaps import Partition
-from reconciler.embedded.pages import all_entries
-from reconciler.embedded.parts import PartWriter
-from reconciler.embedded.replacing import Replacement, Rewritten, publish_rewritten
+from reconciler.embedded.partition import replacing, spilling
+from reconciler.embedded.partition.head import read_head
+from reconciler.embedded.partition.headswaps import Partition
+from reconciler.embedded.partition.pages import all_entries
+from reconciler.embedded.partition.parts import PartWriter
+from reconciler.embedded.partition.replacing import Replacement, Rewritten, publish_rewritten
+from reconciler.embedded.producing.admission import rules_of
 from reconciler.errors import UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange

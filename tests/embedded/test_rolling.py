@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from reconciler.embedded import partfiles
-from reconciler.embedded.chores import Chore
-from reconciler.embedded.choretasks import ChoreTask
-from reconciler.embedded.headswaps import Partition
-from reconciler.embedded.replacing import STALE_MS, Rewritten, publish_rewritten
-from reconciler.embedded.upkeep import Tended
+from reconciler.embedded.partition import partfiles
+from reconciler.embedded.partition.headswaps import Partition
+from reconciler.embedded.partition.replacing import STALE_MS, Rewritten, publish_rewritten
+from reconciler.embedded.upkeep.chores import Chore
+from reconciler.embedded.upkeep.choretasks import ChoreTask
+from reconciler.embedded.upkeep.passes import Tended
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange
 from tests.embedded.samples import NOW, numbered

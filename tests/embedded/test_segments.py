@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.embedded.cleanup import CleanupPolicy
-from reconciler.embedded.head import Entry
-from reconciler.embedded.retention import expired
-from reconciler.embedded.rolling import to_roll
-from reconciler.embedded.segments import Segment, SegmentLimits, segments_of
+from reconciler.embedded.partition.head import Entry
+from reconciler.embedded.upkeep.cleanup import CleanupPolicy
+from reconciler.embedded.upkeep.retention import expired
+from reconciler.embedded.upkeep.rolling import to_roll
+from reconciler.embedded.upkeep.segments import Segment, SegmentLimits, segments_of
 from reconciler.records.digest import Digest
 
 LIMITS = SegmentLimits(bytes=100, ms=1_000)

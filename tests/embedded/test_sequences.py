@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.head import PRODUCERS, Entry, Head, read_head
-from reconciler.embedded.sequences import (
+from reconciler.embedded.partition.head import PRODUCERS, Entry, Head, read_head
+from reconciler.embedded.producing.sequences import (
     KEPT_MS,
     PASSING_KEPT,
     SEQUENCES,

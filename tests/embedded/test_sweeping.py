@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from reconciler.embedded.catalog.commits import CatalogRegister
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.commits import CatalogRegister
-from reconciler.embedded.deletion import remove_partition
-from reconciler.embedded.head import PRODUCERS, Head, head_register
-from reconciler.embedded.sweeping import RECENT_MS, Swept, sweep
+from reconciler.embedded.partition.head import PRODUCERS, Head, head_register
+from reconciler.embedded.upkeep.deletion import remove_partition
+from reconciler.embedded.upkeep.sweeping import RECENT_MS, Swept, sweep
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.finishing import read_transaction
-from reconciler.embedded.transactionstate import State
+from reconciler.embedded.transactions.finishing import read_transaction
+from reconciler.embedded.transactions.state import State
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.samples import NOW, cluster_in, contents, ids, values

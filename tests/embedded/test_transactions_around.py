@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from reconciler.embedded import spilling
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.transactionstate import State
+from reconciler.embedded.partition import spilling
+from reconciler.embedded.transactions.state import State
 from reconciler.errors import UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.digest import Digest

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.embedded.head import NOBODY, head_register
-from reconciler.embedded.upkeep import Tended
+from reconciler.embedded.partition.head import NOBODY, head_register
+from reconciler.embedded.upkeep.passes import Tended
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.samples import NOW
 from tests.embedded.upkeeping import (

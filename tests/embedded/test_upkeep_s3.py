@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from reconciler.embedded.commits import CatalogRegister
-from reconciler.embedded.sweeping import sweep
+from reconciler.embedded.catalog.commits import CatalogRegister
+from reconciler.embedded.upkeep.sweeping import sweep
 from tests.embedded.upkeeping import (
     DAY,
     TWO_PARTS,

@@ -14,9 +14,9 @@ from tests.embedded.watched import WatchedStore
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from reconciler.embedded.chores import Chore, Refused
-    from reconciler.embedded.choretasks import ChoreTask
-    from reconciler.embedded.replacing import Rewritten
+    from reconciler.embedded.partition.replacing import Rewritten
+    from reconciler.embedded.upkeep.chores import Chore, Refused
+    from reconciler.embedded.upkeep.choretasks import ChoreTask
 
 PARTITIONS = 2_000
 

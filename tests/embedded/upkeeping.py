@@ -14,7 +14,7 @@ from tests.embedded.samples import NOW, ids, read
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from reconciler.embedded.head import Head
+    from reconciler.embedded.partition.head import Head
     from reconciler.objectstore.base import ObjectStore
 
 DAY = 86_400_000

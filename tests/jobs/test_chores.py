@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded import chores
-from reconciler.embedded.chores import Chore
-from reconciler.embedded.choretasks import ChoreTask
-from reconciler.embedded.headswaps import Partition
+from reconciler.embedded.partition.headswaps import Partition
+from reconciler.embedded.upkeep import chores
+from reconciler.embedded.upkeep.chores import Chore
+from reconciler.embedded.upkeep.choretasks import ChoreTask
 from reconciler.errors import IncompleteError, UserError
 from reconciler.jobs.chores import spread
 from reconciler.objectstore.memory import MemoryStore

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 from reconciler.errors import LostRaceError, MissingObjectError, RetryableError
-from reconciler.objectstore import s3client, s3swap
 from reconciler.objectstore.base import ObjectStore
 from reconciler.objectstore.opening import open_store
 from reconciler.objectstore.register import Held, Register
-from reconciler.objectstore.s3parts import SINGLE_BYTES
+from reconciler.objectstore.s3 import client as s3client
+from reconciler.objectstore.s3 import swap as s3swap
+from reconciler.objectstore.s3.parts import SINGLE_BYTES
 from tests.servers.proxy import Broken, Late, Lost, Proxy, Refused, Repeated, Slow
 from tests.servers.weed import BUCKET, S3Server
 

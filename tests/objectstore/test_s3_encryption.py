@@ -11,7 +11,7 @@ from moto import mock_aws
 
 from reconciler.objectstore.base import ObjectStore
 from reconciler.objectstore.opening import open_store
-from reconciler.objectstore.s3parts import SINGLE_BYTES
+from reconciler.objectstore.s3.parts import SINGLE_BYTES
 from reconciler.objectstore.settings import StoreSettings
 
 REGION = "eu-central-1"

@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 
 from reconciler.errors import ReconcilerError, RetryableError, UserError
-from reconciler.objectstore import s3client
 from reconciler.objectstore.base import ObjectStore
 from reconciler.objectstore.opening import open_store
-from reconciler.objectstore.s3parts import SINGLE_BYTES
+from reconciler.objectstore.s3 import client as s3client
+from reconciler.objectstore.s3.parts import SINGLE_BYTES
 from reconciler.objectstore.secrets import Credentials, Secret
 from reconciler.objectstore.settings import StoreSettings
 from tests.servers.proxy import Proxy, Refused, Stripped

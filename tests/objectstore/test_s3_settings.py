@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from reconciler.objectstore.opening import open_store
-from reconciler.objectstore.s3 import S3Store
-from reconciler.objectstore.s3arrow import arrow_filesystem
+from reconciler.objectstore.s3.arrow import arrow_filesystem
+from reconciler.objectstore.s3.store import S3Store
 from reconciler.objectstore.secrets import Credentials, Secret
 from reconciler.objectstore.settings import StoreSettings
 from tests.servers.weed import BUCKET, REGION, S3Server, credentials_of

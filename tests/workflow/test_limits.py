@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from reconciler.embedded.catalog.entries import QuotaEntry
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.entries import QuotaEntry
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.workflow.invocation import Select
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.errors import RetryableError, UserError
-from reconciler.objectstore import s3client, s3swap
 from reconciler.objectstore.opening import open_store
+from reconciler.objectstore.s3 import client as s3client
+from reconciler.objectstore.s3 import swap as s3swap
 from reconciler.state.lockfile import read_lockfile
 from reconciler.workflow.init import init
 from reconciler.workflow.invocation import Select

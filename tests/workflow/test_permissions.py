@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from reconciler.embedded.catalog.entries import AclEntry
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.entries import AclEntry
 from reconciler.errors import NotAuthorizedError, PartialError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.workflow.altering import alter_topic

@@ -23,7 +23,7 @@ from reconciler.workflow.stopping import Stop
 from reconciler.workflow.turn import LeaseTurn
 
 if TYPE_CHECKING:
-    from reconciler.embedded.log import EmbeddedLog
+    from reconciler.embedded.partition.log import EmbeddedLog
 
 
 class Clock(ThreadEffects):

@@ -153,7 +153,7 @@ def test_a_partition_that_cannot_be_read_is_told_and_the_rest_done(two: Bench) -
 
 
 def test_much_work_needs_spark_and_says_so(two: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reconciler.embedded.chores._LITTLE", 1)
+    monkeypatch.setattr("reconciler.embedded.upkeep.chores._LITTLE", 1)
     upkeep = once(two)
     failed = {outcome.name: outcome.errors[0].message for outcome in upkeep.jobs if outcome.errors}
     assert set(failed) == {"roll:east", "roll:west", "compact:east"}

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from reconciler.embedded.catalog import Catalog
+from reconciler.embedded.catalog.tables import Catalog
 from reconciler.embedded.checking.findings import Finding, Kind, Place
 from reconciler.embedded.jsonobjects import get_gzipped
 from reconciler.embedded.keys import CATALOG
@@ -17,7 +17,7 @@ from reconciler.resources.names import check_full_name, check_namespace
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reconciler.embedded.catalog import Draft
+    from reconciler.embedded.catalog.tables import Draft
     from reconciler.objectstore.base import ObjectStore
     from reconciler.objectstore.register import Held
 

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from reconciler.embedded.catalog.commits import CatalogRegister, catalog_register
 from reconciler.embedded.checking.catalogs import ReadCatalog, read_catalog
 from reconciler.embedded.checking.findings import Finding, Kind, Place, Severity
 from reconciler.embedded.checking.groups import GroupCheck
@@ -19,7 +20,6 @@ from reconciler.embedded.checking.threads import SideBySide
 from reconciler.embedded.checking.transactions import Opened, TransactionCheck
 from reconciler.embedded.checking.unnamed import unnamed_findings
 from reconciler.embedded.clusterfile import read_cluster_id
-from reconciler.embedded.commits import CatalogRegister, catalog_register
 from reconciler.embedded.keys import CATALOG, CLUSTER, GROUPS, HEADS, TRANSACTIONS, partition_of_head
 from reconciler.errors import UserError
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from reconciler.embedded.checking.findings import Finding, Kind
-from reconciler.embedded.partfiles import read_part
+from reconciler.embedded.partition.partfiles import read_part
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.digest import Digest
 from reconciler.records.hashing import digest_of
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from reconciler.embedded.checking.findings import Place
-    from reconciler.embedded.head import Entry
+    from reconciler.embedded.partition.head import Entry
     from reconciler.objectstore.base import ObjectStore
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from reconciler.embedded.checking.findings import Finding, Kind, Place
-from reconciler.embedded.groups import bounds_at, read_group
+from reconciler.embedded.consuming.groups import bounds_at, read_group
 from reconciler.embedded.keys import group_of_key
 from reconciler.errors import UserError
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from reconciler.embedded.checking.partitions import Topics
-    from reconciler.embedded.offsets import Group
+    from reconciler.embedded.consuming.offsets import Group
     from reconciler.objectstore.base import ObjectStore
 
 Partition: TypeAlias = tuple[str, int]

@@ -6,13 +6,13 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from reconciler.embedded.checking.findings import Finding, Kind
-from reconciler.embedded.head import Entry, PageRef
+from reconciler.embedded.partition.head import Entry, PageRef
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from reconciler.embedded.checking.findings import Place
-    from reconciler.embedded.head import Head
+    from reconciler.embedded.partition.head import Head
 
 
 def judge_head(head: Head, place: Place, *, epoch: int, writer: str) -> Iterator[Finding]:

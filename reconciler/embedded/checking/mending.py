@@ -8,23 +8,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from reconciler.embedded.catalog.entries import NamespaceEntry
 from reconciler.embedded.checking.catalogs import missing_namespaces
 from reconciler.embedded.checking.findings import Kind
-from reconciler.embedded.deletion import remove_partition
-from reconciler.embedded.entries import NamespaceEntry
-from reconciler.embedded.finishing import finish
-from reconciler.embedded.groups import change_group
+from reconciler.embedded.consuming.groups import change_group
 from reconciler.embedded.keys import group_of_key, partition_of_head, transactional_id_of_key
+from reconciler.embedded.transactions.finishing import finish
+from reconciler.embedded.upkeep.deletion import remove_partition
 from reconciler.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from reconciler.embedded.catalog import Draft
+    from reconciler.embedded.catalog.tables import Draft
     from reconciler.embedded.checking.check import Checked
     from reconciler.embedded.checking.findings import Finding
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.embedded.offsets import Group
+    from reconciler.embedded.consuming.offsets import Group
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.checking.findings import Finding, Kind, Place
 from reconciler.embedded.checking.heads import are_numbers, is_whole, judge_head, judge_page
-from reconciler.embedded.gate import writer_of
-from reconciler.embedded.head import NOBODY, Entry, PageRef, head_register, parse_head
 from reconciler.embedded.keys import partition_of_head
-from reconciler.embedded.pages import read_page, read_pages
+from reconciler.embedded.partition.gate import writer_of
+from reconciler.embedded.partition.head import NOBODY, Entry, PageRef, head_register, parse_head
+from reconciler.embedded.partition.pages import read_page, read_pages
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.log import OffsetRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from reconciler.embedded.catalog import Catalog
+    from reconciler.embedded.catalog.entries import TopicEntry
+    from reconciler.embedded.catalog.tables import Catalog
     from reconciler.embedded.checking.stored import Stored
-    from reconciler.embedded.entries import TopicEntry
-    from reconciler.embedded.head import Head
+    from reconciler.embedded.partition.head import Head
     from reconciler.objectstore.base import ObjectStore
 
 _LOOKS: Final = 3

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.embedded.checking.findings import Finding, Kind, Place
-from reconciler.embedded.finishing import read_transaction
-from reconciler.embedded.head import read_head
 from reconciler.embedded.keys import head_key, transactional_id_of_key
-from reconciler.embedded.transactionstate import DECIDED, State
+from reconciler.embedded.partition.head import read_head
+from reconciler.embedded.transactions.finishing import read_transaction
+from reconciler.embedded.transactions.state import DECIDED, State
 from reconciler.errors import UserError
 
 if TYPE_CHECKING:
-    from reconciler.embedded.transactionstate import Transaction
+    from reconciler.embedded.transactions.state import Transaction
     from reconciler.objectstore.base import ObjectStore
 
 

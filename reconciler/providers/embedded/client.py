@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
-from reconciler.embedded.links import MirrorShape, alter_link, create_link, create_mirror, delete_link
-from reconciler.embedded.lookups import link_named, topic_named
-from reconciler.embedded.namespaces import (
+from reconciler.embedded.access.rules import changed_rules, set_namespace_acls, set_topic_acls
+from reconciler.embedded.catalog.links import MirrorShape, alter_link, create_link, create_mirror, delete_link
+from reconciler.embedded.catalog.lookups import link_named, topic_named
+from reconciler.embedded.catalog.namespaces import (
     alter_namespace,
     create_namespace,
     delete_namespace,
@@ -14,8 +15,7 @@ from reconciler.embedded.namespaces import (
     limit_namespace,
     topics_under,
 )
-from reconciler.embedded.rules import changed_rules, set_namespace_acls, set_topic_acls
-from reconciler.embedded.topics import alter_topic, create_topic, delete_topic, move_topic
+from reconciler.embedded.catalog.topics import alter_topic, create_topic, delete_topic, move_topic
 from reconciler.errors import BlockedError, ReconcilerError, StalePlanError, UserError
 from reconciler.planning.actions import Create, Delete, Transition, Update
 from reconciler.providers.base import Done, Failed
@@ -41,9 +41,9 @@ from reconciler.resources.topic import Topic
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from reconciler.embedded.catalog import Draft
-    from reconciler.embedded.entries import TopicEntry
-    from reconciler.embedded.permissions import Permissions
+    from reconciler.embedded.access.permissions import Permissions
+    from reconciler.embedded.catalog.entries import TopicEntry
+    from reconciler.embedded.catalog.tables import Draft
     from reconciler.planning.actions import ControlAction
     from reconciler.providers.base import Outcome
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, assert_never
 
-from reconciler.embedded.operations import Kind, Operation
+from reconciler.embedded.access.operations import Kind, Operation
 from reconciler.errors import NotAuthorizedError
 from reconciler.planning.actions import Create, Delete, Transition, Update
 from reconciler.resources.address import Address, full_name_of, kind_of
@@ -20,8 +20,8 @@ from reconciler.resources.topic import Topic
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from reconciler.embedded.catalog import Catalog, Draft
-    from reconciler.embedded.permissions import Permissions
+    from reconciler.embedded.access.permissions import Permissions
+    from reconciler.embedded.catalog.tables import Catalog, Draft
     from reconciler.planning.actions import Change, ControlAction
     from reconciler.resources.inventory import Inventory, Observed
     from reconciler.resources.kinds import Resource

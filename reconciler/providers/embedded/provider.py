@@ -6,10 +6,10 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from reconciler.embedded.access.permissions import Permissions
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.clusterfile import create_cluster, read_cluster_id
-from reconciler.embedded.permissions import Permissions
-from reconciler.embedded.sizes import holdings_of, size_of
+from reconciler.embedded.partition.sizes import holdings_of, size_of
 from reconciler.errors import NotAuthorizedError, RetryableError, UserError
 from reconciler.noting import ms_since, note, now
 from reconciler.objectstore.opening import open_store
@@ -29,9 +29,9 @@ from reconciler.resources.measures import Measure
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from reconciler.embedded.clustergroups import Groups
-    from reconciler.embedded.log import EmbeddedLog
-    from reconciler.embedded.sink import EmbeddedSink
+    from reconciler.embedded.consuming.clustergroups import Groups
+    from reconciler.embedded.partition.log import EmbeddedLog
+    from reconciler.embedded.partition.sink import EmbeddedSink
     from reconciler.objectstore.base import ObjectStore
     from reconciler.planning.actions import ControlAction
     from reconciler.providers.base import Edge, Means, Outcome, Scope, TopicAddress, Upkept
@@ -188,7 +188,7 @@ class EmbeddedProvider:
         """Return where new records of a topic go in."""
         from reconciler.providers.embedded.producing import OneTopic  # noqa: PLC0415 - brings Arrow; plans need none
 
-        return OneTopic.of(self._cluster(), full_name_of(topic))
+        return OneTopic.of(self._cluster(), full_name_of(topic), name=self._declared.metadata.name)
 
     def sink(self, topic: TopicAddress) -> EmbeddedSink:
         """Return where records of a topic or mirror are written."""

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.embedded.upkeep import Tended
+    from reconciler.embedded.upkeep.passes import Tended
     from reconciler.providers.base import Means
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
-from reconciler.embedded.entries import LinkEntry, NamespaceEntry, QuotaEntry, TopicEntry
-from reconciler.embedded.operations import Kind, Operation
-from reconciler.embedded.rules import entries_of, namespace_rules, topic_rules
-from reconciler.embedded.syncing import synced_configs
-from reconciler.embedded.topics import TopicShape
+from reconciler.embedded.access.operations import Kind, Operation
+from reconciler.embedded.access.rules import entries_of, namespace_rules, topic_rules
+from reconciler.embedded.catalog.entries import LinkEntry, NamespaceEntry, QuotaEntry, TopicEntry
+from reconciler.embedded.catalog.syncing import synced_configs
+from reconciler.embedded.catalog.topics import TopicShape
 from reconciler.errors import StalePlanError, UserError
 from reconciler.resources.aclpaths import ACLS, rule_fields
 from reconciler.resources.address import Address, address_of, split_name
@@ -24,9 +24,9 @@ from reconciler.resources.topic import Topic, TopicSpec
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from reconciler.embedded.catalog import Catalog
-    from reconciler.embedded.entries import MirrorEntry
-    from reconciler.embedded.permissions import Permissions
+    from reconciler.embedded.access.permissions import Permissions
+    from reconciler.embedded.catalog.entries import MirrorEntry
+    from reconciler.embedded.catalog.tables import Catalog
     from reconciler.planning.actions import Change, Value
 
 _CONFIGS: Final = "configs."
@@ -55,9 +55,7 @@ def observed_in(
 
 def _only(catalog: Catalog, cluster: str, is_wanted: Callable[[str], bool]) -> Catalog:
     """Return what is wanted of a catalog: one topic of ten thousand is one model, not ten thousand."""
-    namespaces = {
-        name: entry for name, entry in catalog.namespaces.items() if is_wanted(f"namespace/{cluster}/{name}")
-    }
+    namespaces = {name: entry for name, entry in catalog.namespaces.items() if is_wanted(f"namespace/{cluster}/{name}")}
     topics = {
         name: entry
         for name, entry in catalog.topics.items()

@@ -1,0 +1,200 @@
+"""Who may do what: the rules of the tiers, outermost first, then a topic's own (KIP-37). Pure, over the catalog.
+
+On each level the rules that match are asked: a denial ends it there, whatever lies below says; allowances add up.
+Where neither the topic nor any tier above it has a rule, everyone may; from the first rule on only who is allowed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from reconciler.embedded.access.operations import Kind, Operation
+from reconciler.embedded.access.refusals import not_the_super_user, refused
+from reconciler.errors import UserError
+from reconciler.resources.acls import check_principal
+from reconciler.resources.address import split_name, tiers_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from reconciler.embedded.catalog.entries import AclEntry
+    from reconciler.embedded.catalog.tables import Catalog, Draft
+
+EVERYONE: Final = "User:*"
+ALLOW: Final = "allow"
+"""Whatever else a rule says of itself, it denies."""
+
+
+_RESOURCES: Final[Mapping[Kind, str]] = {
+    Kind.TOPIC: "topics",
+    Kind.GROUP: "groups",
+    Kind.TRANSACTIONAL_ID: "transactional-ids",
+    Kind.NAMESPACE: "topics",
+}
+
+_IMPLIED_BY: Final[Mapping[str, frozenset[str]]] = {
+    Operation.DESCRIBE: frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),
+    Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),
+}
+"""Who is allowed one of these may do that too; a denial implies nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A tier or a topic that may have rules; `name` is what is asked about, counted from below it."""
+
+    label: str
+    rules: tuple[AclEntry, ...]
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """An answer, and what it rests on: the `position`th rule (from 1) of `level`.
+
+    Without a rule it rests on there being rules at `level`, none of which matches, or (`None`) on there being none.
+    """
+
+    is_allowed: bool
+    level: str | None = None
+    rule: AclEntry | None = None
+    position: int = 0
+    nearest: str | None = None
+    """Where a rule would lie that is about this and little else: the topic, else the nearest tier that is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Permissions:
+    """What one principal may do, from one host; without a principal it is the super user, who may do everything."""
+
+    principal: str | None = None
+    host: str = "*"
+
+    @classmethod
+    def of(cls, principal: str | None, host: str = "*") -> Permissions:
+        """Return the permissions of somebody.
+
+        Raises:
+            UserError: That is nobody's name.
+        """
+        if principal is None:
+            return SUPER_USER
+        try:
+            check_principal(principal)
+        except ValueError as error:
+            raise UserError(f"{principal!r} is {error}", hint="Write it as in the access rules.") from error
+        if principal == EVERYONE:
+            raise UserError(f"{principal} is everyone, not somebody", hint="Name one principal, such as User:checkout.")
+        return cls(principal, host)
+
+    @property
+    def is_super_user(self) -> bool:
+        """Tell whether nothing is ever refused."""
+        return self.principal is None
+
+    def may(self, catalog: Catalog | Draft, operation: str, kind: Kind, name: str) -> bool:
+        """Tell whether an operation on something, by its full name, is allowed."""
+        return self.principal is None or self.verdict(catalog, operation, kind, name).is_allowed
+
+    def check(self, catalog: Catalog | Draft, operation: str, kind: Kind, name: str) -> None:
+        """Refuse an operation that is not allowed. What is asked about need not exist: the answer tells nothing of it.
+
+        Raises:
+            NotAuthorizedError: Names principal, operation, resource, and the rule that denied it.
+        """
+        if self.principal is None:
+            return
+        verdict = self.verdict(catalog, operation, kind, name)
+        if not verdict.is_allowed:
+            raise refused(self, operation, (kind, name), verdict)
+
+    def check_super_user(self, what: str) -> None:
+        """Refuse what belongs to the whole cluster; `what` completes "may not".
+
+        Raises:
+            NotAuthorizedError: A principal acts.
+        """
+        if self.principal is not None:
+            raise not_the_super_user(self, what)
+
+    def verdict(self, catalog: Catalog | Draft, operation: str, kind: Kind, name: str) -> Verdict:
+        """Return the answer to one question, and what it rests on."""
+        allowed: Verdict | None = None
+        closed: list[str] = []
+        nearest: str | None = None
+        for level in levels_of(catalog, kind, name):
+            closed += [level.label] if level.rules else []
+            nearest = level.label
+            for position, rule in enumerate(level.rules, 1):
+                if self._is_about(rule, kind, level.name) and _covers(rule, operation):
+                    if rule.permission != ALLOW:
+                        return Verdict(is_allowed=False, level=level.label, rule=rule, position=position)
+                    allowed = allowed or Verdict(is_allowed=True, level=level.label, rule=rule, position=position)
+        if allowed is not None:
+            return allowed
+        is_open = self.principal is None or not closed
+        return Verdict(is_allowed=is_open, level=" and ".join(closed) or None, nearest=nearest)
+
+    def _is_about(self, rule: AclEntry, kind: Kind, name: str) -> bool:
+        return (
+            rule.principal in {self.principal, EVERYONE}
+            and rule.host in {self.host, "*"}
+            and _RESOURCES[kind] in rule.resources
+            and any(_names(pattern, name) for pattern in rule.names)
+        )
+
+
+SUPER_USER: Final = Permissions()
+
+
+def check_deletion(who: Permissions, draft: Draft, namespace: str) -> None:
+    """Refuse to delete a namespace of which anything may not be deleted: itself, what is in it, and its topics.
+
+    Raises:
+        NotAuthorizedError: Names the first of them, outermost first.
+    """
+    if who.is_super_user:
+        return
+    below = f"{namespace}:"
+    who.check(draft, Operation.DELETE, Kind.NAMESPACE, namespace)
+    for kind, table in ((Kind.NAMESPACE, draft.namespaces), (Kind.TOPIC, draft.topics)):
+        for name in sorted(table):
+            if name.startswith(below):
+                who.check(draft, Operation.DELETE, kind, name)
+
+
+def check_writing(who: Permissions, catalog: Catalog, full_name: str) -> None:
+    """Refuse who may not append to a topic; a mirror is written to by its link, which is the super user's.
+
+    Raises:
+        NotAuthorizedError: Says why.
+    """
+    if who.is_super_user:
+        return
+    who.check(catalog, Operation.WRITE, Kind.TOPIC, full_name)
+    topic = catalog.topics.get(full_name)
+    if topic is not None and topic.mirror is not None:
+        who.check_super_user(f"write to mirror {full_name}")
+
+
+def levels_of(catalog: Catalog | Draft, kind: Kind, name: str) -> Iterator[Level]:
+    """Yield whose rules are asked, in that order: the tiers that are there, outermost first, then the topic."""
+    # Everything in a namespace is named below `<namespace>:`, so a rule is about all of it if it matches that.
+    full = f"{name}:" if kind is Kind.NAMESPACE else name
+    for tier in tiers_of(name if kind is Kind.NAMESPACE else split_name(name)[0]):
+        entry = catalog.namespaces.get(tier)
+        if entry is not None:
+            yield Level(f"namespace {tier}", entry.acls, full[len(tier) + 1 :])
+    if kind is Kind.TOPIC and (topic := catalog.topics.get(name)) is not None:
+        yield Level(f"topic {name}", topic.acls, name)
+
+
+def _covers(rule: AclEntry, operation: str) -> bool:
+    if operation in rule.operations or Operation.ALL in rule.operations:
+        return True
+    return rule.permission == ALLOW and not _IMPLIED_BY.get(operation, frozenset()).isdisjoint(rule.operations)
+
+
+def _names(pattern: str, name: str) -> bool:
+    return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern

@@ -1,0 +1,69 @@
+"""What a refused principal is told: who, what, where, which rule, and the rule that would allow it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from reconciler.embedded.access.operations import Kind
+from reconciler.errors import NotAuthorizedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from reconciler.embedded.access.permissions import Permissions, Verdict
+    from reconciler.embedded.catalog.entries import AclEntry
+
+_KAFKA: Final[Mapping[Kind, str]] = {
+    Kind.TOPIC: "TopicAuthorizationException",
+    Kind.GROUP: "GroupAuthorizationException",
+    Kind.TRANSACTIONAL_ID: "TransactionalIdAuthorizationException",
+    Kind.NAMESPACE: "TopicAuthorizationException",
+}
+
+_RESOURCES: Final[Mapping[Kind, str]] = {
+    Kind.TOPIC: "",
+    Kind.NAMESPACE: "",
+    Kind.GROUP: ", resources: [groups]",
+    Kind.TRANSACTIONAL_ID: ", resources: [transactional-ids]",
+}
+
+
+def refused(who: Permissions, operation: str, what: tuple[Kind, str], verdict: Verdict) -> NotAuthorizedError:
+    """Return the error for an operation that a rule denies, or that none allows."""
+    kind, name = what
+    start = f"{_who(who)} may not {operation} {kind} {name}: "
+    end = f" ({_KAFKA[kind]})"
+    if verdict.rule is not None:
+        message = f"{start}rule {verdict.position} of {verdict.level} denies it: {describe_rule(verdict.rule)}{end}"
+        hint = f"Remove or narrow that rule in the acls of {verdict.level}; no rule below it lifts a denial."
+        return NotAuthorizedError(message, hint=hint)
+    has = "have" if " and " in (verdict.level or "") else "has"
+    allowing = f'{{principal: "{who.principal}", operations: [{operation}]{_RESOURCES[kind]}}}'
+    return NotAuthorizedError(
+        f"{start}{verdict.level} {has} access rules, and none allows it{end}",
+        hint=f"Add to the acls of {verdict.nearest}: {allowing}",
+    )
+
+
+def not_the_super_user(who: Permissions, what: str) -> NotAuthorizedError:
+    """Return the error for what belongs to the whole cluster."""
+    return NotAuthorizedError(
+        f"{_who(who)} may not {what}: it belongs to the whole cluster (ClusterAuthorizationException)",
+        hint="Only the super user may: act without a principal.",
+    )
+
+
+def describe_rule(rule: AclEntry) -> str:
+    """Return a rule in one line, what holds for all left out."""
+    parts = [rule.permission, rule.principal, ", ".join(rule.operations)]
+    if rule.resources != ("topics",):
+        parts.append(f"on {', '.join(rule.resources)}")
+    if rule.names != ("*",):
+        parts.append(f"named {', '.join(rule.names)}")
+    if rule.host != "*":
+        parts.append(f"from {rule.host}")
+    return " ".join(parts)
+
+
+def _who(who: Permissions) -> str:
+    return who.principal or "the super user" if who.host == "*" else f"{who.principal} from {who.host}"

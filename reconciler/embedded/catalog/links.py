@@ -1,0 +1,147 @@
+"""Mirror links and mirror topics in the catalog: enough to make, delete, copy first and catch up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from reconciler.embedded.catalog.configs import CONFIGS, changed_configs, checked_configs, set_configs
+from reconciler.embedded.catalog.entries import Json, LinkEntry, MirrorEntry, TopicEntry
+from reconciler.embedded.catalog.lookups import check_free, link_named, topic_named
+from reconciler.embedded.catalog.quotas import Usage, check_quotas
+from reconciler.embedded.catalog.syncing import check_not_synced, check_synced, synced_configs, synced_with
+from reconciler.embedded.catalog.topics import check_growth
+from reconciler.errors import BlockedError, UserError
+from reconciler.resources.sourcetopic import SourceTopic
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from reconciler.embedded.catalog.tables import Catalog, Draft
+
+STOPPED: Final = "STOPPED"
+
+
+def create_link(draft: Draft, name: str, entry: LinkEntry) -> None:
+    """Make a link. One that is there and asks for the same is left alone.
+
+    Raises:
+        UserError: It exists and differs, or its list of synced configs is not complete.
+    """
+    check_synced(name, entry)
+    existing = draft.links.get(name)
+    if existing is None:
+        draft.put_link(name, entry)
+    elif (existing.source_cluster, existing.declared) != (entry.source_cluster, entry.declared):
+        raise UserError(f"link {name} exists and differs", hint="Change it instead of creating it.")
+
+
+def alter_link(draft: Draft, name: str, declared: Json) -> None:
+    """Replace what is asked of a link; its id, source and mirrors stay.
+
+    Raises:
+        UserError: It does not exist, or its list of synced configs is not complete.
+    """
+    entry = replace(link_named(draft, name), declared=declared)
+    check_synced(name, entry)
+    draft.put_link(name, entry)
+
+
+def delete_link(draft: Draft, name: str) -> bool:
+    """Remove a link; say whether it was there.
+
+    Raises:
+        BlockedError: It has mirrors that are not stopped.
+    """
+    entry = draft.links.get(name)
+    if entry is None:
+        return False
+    live = [topic for topic, mirror in mirrors_of(draft, entry).items() if mirror.state != STOPPED]
+    if live:
+        message = f"link {name} has mirrors that are not stopped: {', '.join(live[:5])}{' …' if live[5:] else ''}"
+        raise BlockedError(message, hint="Promote, fail over or delete them first.")
+    draft.put_link(name, None)
+    return True
+
+
+def mirrors_of(catalog: Catalog | Draft, link: LinkEntry) -> dict[str, MirrorEntry]:
+    """Return a link's mirrors by full name, sorted."""
+    return {
+        name: topic.mirror
+        for name, topic in sorted(catalog.topics.items())
+        if topic.mirror is not None and topic.mirror.link_id == link.id
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorShape:
+    """What is asked of a new mirror: its link, the source's full name, and configs of its own."""
+
+    link: str
+    source: str
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+def create_mirror(draft: Draft, full_name: str, shape: MirrorShape, of: SourceTopic, *, topic_id: str) -> None:
+    """Make the destination of a mirror, with the partitions and synced configs its source has.
+
+    Raises:
+        InvalidNamespaceError: Its namespace does not exist.
+        UserError: There is no such link, the name is taken, a config of its own is synced, or a quota is exhausted.
+    """
+    link = link_named(draft, shape.link)
+    check_free(draft, full_name)
+    check_quotas(draft, full_name, Usage(1, of.partitions))
+    mirror, synced = MirrorEntry(link.id, shape.source, of.incarnation), synced_configs(link)
+    check_not_synced(full_name, mirror, shape.configs, draft)
+    taken = {key: value for key, value in of.configs.items() if key in synced}
+    entry = TopicEntry(
+        topic_id,
+        of.partitions,
+        draft.next_revision(),
+        configs=checked_configs(f"mirror {full_name}", {**shape.configs, **taken}),
+        mirror=mirror,
+    )
+    draft.put_topic(full_name, entry)
+
+
+def follow_source(draft: Draft, full_name: str, source: SourceTopic) -> None:
+    """Bring a mirror's partitions and synced configs to what its source has.
+
+    Raises:
+        UserError: It is no mirror, its source was deleted and made anew, or a namespace would hold too many partitions.
+    """
+    entry = topic_named(draft, full_name)
+    mirror = entry.mirror
+    if mirror is None:
+        raise UserError(f"topic {full_name} is not a mirror", hint="Only mirrors follow a source.")
+    if source.incarnation is not None and mirror.source_topic_id not in {None, source.incarnation}:
+        message = f"the source {mirror.source} of mirror {full_name} was deleted and made anew (its topic id changed)"
+        raise UserError(message, hint="Delete the mirror and make it again to copy the new topic.")
+    check_growth(full_name, entry.partitions, source.partitions)
+    check_quotas(draft, full_name, Usage(0, source.partitions - entry.partitions))
+    changes = {key: source.configs.get(key) for key in synced_with(draft, mirror) if key in CONFIGS}
+    draft.put_topic(
+        full_name,
+        replace(
+            entry,
+            partitions=source.partitions,
+            configs=changed_configs(f"mirror {full_name}", entry.configs, changes),
+            mirror=replace(mirror, source_topic_id=source.incarnation or mirror.source_topic_id),
+        ),
+    )
+
+
+def source_topic(catalog: Catalog, full_name: str) -> SourceTopic:
+    """Return what mirrors of a topic follow: defaults are left out, each cluster has its own."""
+    topic = topic_named(catalog, full_name)
+    configs = {key: value for key, (value, _) in set_configs(catalog, full_name).items()}
+    return SourceTopic(partitions=topic.partitions, incarnation=topic.id, configs=configs)
+
+
+def complete_first_copy(draft: Draft, topic_id: str) -> None:
+    """Record that a mirror has reached the end its source had when it was made; other topics have no first copy."""
+    for name, entry in draft.topics.items():
+        if entry.id == topic_id and entry.mirror is not None:
+            draft.put_topic(name, replace(entry, mirror=replace(entry.mirror, first_copy_done=True)))
+            return

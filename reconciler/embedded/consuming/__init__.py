@@ -1,0 +1,1 @@
+"""Reading as Kafka's users know it: consumers, subscriptions, groups and their offsets."""

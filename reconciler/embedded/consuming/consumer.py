@@ -1,0 +1,242 @@
+"""Consuming: record by record, or as a member of a group that remembers how far it has read."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from reconciler.embedded.access.operations import Kind, Operation
+from reconciler.embedded.consuming.streams import Stream
+from reconciler.embedded.partition.log import EmbeddedLog
+from reconciler.errors import UserError
+from reconciler.records.log import Isolation, OffsetRange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import pyarrow as pa
+
+    from reconciler.embedded.catalog.entries import TopicEntry
+    from reconciler.embedded.catalog.tables import Catalog
+    from reconciler.embedded.cluster import EmbeddedCluster
+    from reconciler.embedded.consuming.offsets import Committed, Place
+    from reconciler.embedded.consuming.subscription import Subscription
+
+T = TypeVar("T")
+
+Beginning = Literal["earliest", "latest", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record. Key and value are bytes or `None`; headers are in their order, a name may come twice."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+def consume(log: EmbeddedLog, *, start_ms: int | None = None) -> Iterator[Record]:
+    """Yield what is readable at the time of the call, partition by partition, from the beginning or from a time."""
+    for partition, bounds in log.bounds().items():
+        start: int | None = bounds.start
+        if start_ms is not None:
+            start = log.offset_for_time(partition, start_ms)
+        if start is None:
+            continue
+        for batch in log.read(partition, OffsetRange(start, bounds.readable_end(log.isolation))):
+            yield from map(_record, batch.to_pylist())
+
+
+def _record(row: dict[str, Any]) -> Record:
+    headers = tuple((header["key"], header["value"]) for header in row["headers"])
+    return Record(row["partition"], row["offset"], row["timestamp_ms"], row["key"], row["value"], headers)
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Records of one partition, in offset order: an Arrow batch of `RECORD_SCHEMA`, or one by one."""
+
+    topic: str
+    partition: int
+    records: pa.RecordBatch
+
+    def __len__(self) -> int:
+        """Return how many records these are."""
+        return int(self.records.num_rows)
+
+    def __iter__(self) -> Iterator[Record]:
+        """Yield them."""
+        yield from map(_record, self.records.to_pylist())
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a consumer reads. `beginning` is where, of what its group never committed: Kafka's `auto.offset.reset`."""
+
+    group: str | None = None
+    isolation: Isolation = "read_committed"
+    beginning: Beginning = "earliest"
+    partitions: tuple[int, ...] | None = None
+
+
+class Consumer:
+    """Reads topics from where its group left off. Not shared between threads.
+
+    There is no membership, for there is no server: two consumers of one group both read everything, unless each is
+    told its own `partitions`. Each `poll` looks anew which topics there are, so one made later joins by itself.
+    """
+
+    def __init__(self, cluster: EmbeddedCluster, subscription: Subscription, reading: Reading) -> None:
+        """Use `EmbeddedCluster.consumer`."""
+        self._cluster = cluster
+        self._subscription = subscription
+        self._reading = reading
+        self._streams: dict[Place, Stream] = {}
+        self._order: deque[Place] = deque()
+        self._assign()
+
+    def poll(self, max_records: int = 10_000) -> list[Fetched]:
+        """Return the next records, at most so many; nothing where everything is read. Partitions take turns.
+
+        Raises:
+            UserError: A topic it names is gone; or `beginning` is `none`, and its group never committed a partition.
+        """
+        self._assign()
+        fetched: list[Fetched] = []
+        left, waiting = max_records, self._order
+        self._order = deque()
+        while waiting and left > 0:
+            place = waiting.popleft()
+            stream = self._streams[place]
+            records = stream.take(left)
+            if records is None:
+                self._order.append(place)
+                continue
+            left -= records.num_rows
+            fetched.append(Fetched(stream.log.full_name, stream.partition, records))
+            waiting.append(place)
+        self._order.extendleft(reversed(waiting))
+        return fetched
+
+    def assignment(self) -> list[tuple[str, int]]:
+        """Return what is read: full names of topics, and partitions."""
+        return sorted(self._named(self._streams))
+
+    def position(self, topic: str, partition: int) -> int:
+        """Return the next offset `poll` looks for.
+
+        Raises:
+            UserError: It does not read that partition.
+        """
+        return self._stream(topic, partition).position
+
+    def seek(self, topic: str, partition: int, offset: int) -> None:
+        """Go on reading elsewhere. What the group has committed stays until the next `commit`.
+
+        Raises:
+            UserError: It does not read that partition, or no log can have that offset.
+        """
+        if offset < 0:
+            raise UserError(f"{offset} is no offset", hint="Offsets count from 0.")
+        self._stream(topic, partition).seek(offset)
+
+    def commit(self) -> None:
+        """Commit the position of every partition: what `poll` has returned will not be read again.
+
+        Raises:
+            UserError: It has no group.
+        """
+        positions: dict[Place, int | Committed] = {place: each.position for place, each in self._streams.items()}
+        self._cluster.groups.commit_places(self._group(), positions)
+
+    def committed(self) -> dict[tuple[str, int], int | None]:
+        """Return what its group has committed of each partition it reads; `None`: never.
+
+        Raises:
+            UserError: It has no group.
+        """
+        found = self._cluster.groups.fetch_places(self._group(), self._streams)
+        offsets = {place: found[place].offset if place in found else None for place in self._streams}
+        return self._named(offsets)
+
+    def lag(self) -> dict[tuple[str, int], int]:
+        """Return how many offsets lie between the position and the end of each partition it reads."""
+        behind = {
+            place: max(0, each.end(bounds) - max(each.position, bounds.start))
+            for place, each in self._streams.items()
+            for bounds in [each.bounds()]
+        }
+        return self._named(behind)
+
+    def _assign(self) -> None:
+        """Look which topics and partitions there are now; what is new starts, what is gone ends."""
+        catalog = self._cluster.catalog.read()
+        topics = {entry.id: (name, entry) for name, entry in self._topics(catalog).items()}
+        wanted = [(topic_id, partition) for topic_id in topics for partition in self._partitions(*topics[topic_id])]
+        self._streams = {place: self._streams[place] for place in wanted if place in self._streams}
+        new = [place for place in wanted if place not in self._streams]
+        committed = self._committed(new)
+        logs = {topic_id: self._log(name, topic_id) for topic_id, (name, _) in topics.items()}
+        for place, stream in self._streams.items():
+            stream.log = logs[place[0]]  # it may have another name by now
+        for topic_id, partition in new:
+            started = self._started(logs[topic_id], partition, committed.get((topic_id, partition)))
+            self._streams[topic_id, partition] = started
+        kept = dict.fromkeys(place for place in self._order if place in self._streams)
+        self._order = deque([*kept, *(place for place in wanted if place not in kept)])
+
+    def _topics(self, catalog: Catalog) -> dict[str, TopicEntry]:
+        topics = self._subscription.topics(catalog)
+        if self._subscription.pattern is None:
+            return topics
+        may = self._cluster.permissions.may
+        return {name: each for name, each in topics.items() if may(catalog, Operation.READ, Kind.TOPIC, name)}
+
+    def _log(self, full_name: str, topic_id: str) -> EmbeddedLog:
+        cluster = self._cluster
+        return EmbeddedLog(
+            cluster.store, cluster.catalog, full_name, topic_id, cluster.permissions, self._reading.isolation
+        )
+
+    def _partitions(self, full_name: str, topic: TopicEntry) -> list[int]:
+        asked = self._reading.partitions
+        if asked is None:
+            return list(range(topic.partitions))
+        there = [partition for partition in asked if 0 <= partition < topic.partitions]
+        if len(there) < len(asked) and self._subscription.pattern is None:
+            message = f"topic {full_name} has {topic.partitions} partitions, and not all of {list(asked)}"
+            raise UserError(message, hint="Partitions count from 0.")
+        return there
+
+    def _committed(self, places: list[Place]) -> Mapping[Place, Committed]:
+        if self._reading.group is None or not places:
+            return {}
+        return self._cluster.groups.fetch_places(self._reading.group, places)
+
+    def _started(self, log: EmbeddedLog, partition: int, committed: Committed | None) -> Stream:
+        stream = Stream(log, partition, 0 if committed is None else committed.offset)
+        if committed is None and self._reading.beginning == "latest":
+            stream.position = stream.end(stream.bounds())
+        if committed is None and self._reading.beginning == "none":
+            message = f"{log.full_name}, partition {partition}: group {self._reading.group} never committed an offset"
+            raise UserError(message, hint="Commit or reset its offsets first, or begin at 'earliest' or 'latest'.")
+        return stream
+
+    def _stream(self, topic: str, partition: int) -> Stream:
+        for (_, number), stream in self._streams.items():
+            if number == partition and stream.log.full_name == topic:
+                return stream
+        raise UserError(f"{topic}, partition {partition}, is not read here", hint="List what is: assignment().")
+
+    def _group(self) -> str:
+        if self._reading.group is None:
+            raise UserError("a consumer without a group commits nothing", hint="Name one: consumer(group=…).")
+        return self._reading.group
+
+    def _named(self, places: Mapping[Place, T]) -> dict[tuple[str, int], T]:
+        return {(self._streams[place].log.full_name, place[1]): places[place] for place in places}

@@ -1,0 +1,254 @@
+"""Consumer groups: one register each, which holds committed offsets. There is no membership, for there is no server.
+
+A group is made by its first commit. Offsets of topics that are gone are ignored, and removed by whoever commits next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.embedded.catalog.lookups import check_namespace_of
+from reconciler.embedded.consuming.offsets import Committed, Group
+from reconciler.embedded.jsonobjects import damaged
+from reconciler.embedded.keys import GROUPS, fresh_mark, group_key, group_of_key
+from reconciler.embedded.partition.head import read_head
+from reconciler.errors import BlockedError, UserError
+from reconciler.objectstore.register import Register
+from reconciler.records.log import Bounds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from reconciler.embedded.catalog.commits import CatalogRegister
+    from reconciler.embedded.catalog.tables import Catalog
+    from reconciler.embedded.consuming.offsets import Place
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.objectstore.register import Held
+
+MAX_METADATA_BYTES: Final = 4096
+"""As Kafka's `offset.metadata.max.bytes`."""
+MAX_OFFSET: Final = (1 << 63) - 1
+
+
+def check_commit(catalog: Catalog, group: str, offsets: Mapping[Place, int | Committed]) -> None:
+    """Refuse offsets that a group cannot have.
+
+    Raises:
+        InvalidNamespaceError: The group's namespace does not exist; none is made implicitly.
+        UserError: The group's name cannot be, or a partition or an offset.
+    """
+    group_key(group)
+    check_namespace_of(catalog, group)
+    topics = {entry.id: (name, entry.partitions) for name, entry in catalog.topics.items()} if offsets else {}
+    for (topic_id, partition), given in offsets.items():
+        name, partitions = topics.get(topic_id, (topic_id, partition + 1))
+        where, each = f"group {group}: {name}, partition {partition}", _committed(given)
+        if not 0 <= partition < partitions:
+            raise UserError(f"{where}: there is no such partition", hint=f"The topic has {partitions} partitions.")
+        if not 0 <= each.offset <= MAX_OFFSET:
+            raise UserError(f"{where}: {each.offset} is no offset", hint="Commit the next offset to be read, from 0.")
+        if len(each.metadata.encode(errors="surrogatepass")) > MAX_METADATA_BYTES:
+            message = f"{where}: the metadata is longer than {MAX_METADATA_BYTES:,} bytes"
+            raise UserError(message, hint="Keep a short note beside an offset, and the rest elsewhere.")
+
+
+def commit_offsets(
+    store: ObjectStore,
+    catalog: CatalogRegister,
+    group: str,
+    offsets: Mapping[Place, int | Committed],
+    *,
+    mark: str,
+    now_ms: int,
+) -> None:
+    """Commit the next offsets to be read; the same commit (the same mark) done twice is done once.
+
+    Offsets of a topic that is gone are dropped.
+
+    Raises:
+        InvalidNamespaceError: The group's namespace does not exist.
+        UserError: The group's name cannot be, or a partition or an offset.
+        LostRaceError: Others were faster every time.
+    """
+
+    def checked() -> Catalog:
+        known = catalog.read()
+        check_commit(known, group, offsets)
+        return known
+
+    if offsets:
+        _put(group_register(store, group), checked, _stamped(offsets, now_ms), mark)
+    else:
+        checked()
+
+
+def put_offsets(
+    store: ObjectStore,
+    catalog: CatalogRegister,
+    group: str,
+    offsets: Mapping[Place, int | Committed],
+    *,
+    mark: str,
+    now_ms: int,
+) -> None:
+    """Commit offsets that were checked before: what a transaction does once it is decided, whatever became of names."""
+    _put(group_register(store, group), catalog.read, _stamped(offsets, now_ms), mark)
+
+
+def _put(register: Register, read: Callable[[], Catalog], offsets: Mapping[Place, Committed], mark: str) -> None:
+    def change(held: Held | None) -> dict[str, Any] | None:
+        # Read after the register: what is in it was committed on topics that an older catalog may not have yet.
+        catalog = read()
+        after = group_of(register, held).with_own(offsets)
+        after = after.only(topic.id for topic in catalog.topics.values())
+        return None if held is None and not after.own else after.to_json()
+
+    register.update(change, mark=mark)
+
+
+def list_groups(store: ObjectStore) -> list[str]:
+    """Return the names of all groups, sorted: listings, and nothing is opened."""
+    found = (group_of_key(listed.key) for listed in store.list(GROUPS))
+    return sorted(name for name in found if name is not None)
+
+
+def read_group(store: ObjectStore, group: str) -> Group | None:
+    """Return what a group holds; `None` where it never committed.
+
+    Raises:
+        UserError: It is damaged.
+    """
+    register = group_register(store, group)
+    held = register.read()
+    return None if held is None else group_of(register, held)
+
+
+def existing_group(store: ObjectStore, group: str) -> Group:
+    """Return what a group holds.
+
+    Raises:
+        UserError: There is none.
+    """
+    found = read_group(store, group)
+    if found is None:
+        raise UserError(f"group {group} does not exist", hint="A group is made by its first commit.")
+    return found
+
+
+def fetch_offsets(
+    store: ObjectStore, catalog: CatalogRegister, group: str, places: Iterable[Place] | None = None
+) -> dict[Place, Committed]:
+    """Return where a group goes on reading, within what each log has now; what it never committed is absent.
+
+    `places` are the partitions asked for, by default all it ever committed.
+    """
+    found = read_group(store, group)
+    if found is None:
+        return {}
+    offsets = found.offsets
+    asked = offsets if places is None else offsets.keys() & set(places)
+    living = {topic.id for topic in catalog.read().topics.values()}
+    return {place: offsets[place].clamped(bounds_at(store, place)) for place in sorted(asked) if place[0] in living}
+
+
+def delete_group(store: ObjectStore, group: str, *, now_ms: int, force: bool = False) -> bool:
+    """Forget a group and all its offsets; say whether it was there.
+
+    A commit that lands between the look and the deletion goes with it, as one made just before it would.
+
+    Raises:
+        BlockedError: It is reading, and `force` is not set.
+    """
+    found = read_group(store, group)
+    if found is None:
+        return False
+    if not force:
+        check_idle(group, found, now_ms)
+    store.delete([group_key(group)])
+    return True
+
+
+def delete_offsets(store: ObjectStore, group: str, topic_id: str, *, now_ms: int, force: bool = False) -> bool:
+    """Forget a group's offsets of one topic; say whether there were any.
+
+    Raises:
+        BlockedError: It is reading that topic, and `force` is not set.
+    """
+
+    def forget(found: Group) -> Group:
+        if not force:
+            check_idle(group, found, now_ms, topic_id)
+        return found.only(found.topic_ids - {topic_id})
+
+    return change_group(store, group, forget)
+
+
+def change_group(store: ObjectStore, group: str, decide: Callable[[Group], Group]) -> bool:
+    """Change a group that is there, where `decide` makes it another; say whether it did. It may be called again."""
+    is_changed = False
+
+    def change(held: Held | None) -> dict[str, Any] | None:
+        nonlocal is_changed
+        if held is None:
+            is_changed = False
+            return None
+        before = group_of(register, held)
+        after = decide(before)
+        is_changed = after != before
+        return after.to_json() if is_changed else None
+
+    register = group_register(store, group)
+    register.update(change, mark=fresh_mark())
+    return is_changed
+
+
+def check_idle(group: str, found: Group, now_ms: int, topic_id: str | None = None) -> None:
+    """Refuse to change the offsets of a group that somebody reads with.
+
+    Raises:
+        BlockedError: It committed within 24 hours.
+    """
+    if found.is_reading(now_ms, topic_id):
+        raise BlockedError(
+            f"group {group} is reading: it committed within the last 24 hours",
+            hint="Stop its consumers, then force it (--force): there is no membership that could tell they stopped.",
+        )
+
+
+def group_register(store: ObjectStore, group: str) -> Register:
+    """Return the register of a group.
+
+    Raises:
+        UserError: No group can have that name.
+    """
+    return Register(store, group_key(group), format="reconciler.group/1")
+
+
+def group_of(register: Register, held: Held | None) -> Group:
+    """Return what a group's register holds; nothing where it was never written.
+
+    Raises:
+        UserError: It is damaged.
+    """
+    if held is None:
+        return Group()
+    try:
+        return Group.from_json(held.value)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise damaged(register.store, register.key, f"{type(error).__name__}: {error}") from error
+
+
+def bounds_at(store: ObjectStore, place: Place) -> Bounds:
+    """Return where one partition begins and ends."""
+    head = read_head(store, *place)
+    return Bounds(0, 0, 0, 0) if head is None else head.bounds
+
+
+def _committed(given: int | Committed) -> Committed:
+    return Committed(given) if isinstance(given, int) else given
+
+
+def _stamped(offsets: Mapping[Place, int | Committed], now_ms: int) -> dict[Place, Committed]:
+    committed = {place: _committed(given) for place, given in offsets.items()}
+    return {place: each if each.at_ms is not None else replace(each, at_ms=now_ms) for place, each in committed.items()}

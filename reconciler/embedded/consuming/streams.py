@@ -1,0 +1,69 @@
+"""One partition being read: a position that moves on as records are taken, and what was fetched beyond it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reconciler.errors import ReconcilerError
+from reconciler.records.log import Bounds, OffsetRange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from reconciler.embedded.partition.log import EmbeddedLog
+
+
+class Stream:
+    """Reads one partition of a log from `position` on. Not shared between threads."""
+
+    def __init__(self, log: EmbeddedLog, partition: int, position: int) -> None:
+        self.log = log
+        self.partition = partition
+        self.position = position
+        """The offset of the next record to be taken, or of a gap before it."""
+        self._batches: Iterator[pa.RecordBatch] | None = None
+        self._rest: pa.RecordBatch | None = None
+        self._until = position
+
+    def take(self, most: int) -> pa.RecordBatch | None:
+        """Return the next records, at most so many; `None` where there are none now."""
+        if self._rest is None:
+            self._rest = self._next()
+        if self._rest is None:
+            return None
+        taken, rest = self._rest.slice(0, most), self._rest.slice(most)
+        self._rest = rest if rest.num_rows else None
+        self.position = taken.column("offset")[-1].as_py() + 1
+        return taken
+
+    def seek(self, offset: int) -> None:
+        """Go on reading elsewhere; what was fetched is forgotten."""
+        self.position, self._batches, self._rest = offset, None, None
+
+    def bounds(self) -> Bounds:
+        """Return where the partition begins and ends now."""
+        head = self.log.head(self.partition)
+        return Bounds(0, 0, 0, 0) if head is None else head.bounds
+
+    def end(self, bounds: Bounds) -> int:
+        """Return how far it may be read."""
+        return bounds.readable_end(self.log.isolation)
+
+    def _next(self) -> pa.RecordBatch | None:
+        if self._batches is None:
+            bounds = self.bounds()
+            self._until, self.position = self.end(bounds), max(self.position, bounds.start)
+            if self.position >= self._until:
+                return None
+            self._batches = self.log.read(self.partition, OffsetRange(self.position, self._until))
+        try:
+            found = next(self._batches, None)
+        except ReconcilerError:
+            self._batches = None  # it would look read to its end, and what could not be read be left out
+            raise
+        if found is None:
+            # Past a gap at the end: aborted or compacted records are never read, and are not waited for.
+            self.position, self._batches = self._until, None
+        return found

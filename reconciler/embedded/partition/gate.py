@@ -1,0 +1,147 @@
+"""The head is the gate: whoever it names may append, and nobody else, however they race.
+
+Whoever must stop a writer first commits that to the catalog, then lists the topic's heads and swaps each to the next
+epoch. An append swaps the head it read, so it cannot slip past. The first append to a partition makes the head and
+reads the catalog before it is acknowledged; an append to a head nobody has settled reads it before its swap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from reconciler.embedded.catalog.entries import TopicEntry
+from reconciler.embedded.catalog.lookups import topic_with_id
+from reconciler.embedded.partition.head import NOBODY, PRODUCERS, Head, head_register, link_writer, parse_head
+from reconciler.embedded.partition.recent import Recent, RecentHeads
+from reconciler.embedded.partition.spilling import Spill
+from reconciler.embedded.producing.rekeying import Rekeying
+from reconciler.embedded.upkeep.deletion import remove_partition
+from reconciler.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from reconciler.embedded.catalog.commits import CatalogRegister
+    from reconciler.embedded.catalog.tables import Catalog
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.objectstore.register import Held
+
+Json = dict[str, Any]
+
+
+def writer_of(topic: TopicEntry) -> str:
+    """Return who may append to a topic's partitions."""
+    return PRODUCERS if topic.mirror is None else link_writer(topic.mirror.link_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One topic, and the writer that wants to append to it."""
+
+    store: ObjectStore
+    catalog: CatalogRegister
+    full_name: str
+    topic_id: str
+    writer: str
+    recent: RecentHeads = field(default_factory=RecentHeads)
+
+    def swap(
+        self,
+        partition: int,
+        extend: Callable[[Head, int], Head | None],
+        *,
+        mark: str,
+        patience_s: float | None = None,
+    ) -> None:
+        """Append to one partition by one swap.
+
+        `extend` gets the head and its epoch and returns what it shall become, `None` for no change; it runs again
+        after a lost race, and what it did last is what holds. A swap whose answer was lost is recognised by its mark.
+
+        Raises:
+            UserError: The topic is gone, or the partition belongs to another writer.
+            LostRaceError: Others were faster every time, until patience ended.
+        """
+        register = head_register(self.store, self.topic_id, partition)
+        spill = Spill(self.store, self.topic_id, partition)
+        keys = Rekeying(self.store, self.catalog, self.topic_id, partition)
+        recent = self.recent.get(register.key)
+        # Where this raises nobody knows what stands there: the next try must read, or it would say what is not so.
+        self.recent.put(register.key, None)
+        tried: list[_Tried] = []
+
+        def change(held: Held | None) -> Json | None:
+            before = self._found(register.key, held, recent)
+            after = extend(before, 0 if held is None else held.epoch)
+            spilled = None if after is None else spill.spilled(keys.agreed(None if held is None else before, after))
+            tried.append(_Tried(spilled, None if spilled is None else spilled.to_json()))
+            return tried[-1].value
+
+        known = None if recent is None else recent.held
+        held = register.update(change, mark=mark, patience_s=patience_s, known=known)
+        self.recent.put(register.key, _left(tried, held))
+        if held is not None and not held.value["is_settled"]:
+            keys.confirm(self._confirm(partition), held.value.get("kms_key_id"))
+
+    def _found(self, key: str, held: Held | None, recent: Recent | None) -> Head:
+        if held is None:
+            return Head(self.writer)
+        is_known = recent is not None and held is recent.held
+        return self._settled(
+            recent.head if recent is not None and is_known else parse_head(self.store, key, held.value)
+        )
+
+    def _settled(self, head: Head) -> Head:
+        if head.writer == self.writer and head.is_settled:
+            return head
+        self._check(self.catalog.read())
+        if head.writer != self.writer:
+            raise UserError(f"{self.full_name} takes no records now: {head.writer} may write", hint="Try again later.")
+        return replace(head, is_settled=True)
+
+    def _confirm(self, partition: int) -> Catalog:
+        """Return the catalog after the head is there; where the topic is gone, what was written goes with it."""
+        catalog = self.catalog.read()
+        if topic_with_id(catalog, self.topic_id, self.full_name) is None:
+            remove_partition(self.store, self.topic_id, partition)
+        self._check(catalog)
+        return catalog
+
+    def _check(self, catalog: Catalog) -> None:
+        """Refuse a topic that is gone or belongs to another writer."""
+        topic = topic_with_id(catalog, self.topic_id, self.full_name)
+        if topic is None:
+            raise UserError(f"topic {self.full_name} was deleted", hint="Nothing was written; create it again.")
+        check_writer(self.full_name, topic, self.writer)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """One try: what the head should become, and that as it is kept."""
+
+    head: Head | None
+    value: Json | None
+
+
+def _left(tried: list[_Tried], held: Held | None) -> Recent | None:
+    """Return the head as our swap left it; `None` where others write too: to know it would be a swap in vain."""
+    if held is None or len(tried) != 1:
+        return None
+    only = tried[0]
+    return Recent(held, only.head) if only.head is not None and held.value is only.value else None
+
+
+def check_writer(full_name: str, topic: TopicEntry, writer: str) -> None:
+    """Refuse a writer the topic does not belong to.
+
+    Raises:
+        UserError: It is a mirror, or no longer one.
+    """
+    owner = writer_of(topic)
+    if owner == writer:
+        return
+    if topic.mirror is not None and owner != NOBODY:
+        message = f"{full_name} is a mirror of {topic.mirror.source}: only its link writes to it"
+        raise UserError(message, hint="Produce to the source, or promote the mirror first.")
+    raise UserError(f"{full_name} is not a mirror of that link", hint="Plan again.")

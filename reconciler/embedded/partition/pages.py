@@ -1,0 +1,129 @@
+"""Pages: the older entries of a head that has grown, in immutable objects, and pages that name pages.
+
+A head keeps its newest entries itself. What is older lies in pages of entries; when there are many of those, the
+oldest become a page of pages, and so on: a tree whose roots stand in the head, oldest first. The head of a hundred
+thousand parts is hardly larger than that of a hundred, and each is found in a few requests. `spilling` writes them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import orjson
+
+from reconciler.embedded.jsonobjects import damaged, existing, parsed
+from reconciler.embedded.partition.head import Entry, PageRef
+from reconciler.errors import MissingObjectError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from reconciler.embedded.partition.head import Head
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.records.log import OffsetRange
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+_FORMAT: Final = "reconciler.page/1"
+
+
+def entries_page(entries: Sequence[Entry]) -> bytes:
+    """Return the body of a page of entries."""
+    return orjson.dumps({"format": _FORMAT, "entries": [entry.to_json() for entry in entries]})
+
+
+def pages_page(pages: Sequence[PageRef]) -> bytes:
+    """Return the body of a page of pages."""
+    return orjson.dumps({"format": _FORMAT, "pages": [page.to_json() for page in pages]})
+
+
+def read_page(store: ObjectStore, page: PageRef) -> tuple[Entry, ...]:
+    """Return the entries of a page of level 0, oldest first.
+
+    Raises:
+        MissingObjectError: It is not there.
+        UserError: It is damaged, or of a newer format.
+    """
+    return _read(store, page, lambda kept: tuple(map(Entry.from_json, kept["entries"])))
+
+
+def read_pages(store: ObjectStore, page: PageRef) -> tuple[PageRef, ...]:
+    """Return what a page of a higher level names, oldest first.
+
+    Raises:
+        MissingObjectError: It is not there.
+        UserError: It is damaged, or of a newer format.
+    """
+    return _read(store, page, lambda kept: tuple(PageRef(**child) for child in kept["pages"]))
+
+
+def all_pages(store: ObjectStore, head: Head, *, skips_missing: bool = False) -> Iterator[PageRef]:
+    """Yield every page below a head, each after those it names. Reads only pages of pages.
+
+    `skips_missing`: of a page that is gone, what it named is left out; for a deletion that is done again.
+    """
+    return _pages(store, head.pages, skips_missing=skips_missing)
+
+
+def all_entries(store: ObjectStore, head: Head, *, skips_missing: bool = False) -> Iterator[Entry]:
+    """Yield every entry of a head, oldest first; also those no reader may see."""
+    for page in all_pages(store, head, skips_missing=skips_missing):
+        if page.level == 0:
+            try:
+                entries = read_page(store, page)
+            except MissingObjectError:
+                if not skips_missing:
+                    raise
+            else:
+                yield from entries
+    yield from head.entries
+
+
+def entries_within(
+    store: ObjectStore, head: Head, offsets: OffsetRange, *, since_ms: int | None = None
+) -> Iterator[Entry]:
+    """Yield the entries with an offset in a range, oldest first; only the pages it touches are read.
+
+    `since_ms`: only entries that have a record at or after that time.
+    """
+
+    def is_wanted(lying: PageRef | Entry) -> bool:
+        touches = lying.last >= offsets.start and lying.base < offsets.stop
+        return touches and (since_ms is None or lying.max_ts >= since_ms)
+
+    yield from _wanted(store, head.pages, is_wanted)
+    yield from filter(is_wanted, head.entries)
+
+
+def _wanted(
+    store: ObjectStore, pages: Iterable[PageRef], is_wanted: Callable[[PageRef | Entry], bool]
+) -> Iterator[Entry]:
+    for page in filter(is_wanted, pages):
+        if page.level:
+            yield from _wanted(store, read_pages(store, page), is_wanted)
+        else:
+            yield from filter(is_wanted, read_page(store, page))
+
+
+def _pages(store: ObjectStore, pages: Iterable[PageRef], *, skips_missing: bool) -> Iterator[PageRef]:
+    for page in pages:
+        if page.level:
+            try:
+                below = read_pages(store, page)
+            except MissingObjectError:
+                if not skips_missing:
+                    raise
+            else:
+                yield from _pages(store, below, skips_missing=skips_missing)
+        yield page
+
+
+def _read(store: ObjectStore, page: PageRef, read: Callable[[Json], T]) -> T:
+    content = parsed(store, page.key, existing(store, page.key, f"what lies at offsets {page.base} to {page.last}"))
+    if content.get("format") != _FORMAT:
+        raise damaged(store, page.key, f"its format is {content.get('format')!r}, not {_FORMAT!r}")
+    try:
+        return read(content)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise damaged(store, page.key, f"{type(error).__name__}: {error}") from error

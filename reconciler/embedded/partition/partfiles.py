@@ -1,0 +1,148 @@
+"""Reading parts: whole ones in one request, large ones and stretches of them row group by row group."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from reconciler.embedded.jsonobjects import damaged, missing
+from reconciler.embedded.partition.parts import PART_BYTES, PART_SCHEMA
+from reconciler.errors import MissingObjectError
+from reconciler.records.schema import RECORD_SCHEMA
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from reconciler.embedded.partition.head import Entry
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.records.log import OffsetRange
+
+_BATCH_ROWS: Final = 1 << 16
+_WHOLE_BYTES: Final = 4 * 1024 * 1024
+"""Smaller parts are fetched whole also where only a stretch is wanted: one request costs more than the bytes."""
+
+
+def read_part(store: ObjectStore, entry: Entry, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a part within a range, as batches of `RECORD_SCHEMA`.
+
+    Raises:
+        MissingObjectError: The part is not there.
+        UserError: It is damaged.
+    """
+    is_whole = offsets.start <= entry.base and entry.last < offsets.stop
+    file = _opened(store, entry, is_fetched=is_whole and entry.bytes <= PART_BYTES)
+    for group in range(file.num_row_groups):
+        first, last = _ends(file, group, entry)
+        if last < offsets.start or first >= offsets.stop:
+            continue
+        for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], use_threads=False):
+            records = _records(batch, entry.base, partition)
+            if not is_whole:
+                records = within(records, offsets)
+            if records.num_rows:
+                yield records
+
+
+def read_times(store: ObjectStore, entry: Entry) -> pa.Table:
+    """Return `offset_delta` and `timestamp_ms` of a part: all that a search by time needs."""
+    return _opened(store, entry, is_fetched=False).read(["offset_delta", "timestamp_ms"], use_threads=False)
+
+
+def read_keys(store: ObjectStore, entry: Entry, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
+    """Yield `offset` and `key` of the records of a part within a range: all that compaction must remember.
+
+    Raises:
+        MissingObjectError: The part is not there.
+        UserError: It is damaged.
+    """
+    file = _opened(store, entry, is_fetched=False)
+    for group in range(file.num_row_groups):
+        first, last = _ends(file, group, entry)
+        if last < offsets.start or first >= offsets.stop:
+            continue
+        for batch in file.iter_batches(
+            _BATCH_ROWS, row_groups=[group], columns=["offset_delta", "key"], use_threads=False
+        ):
+            columns = [pc.add(batch.column("offset_delta"), entry.base), batch.column("key")]
+            records = within(pa.RecordBatch.from_arrays(columns, names=["offset", "key"]), offsets)
+            if records.num_rows:
+                yield records
+
+
+def within(records: pa.RecordBatch, offsets: OffsetRange) -> pa.RecordBatch:
+    """Return the records of a batch, which is in offset order, that lie in a range."""
+    column = records.column("offset").to_numpy()
+    start, stop = column.searchsorted([offsets.start, offsets.stop]).tolist()
+    return records.slice(start, stop - start)
+
+
+def _opened(store: ObjectStore, entry: Entry, *, is_fetched: bool) -> pq.ParquetFile:
+    try:
+        if is_fetched or entry.bytes <= _WHOLE_BYTES:
+            source: pa.NativeFile = pa.BufferReader(store.get_range(entry.key, 0, entry.bytes))
+        else:
+            source = pa.PythonFile(_RangedFile(store, entry.key, entry.bytes), mode="r")
+        # Of a part that is not fetched whole, each row group is one request, not one for every column.
+        file = pq.ParquetFile(source, pre_buffer=isinstance(source, pa.PythonFile))
+    except MissingObjectError as error:
+        raise missing(store, entry.key, f"what lies at offsets {entry.base} to {entry.last}") from error
+    except pa.ArrowException as error:
+        raise damaged(store, entry.key, str(error)) from error
+    if file.schema_arrow.names != PART_SCHEMA.names or file.metadata.num_rows != entry.digest.records:
+        raise damaged(store, entry.key, "its columns or the number of its rows are not what the head says")
+    return file
+
+
+def _ends(file: pq.ParquetFile, group: int, entry: Entry) -> tuple[int, int]:
+    """Return the first and last offset of a row group, from the statistics of `offset_delta`."""
+    statistics = file.metadata.row_group(group).column(0).statistics
+    if statistics is None or not statistics.has_min_max:
+        return entry.base, entry.last
+    return entry.base + statistics.min, entry.base + statistics.max
+
+
+def _records(batch: pa.RecordBatch, base: int, partition: int) -> pa.RecordBatch:
+    columns = [
+        pa.repeat(pa.scalar(partition, pa.int32()), batch.num_rows),
+        pc.add(batch.column("offset_delta"), base),
+        *[batch.column(name) for name in PART_SCHEMA.names[1:]],
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
+
+
+class _RangedFile(io.RawIOBase):
+    """A part as a file of which only what is read is fetched."""
+
+    def __init__(self, store: ObjectStore, key: str, size: int) -> None:
+        super().__init__()
+        self._store = store
+        self._key = key
+        self._size = size
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = origin + offset
+        return self._position
+
+    def read(self, size: int | None = -1) -> bytes:
+        left = self._size - self._position
+        wanted = left if size is None or size < 0 else min(size, left)
+        if wanted <= 0:
+            return b""
+        found = self._store.get_range(self._key, self._position, wanted)
+        self._position += len(found)
+        return found

@@ -1,0 +1,203 @@
+"""Where ranges of another log are written: staged by many tasks, published by one swap a partition."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from reconciler.embedded.access.permissions import SUPER_USER, Permissions, check_writing
+from reconciler.embedded.catalog.links import complete_first_copy
+from reconciler.embedded.catalog.lookups import name_with_id, topic_with_id
+from reconciler.embedded.clusterfile import check_shared
+from reconciler.embedded.keys import fresh_mark, part_key
+from reconciler.embedded.partition.gate import Gate
+from reconciler.embedded.partition.head import Entry, Head, read_bounds
+from reconciler.embedded.partition.log import EmbeddedLog
+from reconciler.embedded.partition.partfiles import within
+from reconciler.embedded.partition.parts import PartWriter
+from reconciler.errors import MissingObjectError, UserError
+from reconciler.records.digest import Digest
+from reconciler.records.log import OffsetRange, Staged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from reconciler.embedded.catalog.entries import TopicEntry
+    from reconciler.embedded.catalog.tables import Draft
+    from reconciler.embedded.producing.admission import Rules
+    from reconciler.records.log import TopicLog
+
+_AT_ONCE: Final = 16
+"""Partitions published side by side: a swap waits for the store, not for us."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedSink:
+    """One topic as a `StagedSink`: a mirror for its link, any other topic for producers. Picklable."""
+
+    gate: Gate
+    rules: Rules
+    permissions: Permissions = SUPER_USER
+    """Whose writes these are."""
+
+    def check_shared(self) -> None:
+        """Refuse a machine that does not see the cluster.
+
+        Raises:
+            UserError: The topic is not found from here.
+        """
+        found = topic_with_id(self.gate.catalog.read(), self.gate.topic_id, self.gate.full_name)
+        check_shared(self.gate.store, self.gate.full_name, is_found=found is not None)
+
+    def ends(self) -> Mapping[int, int]:
+        """Return each partition's end."""
+        bounds = read_bounds(self.gate.store, self.gate.topic_id, self._topic().partitions)
+        return {partition: found.end for partition, found in bounds.items()}
+
+    def stage(self, partition: int, batches: Iterable[pa.RecordBatch], *, at: OffsetRange | None) -> Staged:
+        """Write batches of `RECORD_SCHEMA`, in offset order, under fresh names; `at=None`: they are numbered anew."""
+        fitting = _numbered(batches) if at is None else (within(batch, at) for batch in batches)
+        return _staged(partition, at, list(self._writer(partition).write(fitting)))
+
+    def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Staged:
+        """Stage a range of another log at the same offsets: whole parts of an embedded log verbatim, the rest read.
+
+        Raises:
+            UserError: The source does not reach that far.
+        """
+        if not isinstance(source, EmbeddedLog):
+            return self.stage(partition, source.read(partition, offsets), at=offsets)
+        head = source.head(partition)
+        if head is None or head.bounds.stable < offsets.stop:
+            # Staged as it is, it would be published as a gap.
+            message = f"{source.full_name}, partition {partition} does not reach offset {offsets.stop} on this machine"
+            raise UserError(message, hint="Let every executor see the same store, and copy again.")
+        entries: list[Entry] = []
+        for entry, cut in source.stretches(partition, offsets):
+            copy = self._copied(partition, source, entry) if entry.is_within(cut) else None
+            if copy is not None:
+                entries.append(copy)
+            else:
+                entries.extend(self._writer(partition).write(source.read(partition, cut)))
+        return _staged(partition, offsets, entries)
+
+    def publish(self, staged: Sequence[Staged]) -> Mapping[int, OffsetRange]:
+        """Make staged ranges readable, one swap a partition, and return what each partition gained.
+
+        A range goes in only where its `at.start` is the end, which becomes `at.stop`; what does not fit stays
+        unpublished. Publishing the same twice does it once, and both times it is among what was gained.
+
+        Raises:
+            UserError: The topic is gone, has no such partition, or belongs to another writer.
+        """
+        topic, by_partition = self._topic(), _by_partition(staged)
+        for partition in by_partition:
+            if partition >= topic.partitions:
+                message = f"{self.gate.full_name} has {topic.partitions} partitions, none numbered {partition}"
+                raise UserError(message, hint="Let the mirror follow its source first.")
+
+        def publish(partition: int) -> OffsetRange | None:
+            found = _Publication(by_partition[partition])
+            self.gate.swap(partition, found.extend, mark=fresh_mark())
+            return found.gained
+
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="publish") as threads:
+            gained = dict(zip(by_partition, threads.map(publish, by_partition), strict=True))
+        return {partition: offsets for partition, offsets in gained.items() if offsets is not None}
+
+    def complete(self) -> None:
+        """Record that the first copy is done; a topic that is no mirror has none."""
+
+        def decide(draft: Draft) -> None:
+            complete_first_copy(draft, self.gate.topic_id)
+
+        self.gate.catalog.commit(decide)
+
+    def _copied(self, partition: int, source: EmbeddedLog, entry: Entry) -> Entry | None:
+        """Copy a part as it is; `None`: another has taken its place meanwhile, and is read instead."""
+        key = part_key(self.gate.full_name, partition)
+        kms_key_id = self.rules.kms_key_id
+        try:
+            self.gate.store.copy_in(key, source.store, entry.key, kms_key_id=kms_key_id)
+        except MissingObjectError:
+            return None
+        return replace(entry, key=key, producer=None, txn=None, kms_key_id=kms_key_id)
+
+    def _writer(self, partition: int) -> PartWriter:
+        return PartWriter.of(self.gate.store, self.rules, partition)
+
+    def _topic(self) -> TopicEntry:
+        catalog = self.gate.catalog.read()
+        topic = topic_with_id(catalog, self.gate.topic_id, self.gate.full_name)
+        if not self.permissions.is_super_user:
+            name = name_with_id(catalog, self.gate.topic_id, self.gate.full_name)
+            check_writing(self.permissions, catalog, name)
+        if topic is None:
+            raise UserError(f"topic {self.gate.full_name} was deleted", hint="Nothing was written; create it again.")
+        return topic
+
+
+def _by_partition(staged: Sequence[Staged]) -> dict[int, list[Staged]]:
+    """Return what was staged of each partition, lowest first, in the order in which it may be published."""
+    found: dict[int, list[Staged]] = {partition: [] for partition in sorted({one.partition for one in staged})}
+    for one in sorted(staged, key=lambda one: (one.at is None, one.at or OffsetRange(0, 0))):
+        found[one.partition].append(one)
+    return found
+
+
+class _Publication:
+    """What of some staged ranges of one partition fits onto its head; decided anew for every head that is found."""
+
+    def __init__(self, staged: Sequence[Staged]) -> None:
+        self._staged = [(one, [Entry.from_json(kept) for kept in orjson.loads(one.entries)]) for one in staged]
+        self.gained: OffsetRange | None = None
+
+    def extend(self, head: Head, epoch: int) -> Head | None:
+        """Return the head with all that fits."""
+        self.gained = None
+        published = {entry.key: entry for entry in head.entries}
+        added: list[Entry] = []
+        end = head.end
+        for one, entries in self._staged:
+            there = [published[entry.key] for entry in entries if entry.key in published]
+            if there:
+                self._gain(one.at or OffsetRange(there[0].base, there[-1].last + 1))
+            elif one.at is None:
+                added += [entry.placed(end, epoch) for entry in entries]
+                self._gain(OffsetRange(end, end := end + one.records))
+            elif one.at.start == end:
+                added += [entry.placed(0, epoch) for entry in entries]
+                self._gain(one.at)
+                end = one.at.stop
+        return None if end == head.end else head.extended(added, end=end)
+
+    def _gain(self, offsets: OffsetRange) -> None:
+        before = self.gained or offsets
+        self.gained = OffsetRange(min(before.start, offsets.start), max(before.stop, offsets.stop))
+
+
+def _staged(partition: int, at: OffsetRange | None, entries: list[Entry]) -> Staged:
+    kept: list[dict[str, Any]] = [entry.to_json() for entry in entries]
+    return Staged(
+        partition,
+        at,
+        records=sum(entry.digest.records for entry in entries),
+        stored_bytes=sum(entry.bytes for entry in entries),
+        digest=sum((entry.digest.shifted(entry.base) for entry in entries), Digest()),
+        entries=orjson.dumps(kept),
+    )
+
+
+def _numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the batches with offsets from 0: their place is known when they are published."""
+    first = 0
+    for batch in batches:
+        offsets = pa.array(np.arange(first, first + batch.num_rows))
+        index = batch.schema.get_field_index("offset")
+        yield batch.set_column(index, batch.schema.field(index), offsets)
+        first += batch.num_rows

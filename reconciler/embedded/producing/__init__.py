@@ -1,0 +1,1 @@
+"""Appending: admitted, numbered, written as parts, published by one swap a partition."""

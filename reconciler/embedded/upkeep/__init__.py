@@ -1,0 +1,1 @@
+"""What time asks for: deletion, retention, rolling, compaction, keys, and the sweep."""

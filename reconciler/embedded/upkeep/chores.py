@@ -1,0 +1,43 @@
+"""Partitions that are to be written anew: what the driver hands out, and what it gets back where that is refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from reconciler.embedded.partition.headswaps import Partition
+    from reconciler.errors import ReconcilerError
+
+Job: TypeAlias = Literal["roll", "compact"]
+
+_COST: Final = 256 * 1024
+_LITTLE: Final = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Chore:
+    """One partition that is to be rolled or compacted, and about how many stored bytes that reads."""
+
+    partition: Partition
+    bytes: int
+
+    @property
+    def cost(self) -> int:
+        """How much of a round it takes, in bytes: its own, and a few requests and a swap."""
+        return self.bytes + _COST
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A partition that could not be written anew; the others stand for themselves."""
+
+    partition: Partition
+    error: ReconcilerError
+
+
+def is_little(chores: Iterable[Chore]) -> bool:
+    """Tell whether it is done here before executors would begin."""
+    return sum(chore.cost for chore in chores) <= _LITTLE

@@ -1,0 +1,112 @@
+"""What a task does with partitions that are to be rolled or compacted, wherever it runs."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, assert_never
+
+from reconciler.embedded.clusterfile import check_shared, read_cluster_id
+from reconciler.embedded.partition.head import read_head
+from reconciler.embedded.producing.admission import rules_of
+from reconciler.embedded.upkeep.chores import Chore, Refused
+from reconciler.embedded.upkeep.cleanup import cleanup_policy
+from reconciler.embedded.upkeep.compacting import Compaction
+from reconciler.embedded.upkeep.rolling import rolled
+from reconciler.errors import MissingObjectError, ReconcilerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from reconciler.embedded.catalog.commits import CatalogRegister
+    from reconciler.embedded.catalog.tables import Catalog
+    from reconciler.embedded.partition.head import Head
+    from reconciler.embedded.partition.headswaps import Partition
+    from reconciler.embedded.partition.replacing import Rewritten
+    from reconciler.embedded.upkeep.chores import Job
+    from reconciler.objectstore.base import ObjectStore
+
+_LOOKS: Final = 3
+_THREADS: Final = 4
+"""Arrow decodes and encodes beside Python; more would only take memory."""
+_ROUND_BYTES: Final = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class ChoreTask:
+    """Writes what is to take the place of parts, under fresh names; publishes nothing. Picklable."""
+
+    store: ObjectStore
+    catalog: CatalogRegister
+    cluster_id: str
+    job: Job
+    now_ms: int
+    """The present, as the driver has it."""
+
+    def __call__(self, chores: Iterable[Chore]) -> Iterator[Rewritten | Refused]:
+        """Do one task: look at each partition as it is now, and write what its configs ask for.
+
+        Raises:
+            UserError: The cluster is not seen from this machine.
+        """
+        catalog = self.catalog.read()
+        names = {entry.id: name for name, entry in catalog.topics.items()}
+        for chore in chores:
+            check_shared(self.store, chore.partition.full_name, is_found=self._is_here())
+            full_name = names.get(chore.partition.topic_id)
+            if full_name is None:
+                continue  # It was deleted meanwhile.
+            try:
+                found = self._rewritten(catalog, full_name, chore.partition)
+            except ReconcilerError as error:
+                yield Refused(chore.partition, error)
+            else:
+                if found is not None:
+                    yield found
+
+    def _is_here(self) -> bool:
+        return read_cluster_id(self.store) == self.cluster_id
+
+    def _rewritten(self, catalog: Catalog, full_name: str, partition: Partition) -> Rewritten | None:
+        look = 1
+        while True:
+            head = read_head(self.store, partition.topic_id, partition.number)
+            try:
+                return None if head is None else self._of(catalog, full_name, partition, head)
+            except MissingObjectError:
+                # Others may have put another object in its place and deleted it: the head tells.
+                if look == _LOOKS:
+                    raise
+            look += 1
+
+    def _of(self, catalog: Catalog, full_name: str, partition: Partition, head: Head) -> Rewritten | None:
+        policy, rules = cleanup_policy(catalog, full_name), rules_of(catalog, full_name)
+        match self.job:
+            case "roll":
+                return rolled(self.store, head, partition, policy, rules)
+            case "compact":
+                return Compaction(self.store, partition, policy, rules).compacted(head, now_ms=self.now_ms)
+            case _:
+                assert_never(self.job)
+
+
+def do_here(chores: Sequence[Chore], task: ChoreTask) -> Iterator[list[Rewritten | Refused]]:
+    """Do chores in a few threads of this process, and yield what came of them in rounds."""
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="chore") as threads:
+        for taken in rounds_of(chores, _ROUND_BYTES):
+            done = threads.map(lambda chore: list(task([chore])), taken)
+            yield [one for outcomes in done for one in outcomes]
+
+
+def rounds_of(chores: Iterable[Chore], cost: int) -> Iterator[list[Chore]]:
+    """Yield chores in order, as many at a time as `cost` allows, always at least one."""
+    taken: list[Chore] = []
+    left = cost
+    for chore in chores:
+        if taken and chore.cost > left:
+            yield taken
+            taken, left = [], cost
+        taken.append(chore)
+        left -= chore.cost
+    if taken:
+        yield taken

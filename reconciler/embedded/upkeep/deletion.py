@@ -1,0 +1,119 @@
+"""Deleting in the background: what is marked in the catalog loses its parts, pages and heads, in this order.
+
+Every step may be repeated: a run that died is finished by whoever comes next.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from reconciler.embedded.checking.threads import SideBySide
+from reconciler.embedded.keys import HEADS, fresh_mark, heads_prefix, partition_of_head
+from reconciler.embedded.partition.head import NOBODY, head_register, parse_head
+from reconciler.embedded.partition.pages import all_entries, all_pages
+from reconciler.errors import ReconcilerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from reconciler.embedded.catalog.commits import CatalogRegister
+    from reconciler.embedded.catalog.tables import Draft
+    from reconciler.embedded.partition.head import PageRef
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.objectstore.register import Held
+
+Failure: TypeAlias = ReconcilerError | None
+
+_AT_ONCE: Final = 16
+_WAITING: Final = 256
+_MANY: Final = 100
+"""From here on one listing of all heads is cheaper than one for each topic."""
+
+
+def finish_deletions(store: ObjectStore, catalog: CatalogRegister) -> int:
+    """Delete the objects of every topic that is marked, then the marks by one commit; return how many are done.
+
+    Raises:
+        UserError: A head cannot be read; the topics without such a one are done.
+    """
+    marked = catalog.read().deletions
+    if not marked:
+        return 0
+
+    def removed(head: tuple[str, int]) -> bool:
+        remove_partition(store, *head)
+        return True
+
+    failed = each_head(removed, heads_of(store, marked))
+    done = [topic_id for topic_id in marked if topic_id not in failed]
+
+    def unmark(draft: Draft) -> None:
+        for topic_id in done:
+            if topic_id in draft.deletions:
+                draft.put_deletion(topic_id, None)
+
+    catalog.commit(unmark)
+    raise_first(failed)
+    return len(done)
+
+
+def each_head(tend: Callable[[tuple[str, int]], bool], heads: Iterable[tuple[str, int]]) -> dict[str, Failure]:
+    """Tend many heads side by side; return the topics of those that are not done, with what went wrong if anything."""
+
+    def tended(head: tuple[str, int]) -> tuple[str, bool, Failure]:
+        try:
+            return head[0], tend(head), None
+        except ReconcilerError as error:
+            return head[0], False, error
+
+    failed: dict[str, Failure] = {}
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="tend") as threads:
+        for topic_id, is_done, error in SideBySide(threads, _WAITING).over(tended, heads):
+            if not is_done:
+                failed[topic_id] = failed.get(topic_id) or error
+    return failed
+
+
+def raise_first(failed: Mapping[str, Failure]) -> None:
+    """Raise what went wrong first, once all the others are done."""
+    for error in failed.values():
+        if error is not None:
+            raise error
+
+
+def remove_partition(store: ObjectStore, topic_id: str, partition: int) -> None:
+    """Seal a partition's head, then delete all that it names, and it last: until then its keys can be found again."""
+    register = head_register(store, topic_id, partition)
+
+    def seal(held: Held | None) -> dict[str, Any] | None:
+        if held is None or held.value.get("writer") == NOBODY:
+            return None
+        return {**held.value, "writer": NOBODY}
+
+    held = register.update(seal, mark=fresh_mark(), raises_epoch=True)
+    if held is None:
+        return
+    head = parse_head(store, register.key, held.value)
+    store.delete(entry.key for entry in all_entries(store, head, skips_missing=True))
+    for pages in _by_level(all_pages(store, head, skips_missing=True)):
+        store.delete(page.key for page in pages)
+    store.delete([register.key])
+
+
+def _by_level(pages: Iterable[PageRef]) -> list[list[PageRef]]:
+    """Group pages, the lowest level first: a page goes after all that it names."""
+    ordered = sorted(pages, key=lambda page: page.level)
+    return [list(group) for _, group in groupby(ordered, key=lambda page: page.level)]
+
+
+def heads_of(store: ObjectStore, topic_ids: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """Yield topic id and partition of every head of some topics: one listing for each, or one for all."""
+    wanted = set(topic_ids)
+    prefixes = [HEADS] if len(wanted) > _MANY else [heads_prefix(topic_id) for topic_id in sorted(wanted)]
+    for prefix in prefixes:
+        for listed in list(store.list(prefix)):
+            topic_id, partition = partition_of_head(listed.key)
+            if topic_id in wanted:
+                yield topic_id, partition

@@ -1,0 +1,201 @@
+"""Upkeep of a cluster's partitions: what has expired goes, what has closed becomes one file, keys are compacted.
+
+Which partitions need it is decided from their heads, many at a time, and heads are swapped from a pool of threads. What
+writes records anew is handed to a `Spread`, which does it here or on executors.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+
+from reconciler.embedded.checking.threads import SideBySide
+from reconciler.embedded.upkeep.chores import Chore, Refused, is_little
+from reconciler.embedded.upkeep.cleanable import next_cleaning_ms, to_clean
+from reconciler.embedded.upkeep.retention import Expired, expired, live_bytes, live_entries, next_expiry_ms, retain
+from reconciler.embedded.upkeep.segments import segments_of
+from reconciler.embedded.upkeep.surveying import HeadCache, Survey
+from reconciler.errors import ReconcilerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from reconciler.embedded.catalog.commits import CatalogRegister
+    from reconciler.embedded.partition.head import Head
+    from reconciler.embedded.partition.headswaps import Partition
+    from reconciler.embedded.partition.replacing import Gain, Rewritten
+    from reconciler.embedded.upkeep.chores import Job
+    from reconciler.embedded.upkeep.choretasks import ChoreTask
+    from reconciler.embedded.upkeep.cleanup import CleanupPolicy
+    from reconciler.embedded.upkeep.surveying import Lying
+    from reconciler.objectstore.base import ObjectStore
+
+    Spread: TypeAlias = Callable[[Sequence[Chore], ChoreTask], Iterator[Sequence[Rewritten | Refused]]]
+    """Does chores, wherever, and yields what came of them in rounds: what is published in between is safe."""
+
+A = TypeVar("A")
+T = TypeVar("T")
+
+if TYPE_CHECKING:
+    Look: TypeAlias = Callable[[Lying, Head], tuple[T | None, int | None]]
+    """Finds something in a partition, or when to look again although nothing was written; `None`: never."""
+
+_AT_ONCE: Final = 16
+_WAITING: Final = 256
+_NAMED: Final = 100
+
+
+@dataclass(slots=True)
+class Tended:
+    """What one job did; `records` and `bytes` are what it removed, of a roll what it wrote anew."""
+
+    partitions: int = 0
+    records: int = 0
+    bytes: int = 0
+    failed: int = 0
+    errors: list[ReconcilerError] = field(default_factory=list)
+    """At most a hundred of them."""
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def count(self, *, records: int, stored: int) -> None:
+        """Count a partition that was tended."""
+        self.partitions += 1
+        self.records += records
+        self.bytes += stored
+
+    def fail(self, partition: Partition, error: ReconcilerError) -> None:
+        """Count a partition that could not be tended. Safe from any thread."""
+        where = str(partition)
+        if where not in error.message:
+            error.message = f"{where}: {error.message}"
+        with self._lock:
+            self.failed += 1
+            if len(self.errors) < _NAMED:
+                self.errors.append(error)
+
+    def break_off(self, error: ReconcilerError) -> None:
+        """Say what kept the rest from being done."""
+        self.failed += 1
+        self.errors.append(error)
+
+
+@dataclass(frozen=True)
+class Upkeep:
+    """One pass over the partitions of a cluster; its jobs share the heads they read."""
+
+    store: ObjectStore
+    catalog: CatalogRegister
+    cluster_id: str
+    now_ms: Callable[[], int]
+    """The clock that records expire by."""
+    is_wanted: Callable[[str], bool] = lambda _full_name: True
+    is_stopped: Callable[[], bool] = lambda: False
+    heads: HeadCache = field(default_factory=HeadCache)
+
+    def retain(self) -> Tended:
+        """Delete what has expired, of every partition that lets records expire."""
+        tended = Tended()
+        for _, found in self._looked("retention", tended, lambda policy: policy.expires, self._retained):
+            tended.count(records=found.records, stored=found.bytes)
+        return tended
+
+    def roll(self, spread: Spread | None = None) -> Tended:
+        """Make one file of every closed segment; with `spread` where there is more than a little to do, else here."""
+        return self._rewritten("roll", spread, lambda _policy: True, self._to_roll)
+
+    def compact(self, spread: Spread | None = None) -> Tended:
+        """Compact every partition of which it is worth it by now; `spread` as in `roll`."""
+        return self._rewritten("compact", spread, lambda policy: policy.compacts, self._to_compact)
+
+    def _retained(self, lying: Lying, head: Head) -> tuple[Expired | None, int | None]:
+        now_ms = self.now_ms()
+        segments = segments_of(live_entries(self.store, head), lying.policy.limits)
+        stored, stable = live_bytes(self.store, head), head.bounds.stable
+        gone = expired(segments, lying.policy, stored_bytes=stored, stable=stable, now_ms=now_ms)
+        if next(gone, None) is None:
+            return None, next_expiry_ms(self.store, head, lying.policy)
+        return retain(self.store, lying.partition, lying.policy, now_ms=now_ms), now_ms
+
+    def _to_roll(self, lying: Lying, head: Head) -> tuple[Chore | None, int | None]:
+        from reconciler.embedded.upkeep.rolling import bytes_to_roll  # noqa: PLC0415 - brings Arrow
+
+        stored = bytes_to_roll(self.store, head, lying.policy)
+        return None if stored is None else Chore(lying.partition, stored), None
+
+    def _to_compact(self, lying: Lying, head: Head) -> tuple[Chore | None, int | None]:
+        now_ms = self.now_ms()
+        segments = list(segments_of(live_entries(self.store, head), lying.policy.limits))
+        found = to_clean(segments, head, lying.policy, now_ms=now_ms)
+        if not found:
+            return None, next_cleaning_ms(segments, head, lying.policy, now_ms=now_ms)
+        return Chore(lying.partition, sum(segment.bytes for segment in found)), None
+
+    def _rewritten(
+        self, job: Job, spread: Spread | None, asks: Callable[[CleanupPolicy], bool], look: Look[Chore]
+    ) -> Tended:
+        from reconciler.embedded.upkeep.choretasks import ChoreTask, do_here  # noqa: PLC0415 - brings Arrow
+
+        tended = Tended()
+        chores = [found for _, found in self._looked(job, tended, asks, look)]
+        now_ms = self.now_ms()
+        if chores and not self.is_stopped():
+            task = ChoreTask(self.store, self.catalog, self.cluster_id, job, now_ms)
+            do = do_here if spread is None or is_little(chores) else spread
+            try:
+                for taken in do(chores, task):
+                    self._publish(taken, now_ms, tended)
+            except ReconcilerError as error:
+                tended.break_off(error)
+        return tended
+
+    def _looked(
+        self, job: str, tended: Tended, asks: Callable[[CleanupPolicy], bool], look: Look[T]
+    ) -> Iterator[tuple[Partition, T]]:
+        """Look at the partitions that are due, and yield those in which something was found."""
+        survey = Survey.begun(self.store, job)
+
+        def is_asked(full_name: str, policy: CleanupPolicy) -> bool:
+            return self.is_wanted(full_name) and asks(policy)
+
+        def looked(lying: Lying) -> T | None:
+            if self.is_stopped():
+                return None
+            try:
+                head = self.heads.read(self.store, lying)
+                found, due_ms = (None, None) if head is None else look(lying, head)
+            except ReconcilerError as error:
+                tended.fail(lying.partition, error)
+                return None
+            if found is None:
+                survey.remember(lying, due_ms)
+            return found
+
+        due = list(survey.due(self.catalog.read(), is_asked, now_ms=self.now_ms()))
+        for lying, found in zip(due, _side_by_side(looked, due), strict=True):
+            if found is not None:
+                yield lying.partition, found
+        survey.end()
+
+    def _publish(self, taken: Iterable[Rewritten | Refused], put_ms: int, tended: Tended) -> None:
+        """Publish a round, many partitions at a time."""
+        from reconciler.embedded.partition.replacing import publish_rewritten  # noqa: PLC0415 - where there is something only
+
+        def published(one: Rewritten | Refused) -> Gain | None:
+            try:
+                if isinstance(one, Refused):
+                    raise one.error
+                return publish_rewritten(self.store, one, put_ms=put_ms, now_ms=self.now_ms)
+            except ReconcilerError as error:
+                tended.fail(one.partition, error)
+                return None
+
+        for gain in _side_by_side(published, taken):
+            if gain is not None:
+                tended.count(records=gain.records, stored=gain.bytes)
+
+
+def _side_by_side(call: Callable[[A], T], given: Iterable[A]) -> Iterator[T]:
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="upkeep") as threads:
+        yield from SideBySide(threads, _WAITING).over(call, given)

@@ -1,0 +1,176 @@
+"""Clients of one S3 location, all made of one resolved setting.
+
+What a location leaves open, botocore finds out where every AWS tool does: environment (`AWS_REGION`,
+`AWS_ENDPOINT_URL_S3`, `AWS_PROFILE`, …), profile, container and instance role. It does that once, in the process
+that opens the store; this is the edge where the AWS environment is read, and nothing above reads it. What travels to
+other processes (`Clients.resolved`) names region, endpoint, path style and credentials, so that executors and pyarrow
+reach the same place as we do and ask no environment of their own. Lent credentials that are refreshed are refreshed
+here: they are taken anew for every journey.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from reconciler.objectstore.noted import note_attempt
+from reconciler.objectstore.s3.faults import s3_faults
+from reconciler.objectstore.secrets import Credentials, Secret
+
+if TYPE_CHECKING:
+    from botocore.credentials import ReadOnlyCredentials
+    from mypy_boto3_s3.client import S3Client
+
+    from reconciler.objectstore.settings import StoreSettings
+
+POOL: Final = 64
+"""Connections a client keeps: more threads than this wait for one another."""
+ATTEMPTS: Final = 5
+_CONNECT_SECONDS: Final = 10
+_READ_SECONDS: Final = 60
+CONDITIONAL_READ_SECONDS: Final = 20
+_NO_PROFILE: Final = {
+    "profile": (None, None, None, None),
+    "config_file": (None, None, os.devnull, None),
+    "credentials_file": (None, None, os.devnull, None),
+}
+"""What botocore looks for where settings are complete: not even a profile, which may not exist there."""
+_AWS: Final = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The two clients of a process, and what they were made of."""
+
+    steady: S3Client
+    """Tries again by itself: for reads, and for writes that may be done twice."""
+    once: S3Client
+    """Never tries again by itself: for conditional writes."""
+    settings: StoreSettings
+    """Complete but for credentials that are refreshed."""
+    credentials: Any
+
+
+class Clients:
+    """Opens the clients of a location when they are first needed, once a process. Safe to share between threads."""
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self.settings = settings
+        self._opened: Opened | None = None
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+
+    @property
+    def steady(self) -> S3Client:
+        """The client that tries again by itself."""
+        return self._open().steady
+
+    @property
+    def once(self) -> S3Client:
+        """The client that never does."""
+        return self._open().once
+
+    def reach_the_same_as(self, other: Clients) -> bool:
+        """Tell whether ours may be asked for what the other's reach: one endpoint, one set of credentials."""
+        ours, theirs = self._open().settings, other._open().settings
+        return (ours.endpoint, ours.credentials) == (theirs.endpoint, theirs.credentials)
+
+    def resolved(self) -> StoreSettings:
+        """Return complete settings, with the credentials as they are now; without, where none were found."""
+        opened = self._open()
+        if self.settings.credentials is not None or opened.credentials is None:
+            return opened.settings
+        with s3_faults("reach", self.settings.url):
+            return replace(opened.settings, credentials=_frozen(opened.credentials.get_frozen_credentials()))
+
+    def _open(self) -> Opened:
+        if self._process != os.getpid():  # a fork must not share its parent's sockets, nor a lock somebody held
+            self._opened, self._lock, self._process = None, threading.Lock(), os.getpid()
+        if self._opened is not None:
+            return self._opened
+        with self._lock, s3_faults("reach", self.settings.url):
+            if self._opened is None:
+                self._opened = _opened(self.settings)
+            return self._opened
+
+
+def _opened(settings: StoreSettings) -> Opened:
+    import botocore.session  # noqa: PLC0415 - half a second that only users of S3 pay
+
+    session = botocore.session.Session(_NO_PROFILE if settings.credentials is not None else None)
+    session.register_component("data_loader", _descriptions())
+    draft = _client(session, settings, attempts=1)  # which alone knows what environment and profile say
+    found = replace(settings, region=draft.meta.region_name, endpoint=settings.endpoint or _foreign(draft))
+    if found.force_path_style is None:
+        style = _s3_options(draft).get("addressing_style", "path" if found.endpoint is not None else "virtual")
+        found = replace(found, force_path_style=style == "path")
+    return Opened(
+        _client(session, found, attempts=ATTEMPTS),
+        _client(session, found, attempts=1),
+        found,
+        session.get_credentials() if settings.credentials is None else None,
+    )
+
+
+@cache
+def _descriptions() -> Any:
+    """Return botocore's reader of its descriptions of services, which keeps them: a tenth of a second a store."""
+    import botocore.loaders  # noqa: PLC0415 - as above
+
+    return botocore.loaders.Loader()
+
+
+def _client(session: Any, settings: StoreSettings, *, attempts: int) -> S3Client:
+    from botocore.config import Config  # noqa: PLC0415 - as above
+    from botocore.handlers import add_expect_header  # noqa: PLC0415 - as above
+
+    options: dict[str, Any] = {}
+    if settings.credentials is not None:
+        options["ignore_configured_endpoint_urls"] = True
+    if settings.force_path_style is not None:
+        options["s3"] = {"addressing_style": "path" if settings.force_path_style else "virtual"}
+    if settings.endpoint is not None:
+        # Checksums that AWS added later are not understood everywhere; bodies are signed all the same.
+        options |= {"request_checksum_calculation": "when_required", "response_checksum_validation": "when_required"}
+    config = Config(
+        retries={"mode": "standard", "total_max_attempts": attempts},
+        connect_timeout=_CONNECT_SECONDS,
+        read_timeout=CONDITIONAL_READ_SECONDS if attempts == 1 else _READ_SECONDS,
+        max_pool_connections=POOL,
+        tcp_keepalive=True,
+        **options,
+    )
+    client: S3Client = session.create_client(
+        "s3", region_name=settings.region, endpoint_url=settings.endpoint, config=config, **_keys(settings.credentials)
+    )
+    # Asking first whether a body is welcome costs every small write a round trip.
+    client.meta.events.unregister("before-call.s3", add_expect_header)
+    client.meta.events.register_first("needs-retry.s3", note_attempt)
+    return client
+
+
+def _keys(credentials: Credentials | None) -> dict[str, str]:
+    if credentials is None:
+        return {}
+    keys = {"aws_access_key_id": credentials.access_key, "aws_secret_access_key": credentials.secret_key.text}
+    return keys if credentials.token is None else {**keys, "aws_session_token": credentials.token.text}
+
+
+def _frozen(found: ReadOnlyCredentials) -> Credentials:
+    token = None if found.token is None else Secret(found.token)
+    return Credentials(str(found.access_key), Secret(str(found.secret_key)), token)
+
+
+def _foreign(client: S3Client) -> str | None:
+    """Return the endpoint that environment or profile name; `None` for AWS's own."""
+    endpoint = client.meta.endpoint_url
+    return None if (urlsplit(endpoint).hostname or "").endswith(_AWS) else endpoint
+
+
+def _s3_options(client: S3Client) -> dict[str, Any]:
+    options: dict[str, Any] = client.meta.config.s3 or {}  # type: ignore[attr-defined]  # set by Config at run time
+    return options
