@@ -10,7 +10,7 @@ from typer import Option
 
 from reconciler.cli import signals
 from reconciler.cli.asking import ask, require_someone_to_ask
-from reconciler.cli.console import err, out
+from reconciler.cli.console import are_one, err, out
 from reconciler.cli.options import TextOrJson, seconds
 from reconciler.cli.planned import show_as_text, warn_about
 from reconciler.cli.presenting import blocked_above, raise_verdict
@@ -109,7 +109,8 @@ class _Talk:
 
         if not self._is_shown:
             self._show(applied.planned)
-        out().show(applied_text(applied, summary))
+        # What failed was told on standard error when it did.
+        out().show(applied_text(applied, summary, with_failures=not are_one()))
 
     def _show(self, planned: Planned) -> None:
         self._is_shown = True

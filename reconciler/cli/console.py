@@ -104,6 +104,23 @@ def _ignore_a_gone_reader(stream: TextIO, write: Callable[[], object]) -> None:
         stream.flush()
     except BrokenPipeError:
         silence(stream)
+    except OSError as error:
+        error.filename = error.filename or _name_of(stream)
+        silence(stream)
+        raise
+
+
+def _name_of(stream: TextIO) -> str:
+    return "standard output" if stream is sys.stdout else "standard error"
+
+
+def are_one() -> bool:
+    """Tell whether standard output and standard error go to the same place: what one says need not be said twice."""
+    try:
+        ends = [os.fstat(stream.fileno()) for stream in (sys.stdout, sys.stderr)]
+    except (OSError, ValueError):
+        return False
+    return len({(end.st_dev, end.st_ino) for end in ends}) == 1
 
 
 def _written(stream: TextIO, body: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import traceback
 from typing import Final
@@ -75,8 +76,25 @@ def _say_usage(screen: Screen, error: TyperException) -> int:
         screen.write(f"{error.format_message()}\n")
         return USAGE
     path = context.command_path if context is not None else "reconciler"
-    _say(screen, "Error", error.format_message(), f"See `{path} --help`")
+    _say(screen, "Error", _plainly(error.format_message()), f"See `{path} --help`")
     return USAGE
+
+
+_WORDINGS: Final = (
+    (re.compile(r"Value error, "), ""),
+    (re.compile(r"Input should be greater than or equal to (\S+?)\.?$"), r"it is at least \1"),
+    (re.compile(r"Input should be less than or equal to (\S+?)\.?$"), r"it is at most \1"),
+    (re.compile(r"Input should be a valid integer.*"), "it is a whole number"),
+    (re.compile(r"Input should be a valid number.*"), "it is a number"),
+    (re.compile(r"Input should be "), "it is "),
+)
+"""What the library that reads options says, and what people are told."""
+
+
+def _plainly(message: str) -> str:
+    for found, said in _WORDINGS:
+        message = found.sub(said, message)
+    return message.removesuffix(".")
 
 
 def _of_the_system(error: OSError) -> str:

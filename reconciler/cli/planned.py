@@ -10,6 +10,7 @@ from reconciler.cli.render.plan_text import plan_text
 
 if TYPE_CHECKING:
     from reconciler.planning.document.saved import PlanDocument
+    from reconciler.planning.finding import Finding
     from reconciler.workflow.plan import Planned
 
 
@@ -33,7 +34,14 @@ def show_planned(planned: Planned, form: Literal["text", "json", "markdown"]) ->
 def warn_about(planned: Planned) -> None:
     """Print what is odd about the files or the plan, on standard error."""
     warn_all(planned.warnings)
-    warn_all(f"{finding.message}. {finding.hint}" for finding in planned.plan.warnings)
+    warn_all(warning_text(finding) for finding in planned.plan.warnings)
+
+
+def warning_text(finding: Finding) -> str:
+    """Return a warning of a plan: what it is about, where that is declared, what is odd, what to do."""
+    about = f"{finding.address}: " if finding.address and finding.address not in finding.message else ""
+    where = f"{finding.source}: " if finding.source else ""
+    return f"{where}{about}{finding.message}. {finding.hint}"
 
 
 def show_as_text(planned: Planned, screen: Screen) -> None:

@@ -33,11 +33,15 @@ NO_FIELDS: Final = Fields()
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Some rows of an input: where they come from, and how many came before them."""
+    """Some rows of an input: where they come from, and how many came before them.
+
+    `unit` is what they are counted in: rows, or lines of a file as an editor counts them.
+    """
 
     source: str
     before: int
     batch: pa.RecordBatch
+    unit: str = "row"
 
 
 def to_records(rows: Rows, fields: Fields) -> pa.RecordBatch:
@@ -53,7 +57,8 @@ def to_records(rows: Rows, fields: Fields) -> pa.RecordBatch:
         values = json_values(batch)
     except (UnicodeDecodeError, KeyError) as error:
         message = (
-            f"{rows.source}: rows {rows.before + 1} to {rows.before + len(batch)} cannot be written as JSON: {error}"
+            f"{rows.source}: {rows.unit}s {rows.before + 1} to {rows.before + len(batch)} cannot be written as JSON: "
+            f"{error}"
         )
         raise UserError(message, hint="Nested texts must be UTF-8, and a map may have each key once.") from None
     return input_batch(keys, times, values)
@@ -85,5 +90,7 @@ def _times(rows: Rows, name: str) -> pa.Array:
     try:
         return to_milliseconds(_column(rows, name, "--timestamp-field"))
     except BadTimeError as error:
-        message = f"{rows.source}: row {rows.before + error.row + 1}: {name}: {error.cell} is not a time since 1970"
+        message = (
+            f"{rows.source}: {rows.unit} {rows.before + error.row + 1}: {name}: {error.cell} is not a time since 1970"
+        )
         raise UserError(message, hint=TIME_HINT) from None

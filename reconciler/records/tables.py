@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 import pyarrow as pa
@@ -38,7 +39,11 @@ def read_csv(stream: BinaryIO, source: str) -> Iterator[Rows]:
         if empty and start is not None:
             stream.seek(start)
             reader = _csv_reader(stream, empty)
-        yield from _counted(reader, source)
+        # Lines are counted as an editor does: the header is the first. A cell with a line break in it is one of them.
+        # Closed also after an error: Arrow reads ahead in a thread, which must not outlive us.
+        with reader:
+            for rows in _counted(reader, source):
+                yield replace(rows, before=rows.before + 1, unit="line")
     except pa.ArrowInvalid as error:
         raise _bad_csv(source, names, error) from error
 
@@ -83,8 +88,8 @@ def _counted(batches: Iterable[pa.RecordBatch], source: str) -> Iterator[Rows]:
 def _bad_csv(source: str, names: Sequence[str], error: pa.ArrowInvalid) -> UserError:
     said, where = _first_line(error), source
     if row := re.search(r"Row #(\d+): ", said):
-        # Arrow counts the header as row 1; we count rows of values, as everywhere.
-        where, said = f"{where}: row {int(row[1]) - 1}", said.replace(row[0], "")
+        # Arrow counts the header as row 1, as an editor does.
+        where, said = f"{where}: line {row[1]}", said.replace(row[0], "")
     if column := re.search(r"In CSV column #(\d+): ", said):
         number = int(column[1])
         name = names[number] if number < len(names) else f"column {number + 1}"

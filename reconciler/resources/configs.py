@@ -54,11 +54,11 @@ def canonical_value(key: str, value: object, catalog: Mapping[str, ConfigKey] = 
         return _plain(value)
     match known.type:
         case "duration":
-            return str(_ranged(known, parse_duration(value)))
+            return str(_ranged(known, _word(known, value, parse_duration)))
         case "size":
-            return str(_ranged(known, parse_size(value)))
+            return str(_ranged(known, _word(known, value, parse_size)))
         case "integer":
-            return str(_ranged(known, _integer(value)))
+            return str(_ranged(known, _word(known, value, _integer)))
         case "double":
             return _double(known, value)
         case "boolean":
@@ -76,19 +76,40 @@ def show_value(key: str, value: str | None, catalog: Mapping[str, ConfigKey] = E
     if value is None:
         return "unset"
     known = catalog.get(key)
-    if known is not None and known.type in {"duration", "size"}:
+    if known is not None and known.type in {"duration", "size", "integer"}:
         try:
             number = int(value)
         except ValueError:
             return value
-        if number < _LOWEST_WITH_UNIT or number >= LONG_MAX:
+        if number == LONG_MAX and _is_endless(known):
+            return "infinite"
+        if number == _TOTAL and known.minimum == _TOTAL:
+            return _TOTAL_WORD
+        if known.type == "integer" or number < _LOWEST_WITH_UNIT or number >= LONG_MAX:
             return value
         return format_duration(number) if known.type == "duration" else format_size(number)
     return value or "''"
 
 
 _LOWEST_WITH_UNIT: Final = -1
-"""Below it lie markers such as -2 (follow the total), which have no unit."""
+_TOTAL: Final = -2
+_TOTAL_WORD: Final = "total"
+"""Of local targets: as much, or as long, as is kept in total."""
+
+
+def _is_endless(key: ConfigKey) -> bool:
+    """Tell whether a key has no end but the largest number there is: -1 means nothing to it."""
+    return key.maximum is None and key.minimum is not None and key.minimum >= 0
+
+
+def _word(key: ConfigKey, value: object, parse: Callable[[object], int]) -> int:
+    """Return the number that a word for a marker stands for, or what `parse` makes of anything else."""
+    word = value.strip().lower() if isinstance(value, str) else None
+    if word in {"infinite", "unlimited"} and _is_endless(key):
+        return LONG_MAX
+    if word == _TOTAL_WORD and key.minimum == _TOTAL:
+        return _TOTAL
+    return parse(value)
 
 
 def canonical_configs(configs: object) -> object:

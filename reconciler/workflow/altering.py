@@ -15,7 +15,7 @@ from reconciler.providers.base import Done, Failed
 from reconciler.resources.address import cluster_of
 from reconciler.resources.configs import canonical_value
 from reconciler.resources.topic import Topic
-from reconciler.workflow.actingconfigs import configs_of
+from reconciler.workflow.actingconfigs import acting_configs, configs_of
 from reconciler.workflow.identity import refuse_another_cluster
 from reconciler.workflow.opening import open_site, open_work
 from reconciler.workflow.topicaddress import provider_of, topic_address
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from reconciler.resources.capabilities import Capabilities
     from reconciler.resources.kinds import Resource
     from reconciler.state.snapshots import Snapshot
+    from reconciler.workflow.actingconfigs import ConfigRow
     from reconciler.workflow.invocation import Invocation, Select
     from reconciler.workflow.stopping import Stop
 
@@ -41,6 +42,8 @@ class Altered:
 
     address: Address
     changes: tuple[Change, ...]
+    inherited: Mapping[str, ConfigRow]
+    """What acts where the topic has no value of its own, by key, and where that is from."""
 
 
 def alter_topic(  # noqa: PLR0913 - as many as the command has options, each named by its caller
@@ -71,13 +74,14 @@ def alter_topic(  # noqa: PLR0913 - as many as the command has options, each nam
     name = cluster_of(topic) or ""
     if no_state:
         refuse_another_cluster(site, name, None)
-        return _alter_now(provider, _action(provider, topic, wanted), report)
+        return _alter_now(provider, *_action(provider, topic, wanted), report)
     done: list[Altered] = []
 
     def settle(snapshot: Snapshot) -> Settled:
         refuse_another_cluster(site, name, snapshot)
-        action = _owned(_action(provider, topic, wanted), snapshot, wanted)
-        done.append(Altered(action.address, action.changes))
+        found, inherited = _action(provider, topic, wanted)
+        action = _owned(found, snapshot, wanted)
+        done.append(Altered(action.address, action.changes, inherited))
         actions = [action] if action.changes else []
         return Settled(actions, digest(actions))
 
@@ -110,15 +114,17 @@ def wanted_configs(capabilities: Capabilities, set_: Mapping[str, str], delete: 
     return wanted
 
 
-def _action(provider: Provider, topic: Address, wanted: Mapping[str, str | None]) -> Update:
-    """Return the change of a topic as it is now; without changes where it is like that already."""
+def _action(
+    provider: Provider, topic: Address, wanted: Mapping[str, str | None]
+) -> tuple[Update, Mapping[str, ConfigRow]]:
+    """Return the change of a topic as it is now, and what it inherits; no changes where it is like that already."""
     address, observed = find_topic(provider, topic)
     before = observed[address]
     own = configs_of(before.resource)
     changes = tuple(
         Change(f"configs.{key}", own.get(key), value) for key, value in sorted(wanted.items()) if own.get(key) != value
     )
-    return Update(
+    action = Update(
         address=address,
         before=before.resource,
         after=_with_configs(before.resource, wanted),
@@ -126,6 +132,8 @@ def _action(provider: Provider, topic: Address, wanted: Mapping[str, str | None]
         reasons=(Reason.CHANGED,),
         precondition=precondition(address, before, [change.path for change in changes]),
     )
+    above = {layer: found for layer, found in observed.items() if layer != address}
+    return action, {row.key: row for row in acting_configs(address, above, provider.capabilities)}
 
 
 def _owned(action: Update, snapshot: Snapshot, wanted: Mapping[str, str | None]) -> Update:
@@ -139,7 +147,9 @@ def _owned(action: Update, snapshot: Snapshot, wanted: Mapping[str, str | None])
     return replace(action, after=_with_configs(recorded.resource, wanted), origins=recorded.origins)
 
 
-def _alter_now(provider: Provider, action: Update, report: Callable[[Event], None]) -> Altered:
+def _alter_now(
+    provider: Provider, action: Update, inherited: Mapping[str, ConfigRow], report: Callable[[Event], None]
+) -> Altered:
     """Change it on its platform and nowhere else."""
     if action.changes:
         report(ActionStarted(action.id, action.address))
@@ -151,7 +161,7 @@ def _alter_now(provider: Provider, action: Update, report: Callable[[Event], Non
                     report(ActionDone(action.id, action.address, 0.0))
                 case _:
                     assert_never(outcome)
-    return Altered(action.address, action.changes)
+    return Altered(action.address, action.changes, inherited)
 
 
 def _with_configs(resource: Resource, wanted: Mapping[str, str | None]) -> Resource:

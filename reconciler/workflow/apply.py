@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import ReconcilerError, StalePlanError, UsageError, UserError
-from reconciler.planning.document.saved import compare, read_document, refuse_foreign
+from reconciler.planning.document.saved import compare, refuse_foreign
 from reconciler.workflow.deciding import Wanted, decide
 from reconciler.workflow.files import workspace_folder
 from reconciler.workflow.findings import errors_of
@@ -16,7 +16,7 @@ from reconciler.workflow.opening import open_work
 from reconciler.workflow.plan import Planned, show_decided
 from reconciler.workflow.reading import read_state
 from reconciler.workflow.saved import options_of
-from reconciler.workflow.show import read_plan_file
+from reconciler.workflow.show import read_plan
 from reconciler.workflow.underlease import Settled, Wish, run_under_lease
 from reconciler.workflow.verdicts import BlockedPlanError, verdict_of
 
@@ -95,7 +95,7 @@ def apply(
         return apply_wanted(invocation, select, options, hooks, Wanted())
     if select != Select():
         raise UsageError("FILE brings its own selection", hint="Give either FILE or options that select, not both.")
-    approved = read_document(read_plan_file(invocation.cwd / options.file))
+    approved = read_plan(invocation.cwd / options.file, str(options.file))
     work = open_work(invocation, options_of(approved, workspace_folder(invocation)))
     refuse_foreign(
         approved,

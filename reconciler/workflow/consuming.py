@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias
 
 import pyarrow as pa
 
-from reconciler.errors import UserError
+from reconciler.errors import UsageError, UserError
 from reconciler.providers.base import Scope
 from reconciler.records.log import OffsetRange
 from reconciler.records.patterns import matching
@@ -237,7 +237,7 @@ def _time(text: str) -> int:
     try:
         found = to_milliseconds([text])[0].as_py()
     except BadTimeError as error:
-        raise UserError(
+        raise UsageError(
             f"--from {text!r} is neither earliest, latest, an offset, nor a time",
             hint="Write a time as 2013-01-01T05:00:00Z.",
         ) from error

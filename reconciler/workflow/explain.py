@@ -18,11 +18,12 @@ from reconciler.workflow.reading import read_state
 from reconciler.workflow.show import Shown, declared, sides_of, unknown_address
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from reconciler.planning.actions import Action
     from reconciler.planning.finding import Finding
     from reconciler.planning.plan import DriftFinding, Waiting
+    from reconciler.workflow.actingconfigs import ConfigRow
     from reconciler.workflow.deciding import Decided
     from reconciler.workflow.invocation import Invocation, Select
     from reconciler.workflow.opening import Work
@@ -37,6 +38,8 @@ class Explained:
     """Field path → `file:line`, an address, or what else set it."""
     effective: Mapping[str, str]
     """Configs as they act on the cluster now, inherited ones included."""
+    effective_origins: Mapping[str, str]
+    """Where each of them is from: an address and, where the files have it, `file:line`; or `default`."""
     acls: tuple[AclRow, ...]
     """Access rules as they act on the cluster now, those of its tiers included."""
     actions: tuple[Action, ...]
@@ -58,10 +61,12 @@ def explain(invocation: Invocation, select: Select, address: str) -> Explained:
     if not shown.is_known:
         raise unknown_address(address)
     plan = decided.plan
+    acting = _effective(work, decided, asked)
     return Explained(
         shown=shown,
         origins=_origins(work, shown),
-        effective=_effective(work, decided, asked),
+        effective={row.key: row.value for row in acting},
+        effective_origins=dict(_places(work, acting)),
         acls=acting_acls(asked, decided.seen.inventory),
         actions=tuple(action for action in plan.actions if action.address == asked),
         drift=tuple(finding for finding in plan.drift if finding.address == asked),
@@ -85,8 +90,16 @@ def _rule_origins(shown: Shown, written: Mapping[str, str]) -> Iterator[tuple[st
                 yield rule_path(rule), place
 
 
-def _effective(work: Work, decided: Decided, address: Address) -> Mapping[str, str]:
+def _effective(work: Work, decided: Decided, address: Address) -> Sequence[ConfigRow]:
     if address not in decided.seen.inventory or kind_of(address) not in {"topic", "mirror", "namespace"}:
-        return {}
+        return ()
     provider = work.providers[cluster_of(address) or ""]
-    return {row.key: row.value for row in configs_on(provider, address, decided.seen.inventory)}
+    return configs_on(provider, address, decided.seen.inventory)
+
+
+def _places(work: Work, rows: Sequence[ConfigRow]) -> Iterator[tuple[str, str]]:
+    """Yield where each acting config is from, and where in the files that says so."""
+    written = {origin: explain_origin(work.loaded, Address(origin)) for origin in {row.origin for row in rows}}
+    for row in rows:
+        place = written[row.origin].get(f"spec.configs.{row.key}")
+        yield row.key, row.origin if place is None else f"{row.origin} ({place})"

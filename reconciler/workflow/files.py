@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from reconciler.errors import UsageError
 from reconciler.manifests.loading import find_workspace, load, load_workspace
 from reconciler.manifests.variables import Variables
 
@@ -39,8 +40,14 @@ def workspace_folder(invocation: Invocation) -> Path:
     """Return the folder of `reconciler.yaml`: the one named, or the nearest upwards."""
     if invocation.workspace is None:
         return find_workspace(invocation.cwd)
-    folder = invocation.cwd / invocation.workspace
-    return folder.parent if folder.name == "reconciler.yaml" else folder
+    named = invocation.cwd / invocation.workspace
+    folder = named.parent if named.name == "reconciler.yaml" else named
+    if not folder.is_dir():
+        raise UsageError(f"there is no folder {folder}", hint="Give --workspace the folder of a reconciler.yaml.")
+    if not (folder / "reconciler.yaml").exists():
+        message = f"{folder} is no workspace: it has no reconciler.yaml"
+        raise UsageError(message, hint="Name another folder, or make one with: reconciler init")
+    return folder
 
 
 def _variables(invocation: Invocation, select: Select) -> Variables:

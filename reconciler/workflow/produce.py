@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
-from reconciler.errors import UserError
+from reconciler.errors import UsageError, UserError
 from reconciler.records.fields import Fields
 from reconciler.records.inputs import INPUT_FORMATS, Input, InputFormat, format_of, read_input
 from reconciler.resources.address import cluster_of
@@ -96,4 +96,4 @@ def _form(wanted: str | None, name: str) -> InputFormat:
     for form in INPUT_FORMATS:
         if form == wanted.lower():
             return form  # type: ignore[return-value]  # the formats are exactly its literals
-    raise UserError(f"there is no input format {wanted!r}", hint=f"Formats: {', '.join(INPUT_FORMATS)}.")
+    raise UsageError(f"there is no input format {wanted!r}", hint=f"Formats: {', '.join(INPUT_FORMATS)}.")

@@ -53,7 +53,21 @@ def show(invocation: Invocation, select: Select, address: str | None) -> tuple[S
 
 def show_plan(path: Path) -> PlanDocument:
     """Return a saved plan."""
-    return read_document(read_plan_file(path))
+    return read_plan(path, str(path))
+
+
+def read_plan(path: Path, shown: str) -> PlanDocument:
+    """Return a saved plan; what is wrong with it is said with the name it was given by.
+
+    Raises:
+        UserError: It cannot be read, is no plan, of another version, or was changed.
+    """
+    try:
+        return read_document(read_plan_file(path))
+    except UserError as error:
+        if shown not in error.message:
+            error.message = f"{shown}: {error.message}"
+        raise
 
 
 def read_plan_file(path: Path) -> bytes:

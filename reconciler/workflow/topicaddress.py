@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reconciler.errors import UserError
+from reconciler.errors import UsageError
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of
 
 if TYPE_CHECKING:
@@ -16,11 +16,11 @@ def topic_address(text: str) -> Address:
     """Return the topic that was named; mirrors and mounted topics are read as topics too.
 
     Raises:
-        UserError: It names no topic.
+        UsageError: It names no topic.
     """
     given = Address(text)
     if kind_of(given) not in {"topic", "mirror", "mounting"} or text.count("/") < 2 or not full_name_of(given):  # noqa: PLR2004 - kind/cluster/name
-        raise UserError(f"{text!r} is not the address of a topic", hint="Write it as topic/west/shop:eu:orders.")
+        raise UsageError(f"{text!r} is not the address of a topic", hint="Write it as topic/west/shop:eu:orders.")
     return address_of("topic", cluster_of(given) or "", full_name_of(given))
 
 

@@ -56,7 +56,8 @@ def test_times_passed_are_said_as_they_were(seconds: float, text: str) -> None:
     [
         ("configs.retention.ms", "604800000", "7d"),
         ("configs.retention.ms", "-1", "infinite"),
-        ("configs.local.retention.ms", "-2", "-2"),
+        ("configs.local.retention.ms", "-2", "total"),
+        ("configs.flush.messages", "9223372036854775807", "infinite"),
         ("configs.max.message.bytes", "4194304", "4MiB"),
         ("configs.cleanup.policy", "compact", "compact"),
         ("configs.unknown", "", "''"),

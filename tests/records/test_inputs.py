@@ -334,7 +334,7 @@ REFUSED: list[tuple[str, Callable[[], Rows], str, str]] = [
     (
         "ragged CSV",
         lambda: read(b"a,b\n1,2\n3\n", "csv"),
-        "in: row 2: CSV parse error: Expected 2 columns, got 1: 3",
+        "in: line 3: CSV parse error: Expected 2 columns, got 1: 3",
         "as many cells in every row",
     ),
     (
@@ -384,7 +384,7 @@ def test_a_csv_value_that_does_not_fit_the_type_found_at_first_is_named(tmp_path
         file.write(f"late,{padding}\n")
     with path.open("rb") as stream, pytest.raises(UserError) as refused:
         read(stream, "csv", name="in.csv")
-    assert refused.value.message.startswith("in.csv: row 20001: n: CSV conversion error to int64: invalid value 'late'")
+    assert refused.value.message.startswith("in.csv: line 20002: n: CSV conversion error to int64: invalid value 'late'")
     assert "first 16 MiB" in refused.value.hint
 
 

@@ -17,7 +17,7 @@ WRITTEN = (
     | st.floats()
     | st.lists(st.text(max_size=5) | st.integers(), max_size=3)
     | st.sampled_from(
-        ["7d", "10GiB", "infinite", "-2", "true", "FALSE", "compact,delete", "LZ4", "0.50", "1e-5", "default"]
+        ["7d", "10GiB", "infinite", "unlimited", "total", str(2**63 - 1), "-2", "true", "FALSE", "compact,delete", "LZ4", "0.50", "1e-5", "default"]
     )
 )
 
@@ -110,8 +110,10 @@ def test_a_value_that_is_none_of_its_type_is_refused(key: str, written: Any) -> 
     [
         ("retention.ms", "604800000", "7d"),
         ("retention.ms", "-1", "infinite"),
-        ("local.retention.ms", "-2", "-2"),
-        ("flush.ms", str(2**63 - 1), str(2**63 - 1)),
+        ("local.retention.ms", "-2", "total"),
+        ("flush.ms", str(2**63 - 1), "infinite"),
+        ("flush.messages", str(2**63 - 1), "infinite"),
+        ("retention.ms", str(2**63 - 1), str(2**63 - 1)),
         ("retention.bytes", "10737418240", "10GiB"),
         ("cleanup.policy", "", "''"),
         ("retention.ms", None, "unset"),

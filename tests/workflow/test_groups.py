@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.errors import BlockedError, InvalidNamespaceError, UserError
+from reconciler.errors import BlockedError, InvalidNamespaceError, UsageError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.resources.groups import READING_MS, ByShift, OffsetMove, ToEarliest, ToLatest, ToOffset, ToTime
 from reconciler.workflow.consume import ConsumeOptions, consume
@@ -193,7 +193,7 @@ def test_what_is_read_by_pattern_is_produced_again_where_it_is_told(applied: Ben
 def test_a_pattern_that_cannot_be_read_is_refused(
     applied: Bench, address: str, options: dict[str, Any], why: str
 ) -> None:
-    with pytest.raises(UserError, match=why):
+    with pytest.raises((UserError, UsageError), match=why):
         read(applied, address, **options)
 
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.errors import RetryableError, UserError
+from reconciler.errors import RetryableError, UsageError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.records.log import OffsetRange
 from reconciler.workflow.altering import alter_topic
@@ -159,7 +159,7 @@ def test_following_goes_on_until_somebody_stops_it(applied: Bench) -> None:
     ],
 )
 def test_what_cannot_be_consumed_is_said(applied: Bench, options: dict[str, object], said: str) -> None:
-    with pytest.raises(UserError, match=said):
+    with pytest.raises((UserError, UsageError), match=said):
         read(applied, **options)
 
 
@@ -176,7 +176,7 @@ def test_a_topic_that_is_not_there_is_said(applied: Bench, address: str) -> None
 
 @pytest.mark.parametrize("address", ["shop:orders", "topic/west", "link/west/x", "topic/west/", ""])
 def test_what_is_no_address_of_a_topic_is_said(applied: Bench, address: str) -> None:
-    with pytest.raises(UserError, match=r"topic/west/shop:eu:orders"):
+    with pytest.raises(UsageError, match=r"topic/west/shop:eu:orders"):
         read(applied, address)
 
 
@@ -187,7 +187,7 @@ def test_what_cannot_be_produced_is_said(applied: Bench) -> None:
         ({"input_format": "xml"}, "xml"),
         ({"key_field": "absent"}, "absent"),
     ):
-        with pytest.raises(UserError, match=said):
+        with pytest.raises((UserError, UsageError), match=said):
             feed(applied, lines(ROWS), **options)  # type: ignore[arg-type]  # fields by name
     with pytest.raises(UserError, match="line 1"):
         feed(applied, "{")

@@ -12,7 +12,7 @@ from reconciler.cli.console import out
 from reconciler.cli.options import checked_out
 from reconciler.cli.render.amounts import counted
 from reconciler.cli.render.lines import line
-from reconciler.errors import UserError
+from reconciler.errors import UsageError
 
 
 @bundled
@@ -43,7 +43,7 @@ def _named(kind: str, bodies: dict[str, bytes]) -> str:
     for name in bodies:
         if name.lower() == kind.lower():
             return name
-    raise UserError(f"there is no schema '{kind}'", hint=f"Schemas: {', '.join(bodies)}")
+    raise UsageError(f"there is no schema '{kind}'", hint=f"Schemas: {', '.join(bodies)}")
 
 
 def _write(folder: Path, bodies: dict[str, bytes]) -> None:

@@ -10,8 +10,7 @@ from reconciler.cli import signals
 from reconciler.cli.bundles import bundled
 from reconciler.cli.console import err, out
 from reconciler.cli.options import Files, Place, pairs, seconds
-from reconciler.cli.render.lines import Span, Tone, line
-from reconciler.cli.render.values import change_text
+from reconciler.cli.render.lines import line
 from reconciler.errors import UsageError
 
 
@@ -37,6 +36,7 @@ def command(
     values = pairs("--set", set_)
     if not values and not delete:
         raise UsageError("there is nothing to alter", hint="Give --set KEY=VALUE or --delete KEY")
+    from reconciler.cli.render.altered_text import altered_text
     from reconciler.cli.reporting import reporter
     from reconciler.workflow.altering import alter_topic
     from reconciler.workflow.stopping import Stop
@@ -56,7 +56,7 @@ def command(
             stop=stop,
         )
     screen = out()
-    screen.show([line(Span("~ ", Tone.CHANGE), altered.address, "  ", change_text(each)) for each in altered.changes])
+    screen.show(altered_text(altered))
     if not altered.changes:
         screen.show([line(f"{altered.address} is like that already")])
     elif no_state:

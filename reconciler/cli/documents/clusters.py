@@ -13,8 +13,8 @@ from reconciler.cli.documents.groups import GroupPart
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from reconciler.workflow.namespaces import NamespaceRow
     from reconciler.resources.overviews import TopicShown
+    from reconciler.workflow.namespaces import NamespaceRow
     from reconciler.workflow.topics import TopicDescription
 
 

@@ -130,6 +130,9 @@ class ExplainDocument(Document):
     resource: ShownPart
     origins: dict[str, str] = Field(description="Field path to `file:line`, an address, or `default`.")
     effective: dict[str, str] = Field(description="Configs as they act, inherited ones included.")
+    effective_origins: dict[str, str] = Field(
+        description="Where each acting config is from: an address with `file:line` in brackets, or `default`."
+    )
     acls: tuple[AclPart, ...] = Field(description="Access rules as they are asked, in that order.")
     actions: tuple[PlannedPart, ...]
 
@@ -140,6 +143,7 @@ class ExplainDocument(Document):
             resource=ShownPart.of(explained.shown),
             origins=dict(explained.origins),
             effective=dict(explained.effective),
+            effective_origins=dict(explained.effective_origins),
             acls=tuple(AclPart.of(row) for row in explained.acls),
             actions=tuple(PlannedPart.of(action) for action in explained.actions),
         )

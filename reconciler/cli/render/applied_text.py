@@ -13,15 +13,18 @@ if TYPE_CHECKING:
     from reconciler.workflow.apply import Applied
 
 
-def applied_text(applied: Applied, summary: Summary | None) -> list[Line]:
-    """Return what was done, what failed and why, and what was left. `summary` adds the state and the time."""
+def applied_text(applied: Applied, summary: Summary | None, *, with_failures: bool = True) -> list[Line]:
+    """Return what was done, what failed and why, and what was left. `summary` adds the state and the time.
+
+    `with_failures`: whether what failed is told, or has been before the same eyes.
+    """
     lines = [line(Span("- ", Tone.QUIET), f"{each}: no longer needed") for each in applied.skipped]
     result = applied.result
     if result is None:
         return [*lines, line("Nothing to do.")]
     lines += [
         line(Span("✗ ", Tone.DANGER), f"{failed.id}: {failed.error.message}. {failed.error.hint}")
-        for failed in result.failed
+        for failed in (result.failed if with_failures else ())
     ]
     lines += [line(Span("- ", Tone.QUIET), f"{each.id}: skipped, it needs {each.because}") for each in result.skipped]
     done = set(result.done)

@@ -57,8 +57,9 @@ def explain_text(explained: Explained) -> list[Line]:
     """Return where each value comes from, how configs act, and what is planned and why."""
     lines = shown_lines(explained.shown, explained.origins)
     if explained.effective:
-        acting = [(key, show_value(key, explained.effective[key])) for key in sorted(explained.effective)]
-        lines += [EMPTY, *table(("config", "acts as"), acting)]
+        places = explained.effective_origins
+        acting = [(key, show_value(key, explained.effective[key]), places[key]) for key in sorted(explained.effective)]
+        lines += [EMPTY, *table(("config", "acts as", "comes from"), acting)]
     lines += acls_lines(explained.acls)
     for action in explained.actions:
         lines += [EMPTY, *action_lines(action)]

@@ -22,7 +22,6 @@ from reconciler.planning.actions import (
 )
 from reconciler.resources.aclpaths import rule_fields
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.configs import show_value
 from reconciler.resources.kinds import Resource
 from reconciler.resources.mirrorlink import MirrorLink
 from reconciler.resources.mirrortopic import MirrorTopic
@@ -32,7 +31,7 @@ from reconciler.resources.tieringpolicy import TieringPolicy
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from reconciler.resources.acls import TopicAcl
 

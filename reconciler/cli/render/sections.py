@@ -115,7 +115,8 @@ def _after(action: Action) -> str:
 def _error(finding: Finding) -> Row:
     where = finding.source or finding.address or ""
     what = f"{finding.address}: {finding.message}" if finding.address and finding.source else finding.message
-    return Row("✗", Tone.DANGER, where, f"{what}. {finding.hint}")
+    told = f"{what}. {finding.hint}"
+    return Row("✗", Tone.DANGER, where, told) if where else Row("✗", Tone.DANGER, told, "")
 
 
 def _changes_by_field(plan: Plan) -> Mapping[tuple[str, str], tuple[Update, Change]]:

@@ -37,6 +37,13 @@ def decide_moved(sides: Sides, old: Address, situation: Situation, decision: Dec
             "Remove movedFrom, or one of the two.",
         )
     elif old_seen is None and old_last is None:
+        if sides.before is None and sides.last is None:
+            decision.warn(
+                sides.address,
+                source,
+                f"{old}, which it is moved from, is not there",
+                "It is made anew and empty; correct movedFrom if its records should come along.",
+            )
         return False
     elif old in decision.settled:
         decision.refuse(sides.address, source, f"{old} was moved elsewhere already", "Let one topic be moved from it.")

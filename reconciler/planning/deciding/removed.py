@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, Final
 
 from reconciler.planning.actions import Delete, Forget, Reason
 from reconciler.planning.deciding.converge import GOING, is_another
 from reconciler.planning.deciding.decision import Decision, precondition
 from reconciler.planning.plan import Waiting
 from reconciler.planning.situation import IMPLIED, STOPPED, Situation
-from reconciler.resources.address import Address, cluster_of, kind_of, rank
+from reconciler.resources.address import Address, cluster_address, cluster_of, kind_of, rank
 
 if TYPE_CHECKING:
     from reconciler.resources.inventory import Observed, Recorded
@@ -18,14 +19,33 @@ if TYPE_CHECKING:
 def decide_removed(situation: Situation, decision: Decision) -> None:
     """Decide about every recorded address that is no longer wanted; leaves before what they lean on."""
     leaving = situation.recorded.keys() - situation.wanted.keys() - decision.settled
+    undeclared: Counter[str] = Counter()
     for address in sorted(leaving, key=rank, reverse=True):
         cluster = cluster_of(address)
         if not situation.is_chosen(address) or address in situation.given.hidden:
             continue
         if cluster not in situation.clusters:
             decision.actions.append(Forget(address=address, reasons=(Reason.CLUSTER_REMOVED,)))
+            undeclared[cluster or ""] += kind_of(address) in _LEFT_THERE
         elif cluster in situation.trusted:
             _leave(address, situation.recorded[address], situation, decision)
+    if situation.given.is_destroy:
+        for cluster, count in sorted(undeclared.items()):
+            _warn_of_left(cluster, count, decision)
+
+
+_LEFT_THERE: Final = frozenset({"namespace", "topic", "mirror", "link"})
+
+
+def _warn_of_left(cluster: str, count: int, decision: Decision) -> None:
+    """Say that destroying deletes nothing on a cluster nobody declares: how to reach it is not known any more."""
+    if count:
+        decision.warn(
+            cluster_address(cluster),
+            None,
+            f"the files no longer declare it: {count} resources on it are forgotten, and stay there with their records",
+            "To delete them too, put the Cluster document back and destroy again.",
+        )
 
 
 def _leave(address: Address, last: Recorded, situation: Situation, decision: Decision) -> None:

@@ -1,0 +1,196 @@
+"""What commands say when something is not as it should be: which file, which place, in words, and once."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from reconciler.cli.main import main
+from reconciler.errors import UserError
+from reconciler.planning.actions import Create
+from reconciler.providers.base import Done, Edge
+from reconciler.providers.registry import open_provider
+from reconciler.resources.address import Address
+from reconciler.resources.kinds import RESOURCE
+from tests.cli.conftest import COMMAND, environment
+
+TOPIC = "topic/west/shop:orders"
+
+
+class Said(NamedTuple):
+    """What a command left behind."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Run = Callable[..., Said]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
+    """Run commands in this process, in a workspace of their own."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("CI", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+
+    def start(*arguments: str, stdin: str = "") -> Said:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        capfdbinary.readouterr()
+        code = main(arguments)
+        sys.stdout.flush()
+        shown = capfdbinary.readouterr()
+        return Said(code, shown.out.decode(), shown.err.decode())
+
+    assert start("init").returncode == 0
+    return start
+
+
+@pytest.fixture
+def applied(run: Run) -> Run:
+    assert run("apply", "--yes").returncode == 0
+    return run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["plan", "--format", "xml"], "'xml' is not one of 'text', 'json', 'markdown'\n"),
+        (["apply", "--parallelism", "0"], "'--parallelism': it is at least 1\n"),
+        (["apply", "--parallelism", "999"], "'--parallelism': it is at most 256\n"),
+        (["apply", "--parallelism", "many"], "'--parallelism': it is a whole number\n"),
+        (["schema", "nope"], "there is no schema 'nope'\n"),
+    ],
+)
+def test_options_are_refused_in_words(arguments: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 64
+    shown = capfd.readouterr().err
+    assert said in shown
+    assert "Value error" not in shown
+    assert "Input should" not in shown
+
+
+def test_what_is_called_wrongly_exits_64_however_deep_it_is_found(applied: Run) -> None:
+    for arguments in (
+        ("verify", "a", "b"),
+        ("topic", "consume", TOPIC, "--from", "banana"),
+        ("topic", "produce", TOPIC, "--input", "-", "--input-format", "xml"),
+    ):
+        assert applied(*arguments).returncode == 64, arguments
+
+
+def test_a_workspace_that_is_not_there_is_named(run: Run, tmp_path: Path) -> None:
+    said = run("plan", "--workspace", "/nope")
+    assert (said.returncode, said.stderr.splitlines()[0]) == (64, "Error: there is no folder /nope")
+    (tmp_path / "empty").mkdir()
+    said = run("plan", "--workspace", "empty")
+    assert said.stderr.startswith(f"Error: {tmp_path}/empty is no workspace: it has no reconciler.yaml\n")
+
+
+def test_a_file_that_is_no_plan_is_named(applied: Run, tmp_path: Path) -> None:
+    for body in ("{}", "no json", '{"format": "reconciler.plan/1"}'):
+        (tmp_path / "garbage.json").write_text(body)
+        said = applied("apply", "garbage.json", "--yes")
+        assert said.returncode == 1
+        assert said.stderr.startswith("Error: garbage.json: ")
+
+
+def test_an_inherited_value_says_where_it_is_written(applied: Run) -> None:
+    said = applied("explain", TOPIC)
+    row = next(line for line in said.stdout.splitlines() if line.startswith("retention.ms"))
+    assert row.split(maxsplit=2) == ["retention.ms", "30d", "namespace/west/shop (manifests/example.yaml:13)"]
+    printed = json.loads(applied("explain", TOPIC, "--format", "json").stdout)
+    assert printed["effective_origins"]["retention.ms"] == "namespace/west/shop (manifests/example.yaml:13)"
+    assert printed["effective_origins"]["flush.ms"] == "default"
+
+
+def test_altering_shows_what_acted_before_and_where_that_was_from(applied: Run) -> None:
+    said = applied("topic", "alter", TOPIC, "--set", "retention.ms=1d")
+    assert said.stdout == f"~ {TOPIC}  retention.ms 30d (namespace/west/shop) → 1d\n"
+    said = applied("topic", "alter", TOPIC, "--delete", "retention.ms", "--set", "flush.ms=1h")
+    assert said.stdout.splitlines() == [
+        f"~ {TOPIC}  flush.ms infinite (default) → 1h",
+        f"~ {TOPIC}  retention.ms 1d → 30d (namespace/west/shop)",
+    ]
+
+
+def test_records_for_a_mirror_are_refused_with_both_addresses(tmp_path: Path) -> None:
+    cluster = {"kind": "Cluster", "metadata": {"name": "east"}, "spec": {"embedded": {"root": "memory://wording-east"}}}
+    link = {"kind": "MirrorLink", "metadata": {"name": "from-west", "cluster": "east"}, "spec": {"source": "west"}}
+    copy = {"kind": "MirrorTopic", "cluster": "east", "link": "from-west", "source_cluster": "west", "name": "copy"}
+    given = [RESOURCE.validate_python(each) for each in (cluster, link, {**copy, "source": "shop:orders"})]
+    provider = open_provider(given[0], Edge(tmp_path, {}, lambda: str(uuid.uuid4()), lambda: 0))
+    for resource in given:
+        action = Create(address=resource.address, after=resource, parameters={"partitions": 3, "configs": {}})
+        assert isinstance(next(iter(provider.apply([action]))), Done)
+    with pytest.raises(UserError, match="mirror/east/copy is a mirror of topic/west/shop:orders: only its link writes"):
+        provider.producer(Address("topic/east/copy"))
+
+
+def test_lines_of_a_csv_file_are_counted_as_editors_do(applied: Run, tmp_path: Path) -> None:
+    (tmp_path / "late.csv").write_text("when,n\n2013-01-01,1\nsometime,2\n")
+    said = applied("topic", "produce", TOPIC, "--input", "late.csv", "--timestamp-field", "when")
+    assert said.stderr.startswith("Error: late.csv: line 3: ")
+    (tmp_path / "short.csv").write_text("a,b\n1,2\n3\n")
+    assert applied("topic", "produce", TOPIC, "--input", "short.csv").stderr.startswith("Error: short.csv: line 3: ")
+
+
+def test_a_mistyped_target_is_said_without_a_gap(applied: Run) -> None:
+    said = applied("plan", "--target", "topic/west/nothing")
+    line = next(line for line in said.stdout.splitlines() if "✗" in line)
+    assert line.startswith("  ✗ --target topic/west/nothing")
+    assert "  " not in line.strip()
+
+
+def test_a_warning_about_a_rule_names_the_address(applied: Run, tmp_path: Path) -> None:
+    workspace = tmp_path / "reconciler.yaml"
+    rules = 'guards: {rules: [{match: "topic/*", require: {labels: [team]}, message: ask platform}]}'
+    text = workspace.read_text()
+    workspace.write_text(f"{text}  {rules}\n" if "\nspec:" in text else f"{text}spec: {{{rules}}}\n")
+    said = applied("plan")
+    assert said.returncode == 0, said.stderr
+    assert said.stderr.startswith(f"Warning: manifests/example.yaml:15: {TOPIC}: it breaks a rule: ask platform")
+
+
+@pytest.mark.parametrize("arguments", [("schema",), ("schema", "topic")], ids=["text", "json"])
+def test_a_full_device_is_named(arguments: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, env=environment(), check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: standard output: No space left on device\n")
+
+
+@pytest.mark.parametrize(("stderr", "is_one"), [(subprocess.STDOUT, "True"), (subprocess.PIPE, "False")])
+def test_streams_that_end_in_one_place_are_known(stderr: int, is_one: str) -> None:
+    """What failed is then told once, when it does, and not again at the end."""
+    ask = "from reconciler.cli.console import are_one; print(are_one())"
+    done = subprocess.run([COMMAND[0], "-c", ask], stdout=subprocess.PIPE, stderr=stderr, text=True, check=True)
+    assert done.stdout.strip() == is_one
+
+
+def test_a_move_from_nowhere_is_said(run: Run, tmp_path: Path) -> None:
+    manifest = tmp_path / "manifests/example.yaml"
+    manifest.write_text(manifest.read_text().replace("  partitions: 3", "  movedFrom: shop:ordres\n  partitions: 3"))
+    said = run("plan")
+    assert f"{TOPIC}: topic/west/shop:ordres, which it is moved from, is not there" in said.stderr
+
+
+def test_destroying_from_emptied_files_says_that_it_only_forgets(applied: Run, tmp_path: Path) -> None:
+    (tmp_path / "manifests/example.yaml").write_text("")
+    said = applied("destroy", "--yes")
+    assert said.returncode == 0
+    assert said.stderr.startswith(
+        "Warning: cluster/west: the files no longer declare it: 2 resources on it are forgotten, and stay there"
+    )
+    assert (tmp_path / ".clusters/west/catalog/head.json").is_file()
