@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.objectstore.directory import DirectoryStore
-from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.samples import cluster_in
+from tests.servers.stores import fresh_store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,9 +16,9 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
 
 
-@pytest.fixture(params=["memory", "directory"])
+@pytest.fixture(params=["memory", "directory", pytest.param("s3", marks=pytest.mark.soak)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
-    return MemoryStore() if request.param == "memory" else DirectoryStore(tmp_path / "west")
+    return fresh_store(request, tmp_path / "west")
 
 
 @pytest.fixture
