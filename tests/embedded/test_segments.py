@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.embedded.partition.head import Entry
+from reconciler.embedded.partition.entries import Entry
 from reconciler.embedded.upkeep.cleanup import CleanupPolicy
 from reconciler.embedded.upkeep.retention import expired
 from reconciler.embedded.upkeep.rolling import to_roll

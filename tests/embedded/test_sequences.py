@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.partition.head import PRODUCERS, Entry, Head, read_head
+from reconciler.embedded.partition.entries import Entry
+from reconciler.embedded.partition.head import PRODUCERS, Head, read_head
 from reconciler.embedded.producing.sequences import (
     KEPT_MS,
     PASSING_KEPT,

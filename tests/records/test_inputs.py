@@ -384,7 +384,9 @@ def test_a_csv_value_that_does_not_fit_the_type_found_at_first_is_named(tmp_path
         file.write(f"late,{padding}\n")
     with path.open("rb") as stream, pytest.raises(UserError) as refused:
         read(stream, "csv", name="in.csv")
-    assert refused.value.message.startswith("in.csv: line 20002: n: CSV conversion error to int64: invalid value 'late'")
+    assert refused.value.message.startswith(
+        "in.csv: line 20002: n: CSV conversion error to int64: invalid value 'late'"
+    )
     assert "first 16 MiB" in refused.value.hint
 
 

@@ -17,7 +17,22 @@ WRITTEN = (
     | st.floats()
     | st.lists(st.text(max_size=5) | st.integers(), max_size=3)
     | st.sampled_from(
-        ["7d", "10GiB", "infinite", "unlimited", "total", str(2**63 - 1), "-2", "true", "FALSE", "compact,delete", "LZ4", "0.50", "1e-5", "default"]
+        [
+            "7d",
+            "10GiB",
+            "infinite",
+            "unlimited",
+            "total",
+            str(2**63 - 1),
+            "-2",
+            "true",
+            "FALSE",
+            "compact,delete",
+            "LZ4",
+            "0.50",
+            "1e-5",
+            "default",
+        ]
     )
 )
 

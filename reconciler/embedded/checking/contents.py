@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from reconciler.embedded.checking.findings import Place
-    from reconciler.embedded.partition.head import Entry
+    from reconciler.embedded.partition.entries import Entry
     from reconciler.objectstore.base import ObjectStore
 
 

@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from reconciler.embedded.checking.findings import Finding, Kind
-from reconciler.embedded.partition.head import Entry, PageRef
+from reconciler.embedded.partition.entries import Entry, PageRef
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final
 from reconciler.embedded.checking.findings import Finding, Kind, Place
 from reconciler.embedded.checking.heads import are_numbers, is_whole, judge_head, judge_page
 from reconciler.embedded.keys import partition_of_head
+from reconciler.embedded.partition.entries import Entry, PageRef
 from reconciler.embedded.partition.gate import writer_of
-from reconciler.embedded.partition.head import NOBODY, Entry, PageRef, head_register, parse_head
+from reconciler.embedded.partition.head import NOBODY, head_register, parse_head
 from reconciler.embedded.partition.pages import read_page, read_pages
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.log import OffsetRange

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from reconciler.embedded.catalog.commits import CatalogRegister
-    from reconciler.embedded.partition.head import Entry, Head
+    from reconciler.embedded.partition.entries import Entry
+    from reconciler.embedded.partition.head import Head
     from reconciler.objectstore.base import ObjectStore
     from reconciler.records.digest import Digest
     from reconciler.records.log import Bounds, Isolation

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import orjson
 
 from reconciler.embedded.jsonobjects import damaged, existing, parsed
-from reconciler.embedded.partition.head import Entry, PageRef
+from reconciler.embedded.partition.entries import Entry, PageRef
 from reconciler.errors import MissingObjectError
 
 if TYPE_CHECKING:

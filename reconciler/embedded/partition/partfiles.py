@@ -17,7 +17,7 @@ from reconciler.records.schema import RECORD_SCHEMA
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reconciler.embedded.partition.head import Entry
+    from reconciler.embedded.partition.entries import Entry
     from reconciler.objectstore.base import ObjectStore
     from reconciler.records.log import OffsetRange
 

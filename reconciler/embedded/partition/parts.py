@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from reconciler.embedded.keys import part_key
-from reconciler.embedded.partition.head import Entry
+from reconciler.embedded.partition.entries import Entry
 from reconciler.records.digest import Digest
 from reconciler.records.hashing import digest_of
 from reconciler.records.schema import RECORD_SCHEMA

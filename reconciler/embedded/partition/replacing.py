@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, assert_never
 
-from reconciler.embedded.partition.head import Entry, PageRef
+from reconciler.embedded.partition.entries import Entry, PageRef
 from reconciler.embedded.partition.headswaps import swap_head
 from reconciler.embedded.partition.pages import read_page, read_pages
 from reconciler.embedded.partition.spilling import TAIL, Spill

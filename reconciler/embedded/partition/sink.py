@@ -15,8 +15,9 @@ from reconciler.embedded.catalog.links import complete_first_copy
 from reconciler.embedded.catalog.lookups import name_with_id, topic_with_id
 from reconciler.embedded.clusterfile import check_shared
 from reconciler.embedded.keys import fresh_mark, part_key
+from reconciler.embedded.partition.entries import Entry
 from reconciler.embedded.partition.gate import Gate
-from reconciler.embedded.partition.head import Entry, Head, read_bounds
+from reconciler.embedded.partition.head import Head, read_bounds
 from reconciler.embedded.partition.log import EmbeddedLog
 from reconciler.embedded.partition.partfiles import within
 from reconciler.embedded.partition.parts import PartWriter

@@ -6,13 +6,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.keys import page_key
-from reconciler.embedded.partition.head import PageRef
+from reconciler.embedded.partition.entries import PageRef
 from reconciler.embedded.partition.pages import entries_page, pages_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from reconciler.embedded.partition.head import Entry, Head
+    from reconciler.embedded.partition.entries import Entry
+    from reconciler.embedded.partition.head import Head
     from reconciler.objectstore.base import ObjectStore
 
 TAIL: Final = 64

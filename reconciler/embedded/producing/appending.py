@@ -13,8 +13,9 @@ from reconciler.records.log import OffsetRange
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from reconciler.embedded.partition.entries import Entry
     from reconciler.embedded.partition.gate import Gate
-    from reconciler.embedded.partition.head import Entry, Head
+    from reconciler.embedded.partition.head import Head
     from reconciler.embedded.producing.delivery import Delivery
 
 STALE_MS: Final = 60 * 60 * 1000

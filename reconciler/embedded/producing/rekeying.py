@@ -13,7 +13,8 @@ from reconciler.embedded.keys import part_key
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.embedded.catalog.tables import Catalog, Draft
-    from reconciler.embedded.partition.head import Entry, Head
+    from reconciler.embedded.partition.entries import Entry
+    from reconciler.embedded.partition.head import Head
     from reconciler.objectstore.base import ObjectStore
 
 

@@ -15,7 +15,8 @@ from reconciler.records.log import OffsetRange
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from reconciler.embedded.partition.head import Entry, Head
+    from reconciler.embedded.partition.entries import Entry
+    from reconciler.embedded.partition.head import Head
 
 Json = dict[str, Any]
 

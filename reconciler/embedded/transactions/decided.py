@@ -11,7 +11,8 @@ from reconciler.embedded.transactions.state import State
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reconciler.embedded.partition.head import Entry, Head
+    from reconciler.embedded.partition.entries import Entry
+    from reconciler.embedded.partition.head import Head
     from reconciler.embedded.transactions.state import Transaction
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from reconciler.embedded.partition.head import Entry, Head
+    from reconciler.embedded.partition.entries import Entry
+    from reconciler.embedded.partition.head import Head
     from reconciler.embedded.upkeep.cleanup import CleanupPolicy
     from reconciler.embedded.upkeep.segments import Segment
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from reconciler.embedded.partition.head import Entry, Head
+    from reconciler.embedded.partition.entries import Entry
+    from reconciler.embedded.partition.head import Head
     from reconciler.embedded.partition.headswaps import Partition
     from reconciler.embedded.producing.admission import Rules
     from reconciler.embedded.upkeep.cleanup import CleanupPolicy

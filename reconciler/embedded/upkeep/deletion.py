@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.embedded.catalog.tables import Draft
-    from reconciler.embedded.partition.head import PageRef
+    from reconciler.embedded.partition.entries import PageRef
     from reconciler.objectstore.base import ObjectStore
     from reconciler.objectstore.register import Held
 

@@ -19,7 +19,8 @@ from reconciler.records.log import OffsetRange
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from reconciler.embedded.partition.head import Entry, Head, PageRef
+    from reconciler.embedded.partition.entries import Entry, PageRef
+    from reconciler.embedded.partition.head import Head
     from reconciler.embedded.partition.headswaps import Partition
     from reconciler.embedded.upkeep.cleanup import CleanupPolicy
     from reconciler.embedded.upkeep.segments import Segment

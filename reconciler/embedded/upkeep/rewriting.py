@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.embedded.catalog.tables import Draft
-    from reconciler.embedded.partition.head import Entry, Head
+    from reconciler.embedded.partition.entries import Entry
+    from reconciler.embedded.partition.head import Head
     from reconciler.objectstore.base import ObjectStore
 
 AT_ONCE: Final = 8

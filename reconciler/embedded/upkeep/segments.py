@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from reconciler.embedded.partition.head import Entry
+    from reconciler.embedded.partition.entries import Entry
 
 
 @dataclass(frozen=True, slots=True)

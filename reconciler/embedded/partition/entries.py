@@ -1,0 +1,155 @@
+"""What a head and its pages name: parts of the log, and pages, each known by its sums without being read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from reconciler.records.digest import Digest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reconciler.records.log import OffsetRange
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One part of the log: offsets `base` to `last`, both records that are there. `digest` counts from `base`."""
+
+    base: int
+    last: int
+    min_ts: int
+    max_ts: int
+    bytes: int
+    epoch: int
+    key: str
+    digest: Digest
+    producer: Json | None = None
+    """Who appended it: `{id, epoch, first, last}`, the sequence numbers of its records."""
+    txn: str | None = None
+    """The transaction it belongs to while that is open: `<transactional id>/<producer epoch>`."""
+    is_segment: bool = False
+    """Whether it is a whole closed segment in one file."""
+    kms_key_id: str | None = None
+    """The key its object was encrypted under, where it was not the store's own."""
+    horizon_ms: int | None = None
+    """Of a compacted part: when the tombstones in it may go."""
+
+    @property
+    def is_dense(self) -> bool:
+        """Tell whether every offset between its ends has a record."""
+        return self.digest.records == self.last - self.base + 1
+
+    def is_within(self, offsets: OffsetRange) -> bool:
+        """Tell whether all of it lies in a range."""
+        return offsets.start <= self.base and self.last < offsets.stop
+
+    def placed(self, start: int, epoch: int) -> Entry:
+        """Return it as it stands in a log, offset 0 at `start`; the digest counts from the base and stays."""
+        return replace(self, base=self.base + start, last=self.last + start, epoch=epoch)
+
+    def to_json(self) -> Json:
+        """Return what heads and pages keep."""
+        kept: Json = {
+            "base": self.base,
+            "last": self.last,
+            "min_ts": self.min_ts,
+            "max_ts": self.max_ts,
+            "bytes": self.bytes,
+            "epoch": self.epoch,
+            "producer": self.producer,
+            "txn": self.txn,
+            "key": self.key,
+            "digest": [self.digest.records, f"{self.digest.total:032x}", f"{self.digest.weighted:032x}"],
+        }
+        if self.is_segment:
+            kept["is_segment"] = True
+        if self.kms_key_id is not None:
+            kept["kms_key_id"] = self.kms_key_id
+        if self.horizon_ms is not None:
+            kept["horizon_ms"] = self.horizon_ms
+        return kept
+
+    @classmethod
+    def from_json(cls, kept: Json) -> Entry:
+        """Read it back."""
+        records, total, weighted = kept["digest"]
+        return cls(
+            kept["base"],
+            kept["last"],
+            kept["min_ts"],
+            kept["max_ts"],
+            kept["bytes"],
+            kept["epoch"],
+            kept["key"],
+            Digest(records, int(total, 16), int(weighted, 16)),
+            kept["producer"],
+            kept["txn"],
+            kept.get("is_segment", False),
+            kept.get("kms_key_id"),
+            kept.get("horizon_ms"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PageRef:
+    """What is known of a page without reading it: sums over its entries."""
+
+    key: str
+    base: int
+    last: int
+    min_ts: int
+    max_ts: int
+    bytes: int
+    records: int
+    entries: int
+    level: int = 0
+    """0: it holds entries; above: it holds references to pages, all of lower levels."""
+
+    def to_json(self) -> Json:
+        """Return what heads and pages of pages keep."""
+        kept: Json = {
+            "key": self.key,
+            "base": self.base,
+            "last": self.last,
+            "min_ts": self.min_ts,
+            "max_ts": self.max_ts,
+            "bytes": self.bytes,
+            "records": self.records,
+            "entries": self.entries,
+        }
+        if self.level:
+            kept["level"] = self.level
+        return kept
+
+    @classmethod
+    def of(cls, key: str, entries: Sequence[Entry]) -> PageRef:
+        """Sum up entries, oldest first."""
+        return cls(
+            key,
+            entries[0].base,
+            entries[-1].last,
+            min(entry.min_ts for entry in entries),
+            max(entry.max_ts for entry in entries),
+            sum(entry.bytes for entry in entries),
+            sum(entry.digest.records for entry in entries),
+            len(entries),
+        )
+
+    @classmethod
+    def over(cls, key: str, pages: Sequence[PageRef]) -> PageRef:
+        """Sum up pages, oldest first."""
+        return cls(
+            key,
+            pages[0].base,
+            pages[-1].last,
+            min(page.min_ts for page in pages),
+            max(page.max_ts for page in pages),
+            sum(page.bytes for page in pages),
+            sum(page.records for page in pages),
+            sum(page.entries for page in pages),
+            1 + max(page.level for page in pages),
+        )
