@@ -87,7 +87,7 @@ def run(writers: Sequence[Writer], doomed: int, *, after: int) -> None:
 
 @pytest.mark.parametrize(
     ("writers", "doomed", "appends"),
-    [(8, 2, 6), pytest.param(40, 12, 10, marks=pytest.mark.soak)],
+    [(8, 2, 4), pytest.param(40, 12, 10, marks=pytest.mark.soak)],
 )
 def test_processes_on_one_partition_lose_nothing_and_write_nothing_twice(
     writers: int, doomed: int, appends: int, s3_server: S3Server
