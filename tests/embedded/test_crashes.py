@@ -2,43 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange
-from tests.embedded.samples import NOW, cluster_in, contents, ids, numbered, read
+from tests.embedded.crashing import crashes, opened
+from tests.embedded.samples import cluster_in, contents, numbered, read
 from tests.embedded.watched import DiedError, WatchedStore, dying
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
+    from reconciler.embedded.cluster import EmbeddedCluster
     from reconciler.objectstore.base import ObjectStore
-
-
-def opened(store: ObjectStore) -> EmbeddedCluster:
-    new_id = ids()
-    return EmbeddedCluster.open(store, now_ms=lambda: NOW, new_id=lambda: "again-" + new_id())
-
-
-def crashes(
-    prepare: Callable[[EmbeddedCluster], object], operation: Callable[[EmbeddedCluster], object]
-) -> Iterator[ObjectStore]:
-    """Yield a store for every point at which the operation can die, as it is left behind."""
-    for done in (False, True):
-        for at in itertools.count():
-            inner = MemoryStore()
-            prepare(cluster_in(inner))
-            try:
-                operation(opened(dying(inner, at, done=done)))
-            except DiedError:
-                yield inner
-            else:
-                assert at > 0
-                break
 
 
 def unnamed_parts(store: ObjectStore, cluster: EmbeddedCluster) -> set[str]:
