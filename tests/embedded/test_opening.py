@@ -194,7 +194,7 @@ topic = Topic.model_validate({{"metadata": {{"name": "t", "cluster": "west"}}, "
 list(provider.apply([Create(address=topic.address, after=topic)]))
 assert len(provider.observe(Scope())) == 2
 provider.measure([topic.address])
-print(sorted({{"pyarrow", "numpy", "pyspark", "boto3"}} & set(sys.modules)))
+print(sorted({{"pyarrow", "numpy", "pyspark", "boto3", "botocore"}} & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("[]\n", "")

@@ -11,6 +11,7 @@ HEAVY = (
     "numpy",
     "pyspark",
     "boto3",
+    "botocore",
     "rich",
     "typer",
     "difflib",
