@@ -12,7 +12,7 @@ import pytest
 from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted
 from reconciler.cli.documents.logs import PipelineDocument
 from reconciler.cli.render.upkeep_text import pass_line, upkeep_text
-from reconciler.errors import IncompleteError, PartialError, UsageError
+from reconciler.errors import IncompleteError, PartialError, UsageError, UserError
 from reconciler.workflow.invocation import Select
 from reconciler.workflow.produce import ProduceOptions, produce
 from reconciler.workflow.run import run_every, run_once
@@ -218,3 +218,12 @@ def test_a_cluster_that_is_declared_and_not_made_yet_needs_nothing(bench: Bench)
     upkeep = once(bench)
     outcomes: tuple[JobOutcome, ...] = upkeep.jobs
     assert (upkeep.synced, outcomes, upkeep.verdict) == ((), (), None)
+
+
+def test_upkeep_is_the_super_users(applied: Bench) -> None:
+    eve = applied.with_(principal="User:eve")
+    again = run_every(eve.invocation, Select(), 1, report=eve.events.append, stop=eve.stop)
+    for refused in (lambda: once(eve), lambda: once(eve, "retention"), lambda: next(again)):
+        with pytest.raises(UserError, match="upkeep is done by the super user") as caught:
+            refused()
+        assert caught.value.hint == "Leave --principal out."
