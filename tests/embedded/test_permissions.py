@@ -90,12 +90,16 @@ def test_a_refusal_names_rule_place_and_error(kind: Kind, name: str, error: str)
 @pytest.mark.parametrize(
     ("kind", "name", "hint"),
     [
-        (Kind.TOPIC, "shop:eu:orders", '{principal: "User:bob", operations: [read]}'),
-        (Kind.GROUP, "shop:eu:g", '{principal: "User:bob", operations: [read], resources: [groups]}'),
+        (Kind.TOPIC, "shop:eu:orders", '{principal: "User:bob", operations: [read], names: ["eu:orders"]}'),
+        (
+            Kind.GROUP,
+            "shop:eu:g",
+            '{principal: "User:bob", operations: [read], resources: [groups], names: ["eu:g"]}',
+        ),
         (
             Kind.TRANSACTIONAL_ID,
             "shop:t",
-            '{principal: "User:bob", operations: [read], resources: [transactional-ids]}',
+            '{principal: "User:bob", operations: [read], resources: [transactional-ids], names: ["t"]}',
         ),
     ],
 )

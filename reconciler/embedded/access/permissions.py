@@ -60,7 +60,7 @@ class Verdict:
     level: str | None = None
     rule: AclEntry | None = None
     position: int = 0
-    nearest: str | None = None
+    nearest: Level | None = None
     """Where a rule would lie that is about this and little else: the topic, else the nearest tier that is there."""
 
 
@@ -106,8 +106,11 @@ class Permissions:
         if self.principal is None:
             return
         verdict = self.verdict(catalog, operation, kind, name)
-        if not verdict.is_allowed:
-            raise refused(self, operation, (kind, name), verdict)
+        if verdict.is_allowed:
+            return
+        if not self.may(catalog, Operation.DESCRIBE, kind, name):
+            verdict = self._outermost_refusal(catalog, operation, kind, name)
+        raise refused(self, operation, (kind, name), verdict)
 
     def check_super_user(self, what: str) -> None:
         """Refuse what belongs to the whole cluster; `what` completes "may not".
@@ -120,12 +123,21 @@ class Permissions:
 
     def verdict(self, catalog: Catalog | Draft, operation: str, kind: Kind, name: str) -> Verdict:
         """Return the answer to one question, and what it rests on."""
+        return self._verdict_of(tuple(levels_of(catalog, kind, name)), operation, kind)
+
+    def _outermost_refusal(self, catalog: Catalog | Draft, operation: str, kind: Kind, name: str) -> Verdict:
+        """Return a refusal that rests on as few levels as refuse: what lies below those is not told by it."""
+        levels = tuple(levels_of(catalog, kind, name))
+        verdicts = (self._verdict_of(levels[:count], operation, kind) for count in range(1, len(levels) + 1))
+        return next(verdict for verdict in verdicts if not verdict.is_allowed)
+
+    def _verdict_of(self, levels: tuple[Level, ...], operation: str, kind: Kind) -> Verdict:
         allowed: Verdict | None = None
         closed: list[str] = []
-        nearest: str | None = None
-        for level in levels_of(catalog, kind, name):
+        nearest: Level | None = None
+        for level in levels:
             closed += [level.label] if level.rules else []
-            nearest = level.label
+            nearest = level
             for position, rule in enumerate(level.rules, 1):
                 if self._is_about(rule, kind, level.name) and _covers(rule, operation):
                     if rule.permission != ALLOW:

@@ -10,7 +10,7 @@ from reconciler.errors import NotAuthorizedError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from reconciler.embedded.access.permissions import Permissions, Verdict
+    from reconciler.embedded.access.permissions import Level, Permissions, Verdict
     from reconciler.embedded.catalog.entries import AclEntry
 
 _KAFKA: Final[Mapping[Kind, str]] = {
@@ -38,11 +38,20 @@ def refused(who: Permissions, operation: str, what: tuple[Kind, str], verdict: V
         hint = f"Remove or narrow that rule in the acls of {verdict.level}; no rule below it lifts a denial."
         return NotAuthorizedError(message, hint=hint)
     has = "have" if " and " in (verdict.level or "") else "has"
-    allowing = f'{{principal: "{who.principal}", operations: [{operation}]{_RESOURCES[kind]}}}'
     return NotAuthorizedError(
         f"{start}{verdict.level} {has} access rules, and none allows it{end}",
-        hint=f"Add to the acls of {verdict.nearest}: {allowing}",
+        hint=_allowing(who, operation, kind, verdict.nearest),
     )
+
+
+def _allowing(who: Permissions, operation: str, kind: Kind, nearest: Level | None) -> str:
+    """Return where a rule would go that allows it, and the rule: about what was asked and nothing beside it."""
+    if nearest is None:
+        return ""
+    is_tier = kind is not Kind.NAMESPACE and nearest.label.startswith("namespace ")
+    names = f', names: ["{nearest.name}"]' if is_tier else ""
+    rule = f'{{principal: "{who.principal}", operations: [{operation}]{_RESOURCES[kind]}{names}}}'
+    return f"Add to the acls of {nearest.label}: {rule}"
 
 
 def not_the_super_user(who: Permissions, what: str) -> NotAuthorizedError:
