@@ -16,6 +16,7 @@ from reconciler.embedded.producing import producer as producing
 from reconciler.errors import UserError
 from reconciler.records.log import OffsetRange
 from reconciler.records.partitioner import Spread, partitions_of
+from reconciler.records.schema import INPUT_SCHEMA
 from reconciler.resources.sourcetopic import SourceTopic
 from tests.embedded.samples import NOW, contents, numbered, read, values
 
@@ -73,12 +74,106 @@ def test_a_record_may_name_its_partition(cluster: EmbeddedCluster) -> None:
     assert sum(bounds.end for bounds in log.bounds().values()) == 3
 
 
-def test_text_is_taken_as_utf8_and_other_columns_are_left_out(cluster: EmbeddedCluster) -> None:
+def test_text_is_taken_as_utf8_and_what_records_that_were_read_have_besides_is_left_out(
+    cluster: EmbeddedCluster,
+) -> None:
     cluster.create_topic("orders")
-    batch = pa.RecordBatch.from_pydict({"value": ["é"], "key": ["k"], "offset": [77], "more": [1]})
+    batch = pa.RecordBatch.from_pydict({"value": ["é"], "key": ["k"], "offset": [77], "topic": ["more"]})
     append(cluster, batch)
     (row,) = read(cluster.log("orders"))
     assert (row["offset"], row["key"], row["value"], row["headers"]) == (0, b"k", "é".encode(), [])
+
+
+@pytest.mark.parametrize(
+    ("columns", "said", "hint"),
+    [
+        ({"val": ["a"]}, "val is no column", "Did you mean value?"),
+        ({"value": ["a"], "Key": ["k"]}, "Key is no column", "Did you mean key?"),
+        ({"value": ["a"], "zone": ["a"]}, "zone is no column", "value, key, headers, timestamp_ms, partition"),
+        ({"value": [5]}, "column value takes binary, not int64", "Cast"),
+        ({"timestamp_ms": ["x"]}, "column timestamp_ms takes int64, not string", "Cast"),
+        ({"timestamp_ms": pa.array([1], pa.duration("s"))}, "column timestamp_ms takes int64", "Cast"),
+        ({"headers": [5]}, "column headers takes list", "Cast"),
+    ],
+)
+def test_a_batch_with_a_column_no_record_has_is_refused_and_takes_nothing_with_it(
+    cluster: EmbeddedCluster, columns: dict[str, Any], said: str, hint: str
+) -> None:
+    cluster.create_topic("orders")
+    batch = pa.RecordBatch.from_pydict(columns)
+    sequenced = cluster.sequenced_producer("loader")
+    with cluster.producer("shop") as transactional, cluster.producer() as producer:
+        transactional.init_transactions()
+        transactional.begin()
+        producer.send("orders", "good")
+        for append in (
+            lambda: producer.append("orders", batch),
+            lambda: transactional.append("orders", batch),
+            lambda: sequenced.append("orders", 0, batch, sequence=0),
+        ):
+            with pytest.raises(UserError, match=f"orders: {said}") as refused:
+                append()
+            assert hint in refused.value.hint
+    assert contents(cluster.log("orders")) == [(0, b"good")]
+
+
+@pytest.mark.parametrize(
+    "records", [{"value": ["a"]}, pa.Table.from_pydict({"value": ["a"]}), [{"value": "a"}], None], ids=type
+)
+def test_what_is_no_record_batch_is_refused(cluster: EmbeddedCluster, records: Any) -> None:
+    with pytest.raises(UserError, match=r"append takes a pyarrow\.RecordBatch"):
+        cluster.producer().append("orders", records)
+
+
+def test_a_partition_no_topic_can_have_is_refused_before_it_is_written(cluster: EmbeddedCluster) -> None:
+    with pytest.raises(UserError, match="orders: column partition takes int32, not int64"):
+        cluster.producer().append("orders", values("a", partition=[1 << 40]))
+
+
+def test_a_column_twice_is_refused(cluster: EmbeddedCluster) -> None:
+    twice = pa.RecordBatch.from_arrays([pa.array(["a"]), pa.array(["b"])], ["value", "value"])
+    with pytest.raises(UserError, match="2 columns are named value"):
+        cluster.producer().append("orders", twice)
+
+
+def test_times_of_any_unit_are_milliseconds_and_no_headers_are_none(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("orders")
+    times = pa.array([NOW * 1_000 + 1, None], pa.timestamp("us", "UTC"))
+    headers = pa.array([None, [("a", b"x")]], pa.map_(pa.string(), pa.binary()))
+    append(cluster, pa.RecordBatch.from_pydict({"timestamp_ms": times, "headers": headers}))
+    append(cluster, pa.RecordBatch.from_pydict({"headers": pa.array([None, []], INPUT_SCHEMA.field("headers").type)}))
+    found = [(row["timestamp_ms"], row["headers"]) for row in read(cluster.log("orders"))]
+    assert found == [(NOW, []), (NOW, [{"key": "a", "value": b"x"}]), (NOW, []), (NOW, [])]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"value": 5}, r"orders: value takes text, bytes or None, not 5 \(int\)"),
+        ({"value": [1, 2]}, r"orders: value takes text, bytes or None, not \[1, 2\] \(list\)"),
+        ({"value": "\ud800"}, "orders: value takes text that can be written as UTF-8"),
+        ({"key": 1.5}, r"orders: key takes text, bytes or None, not 1\.5 \(float\)"),
+        ({"headers": {"a": 5}}, r"orders: header a takes text, bytes or None, not 5 \(int\)"),
+        ({"headers": {5: "a"}}, r"orders: the name of a header takes text, not 5 \(int\)"),
+        ({"headers": ["a"]}, "orders: headers take a mapping"),
+        ({"timestamp_ms": "x"}, r"orders: timestamp_ms takes a whole number, not 'x' \(str\)"),
+        ({"timestamp_ms": ["x"]}, "orders: timestamp_ms takes a whole number"),
+        ({"timestamp_ms": 1 << 63}, "orders: timestamp_ms takes a whole number of 64 bits"),
+        ({"partition": "0"}, "orders: partition takes a whole number"),
+        ({"partition": True}, "orders: partition takes a whole number"),
+        ({"partition": 1 << 31}, "orders: partition takes a whole number of 32 bits"),
+    ],
+)
+def test_a_record_with_a_field_it_cannot_have_is_refused_when_it_is_sent_and_alone(
+    cluster: EmbeddedCluster, given: dict[str, Any], said: str
+) -> None:
+    cluster.create_topic("orders")
+    with cluster.producer() as producer:
+        producer.send("orders", "good")
+        with pytest.raises(UserError, match=said):
+            producer.send("orders", **given)
+        producer.send("orders", bytearray(b"too"), partition=np.int32(0))  # type: ignore[arg-type]  # as good as bytes
+    assert contents(cluster.log("orders")) == [(0, b"good"), (1, b"too")]
 
 
 def test_single_records_and_batches_keep_the_order_they_were_given(cluster: EmbeddedCluster) -> None:

@@ -114,6 +114,12 @@ def test_what_is_no_sequence_number_is_refused(orders: EmbeddedCluster, sequence
         append(orders, sequence, "a")
 
 
+@pytest.mark.parametrize(("partition", "sequence"), [(0, "0"), ("0", 0), (0, None), (0, 0.0)])
+def test_numbers_that_are_none_are_refused(orders: EmbeddedCluster, partition: Any, sequence: Any) -> None:
+    with pytest.raises(UserError, match=r"orders: (partition|sequence) takes a whole number"):
+        orders.sequenced_producer("loader").append("orders", partition, values("a"), sequence=sequence)
+
+
 def test_a_later_epoch_begins_at_0_and_fences_the_one_before(orders: EmbeddedCluster) -> None:
     append(orders, 0, "a", "b")
     with pytest.raises(OutOfOrderSequenceError, match="Invalid sequence number for new epoch of producer loader"):

@@ -59,22 +59,31 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> None:
-        """Append one record. Without a partition its key decides; without a time it gets the present one."""
+        """Append one record. Without a partition its key decides; without a time it gets the present one.
+
+        Raises:
+            UserError: A field is not of a type it takes; what was sent before stays.
+        """
         self._check_open()
+        row = row_of(topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
         single = self._single[topic]
-        single.append(row_of(value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms))
+        single.append(row)
         if len(single) >= FLUSH_RECORDS:
             self._gather_single(topic)
             self._flush_if_large(topic)
 
     def append(self, topic: str, records: pa.RecordBatch) -> None:
-        """Append a batch: any columns of `INPUT_SCHEMA` (`value, key, headers, timestamp_ms, partition`), others not.
+        """Append a batch: any of the columns `value, key, headers, timestamp_ms, partition`.
 
-        Missing columns are null; text is taken as UTF-8. The order of rows is kept within each partition.
+        Missing columns are null; text is taken as UTF-8. What else records have that were read (`offset`,
+        `timestamp_type`, `topic`) is left out. The order of rows is kept within each partition.
+
+        Raises:
+            UserError: A column is none of these, or not of its type; what was sent before stays.
         """
         self._check_open()
+        batch = conformed(topic, records)
         self._gather_single(topic)
-        batch = conformed(records)
         pieces = max(1, -(-batch.nbytes // FLUSH_BYTES))
         rows = max(1, -(-batch.num_rows // pieces))
         for start in range(0, batch.num_rows, rows):

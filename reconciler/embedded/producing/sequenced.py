@@ -9,6 +9,7 @@ from reconciler.embedded.partition.head import read_heads
 from reconciler.embedded.producing.appending import publish
 from reconciler.embedded.producing.batches import conformed
 from reconciler.embedded.producing.delivery import DELIVERY_TIMEOUT_MS, Delivery
+from reconciler.embedded.producing.fields import whole_of
 from reconciler.embedded.producing.sequences import Identity, Numbered, check_sequence
 from reconciler.embedded.producing.writing import Course, route
 from reconciler.errors import UserError
@@ -37,7 +38,7 @@ class SequencedProducer:
     ) -> None:
         """Use `EmbeddedCluster.sequenced_producer`."""
         check_producer_id(producer_id)
-        if epoch < 0:
+        if whole_of("epoch", epoch, bits=64) < 0:
             raise UserError(f"{epoch} is no producer epoch", hint="Epochs count from 0.")
         self._cluster = cluster
         self._delivery = Delivery(cluster.now_ms, delivery_timeout_ms)
@@ -57,9 +58,10 @@ class SequencedProducer:
             UserError: The topic does not exist, is a mirror, or refuses a record.
             RetryableError: It was not possible in time. Append the same again: it will be there once.
         """
-        check_sequence(sequence)
+        check_sequence(whole_of(f"{topic}: sequence", sequence, bits=64))
+        partition = whole_of(f"{topic}: partition", partition, bits=32)
         course = self._courses.setdefault(topic, Course())
-        routed = route(self._cluster, topic, [conformed(records, partition=partition)], course)
+        routed = route(self._cluster, topic, [conformed(topic, records, partition=partition)], course)
         for append in routed.written(self._cluster.now_ms()):
             return publish(append, Numbered(self._identity, sequence, append.records), self._delivery)
         return None
