@@ -6,11 +6,12 @@ from copy import copy
 from typing import TYPE_CHECKING, overload
 
 from reconciler.embedded.access.permissions import Permissions, check_writing
+from reconciler.embedded.access.showing import topic_shown
 from reconciler.embedded.admin import Admin
-from reconciler.embedded.catalog.lookups import topic_named
 from reconciler.embedded.clusterfile import create_cluster, read_cluster_id
 from reconciler.embedded.consuming.clustergroups import Groups
 from reconciler.errors import UserError
+from reconciler.records.log import isolation_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -170,13 +171,13 @@ class EmbeddedCluster(Admin):
         There is no membership: it reads all `partitions` unless it is told which.
 
         Raises:
-            UserError: A topic does not exist, or the pattern is no regular expression.
+            UserError: A topic or isolation does not exist, or the pattern is no regular expression.
         """
         from reconciler.embedded.consuming.consumer import Consumer, Reading
         from reconciler.embedded.consuming.subscription import Subscription
 
         which = None if partitions is None else tuple(dict.fromkeys(partitions))
-        reading = Reading(group, isolation, auto_offset_reset, which)
+        reading = Reading(group, isolation_of(isolation), auto_offset_reset, which)
         return Consumer(self, Subscription.of(topics, pattern), reading)
 
     @property
@@ -189,7 +190,7 @@ class EmbeddedCluster(Admin):
         from reconciler.embedded.partition.log import EmbeddedLog
 
         topic_id = self.topic(full_name).id
-        return EmbeddedLog(self.store, self.catalog, full_name, topic_id, self.permissions, isolation)
+        return EmbeddedLog(self.store, self.catalog, full_name, topic_id, self.permissions, isolation_of(isolation))
 
     def sink(self, full_name: str) -> EmbeddedSink:
         """Return where ranges of another log are written: for a mirror as its link, else as a producer."""
@@ -199,6 +200,6 @@ class EmbeddedCluster(Admin):
 
         catalog = self.catalog.read()
         check_writing(self.permissions, catalog, full_name)
-        topic, rules = topic_named(catalog, full_name), rules_of(catalog, full_name)
+        topic, rules = topic_shown(self.permissions, catalog, full_name), rules_of(catalog, full_name)
         gate = Gate(self.store, self.catalog, full_name, topic.id, writer_of(topic))
         return EmbeddedSink(gate, rules, self.permissions)

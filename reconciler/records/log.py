@@ -6,7 +6,9 @@ Logs and sinks are picklable and are opened on the executors of a job.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol, get_args
+
+from reconciler.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,6 +20,19 @@ if TYPE_CHECKING:
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 """Whether a reader waits for open transactions, or sees their records too. Those of aborted ones nobody sees."""
+_ISOLATIONS: Final[tuple[Isolation, ...]] = get_args(Isolation)
+
+
+def isolation_of(text: object) -> Isolation:
+    """Return the isolation of that name, in whatever case it is written.
+
+    Raises:
+        UserError: There is none.
+    """
+    for isolation in _ISOLATIONS:
+        if isinstance(text, str) and text.lower() == isolation:
+            return isolation
+    raise UserError(f"there is no isolation {text!r}", hint=f"Isolations: {', '.join(_ISOLATIONS)}.")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -52,7 +67,7 @@ class Bounds:
 
     def readable_end(self, isolation: Isolation) -> int:
         """Return how far it may be read."""
-        return self.stable if isolation == "read_committed" else self.end
+        return self.end if isolation == "read_uncommitted" else self.stable
 
 
 @dataclass(frozen=True, slots=True)

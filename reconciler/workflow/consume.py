@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from reconciler.errors import UserError
+from reconciler.records.log import isolation_of
 from reconciler.records.outputs import OUTPUT_FORMATS, OutputFormat, write_output
 from reconciler.resources.address import cluster_of
 from reconciler.workflow.consuming import Matching, OneTopic, Progress, Reading
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from reconciler.workflow.opening import Work
     from reconciler.workflow.stopping import Stop
 
-ISOLATIONS: Final = ("read_committed", "read_uncommitted")
 _CHUNK: Final = 1 << 16
 
 
@@ -67,7 +67,7 @@ def consume(
     Raises:
         UserError: The topic or partition is not there, or an option makes no sense.
     """
-    form = _form(options)
+    form, options = _form(options), replace(options, isolation=isolation_of(options.isolation))
     work = open_work(invocation, select)
     source, where = _source(work, address, options)
     with _opened(invocation, options, stdout) as stream, stop.ends(lambda: None):
@@ -100,8 +100,6 @@ def _progress(work: Work, source: Source, options: ConsumeOptions, stream: Binar
 
 
 def _form(options: ConsumeOptions) -> OutputFormat:
-    if options.isolation not in ISOLATIONS:
-        raise UserError(f"there is no isolation {options.isolation!r}", hint=f"Isolations: {', '.join(ISOLATIONS)}.")
     for form in OUTPUT_FORMATS:
         if form == options.output_format:
             if form == "parquet" and options.follow:

@@ -127,6 +127,12 @@ def test_a_consumer_told_to_begin_nowhere_refuses_what_was_never_committed(order
         orders.consumer("checkout", topics=["orders"], auto_offset_reset="none")
 
 
+@pytest.mark.parametrize("word", ["first", "EARLIEST", None])
+def test_a_consumer_told_to_begin_where_nobody_could_is_refused(orders: EmbeddedCluster, word: Any) -> None:
+    with pytest.raises(UserError, match="there is no beginning"):
+        orders.consumer("readers", topics=["orders"], auto_offset_reset=word)
+
+
 def test_seeking_reads_again_and_leaves_what_is_committed(orders: EmbeddedCluster) -> None:
     consumer = orders.consumer("checkout", topics=["orders"], partitions=[0])
     seen(consumer)

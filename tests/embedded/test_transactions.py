@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -84,6 +84,29 @@ def test_readers_of_committed_records_wait_and_others_do_not(orders: EmbeddedClu
     assert sum(map(len, orders.consumer(topics=["orders"], isolation="read_uncommitted").poll())) == 3
     producer.commit()
     assert seen(orders) == [(0, b"a"), (1, b"b"), (2, b"c")]
+
+
+@pytest.mark.parametrize("word", ["foo", "", "committed", None, 1])
+def test_an_isolation_that_is_none_is_refused(orders: EmbeddedCluster, word: Any) -> None:
+    for read in (
+        lambda: orders.log("orders", isolation=word),
+        lambda: orders.consume("orders", isolation=word),
+        lambda: orders.consumer(topics=["orders"], isolation=word),
+    ):
+        with pytest.raises(UserError, match="there is no isolation") as refused:
+            read()
+        assert "read_committed, read_uncommitted" in refused.value.hint
+
+
+def test_an_isolation_in_capitals_is_the_same(orders: EmbeddedCluster) -> None:
+    producer = writer(orders)
+    producer.begin()
+    producer.send("orders", "a", partition=0)
+    producer.flush()
+    for word, count in (("READ_COMMITTED", 0), ("Read_Uncommitted", 1)):
+        given: Any = word
+        assert len(list(orders.consume("orders", isolation=given))) == count
+        assert sum(map(len, orders.consumer(topics=["orders"], isolation=given).poll())) == count
 
 
 def test_plain_appends_lie_between_two_transactions_of_one_partition(orders: EmbeddedCluster) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
 
 from reconciler.embedded.access.operations import Kind, Operation
 from reconciler.embedded.consuming.streams import Stream
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Beginning = Literal["earliest", "latest", "none"]
+_BEGINNINGS: Final = get_args(Beginning)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,16 @@ class Reading:
     isolation: Isolation = "read_committed"
     beginning: Beginning = "earliest"
     partitions: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse to begin where nobody could: anything else would be taken for the earliest.
+
+        Raises:
+            UserError: There is no such beginning.
+        """
+        if self.beginning not in _BEGINNINGS:
+            message = f"there is no beginning {self.beginning!r}"
+            raise UserError(message, hint=f"auto_offset_reset takes {', '.join(_BEGINNINGS)}.")
 
 
 class Consumer:
