@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO
 
 from reconciler.errors import UserError
 from reconciler.records.log import isolation_of
@@ -14,11 +13,11 @@ from reconciler.workflow.consuming import Matching, OneTopic, Progress, Reading
 from reconciler.workflow.groups import cluster_named
 from reconciler.workflow.identity import refuse_another_cluster
 from reconciler.workflow.opening import open_work
+from reconciler.workflow.outputfiles import opened
 from reconciler.workflow.reading import read_state
 from reconciler.workflow.topicaddress import provider_of, topic_address
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from reconciler.records.log import Isolation
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from reconciler.workflow.invocation import Invocation, Select
     from reconciler.workflow.opening import Work
     from reconciler.workflow.stopping import Stop
-
-_CHUNK: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,12 +62,12 @@ def consume(
     rather than lose them.
 
     Raises:
-        UserError: The topic or partition is not there, or an option makes no sense.
+        UserError: The topic or partition is not there, another reader writes the file, or an option makes no sense.
     """
     form, options = _form(options), replace(options, isolation=isolation_of(options.isolation))
     work = open_work(invocation, select)
     source, where = _source(work, address, options)
-    with _opened(invocation, options, stdout) as stream, stop.ends(lambda: None):
+    with opened(invocation.cwd, options, stdout) as stream, stop.ends(lambda: None):
         progress = _progress(work, source, options, stream)
         reading = Reading(source, options, progress, stop)
         records = write_output(reading.batches(), stream, form=form)
@@ -110,51 +107,3 @@ def _form(options: ConsumeOptions) -> OutputFormat:
     raise UserError(
         f"there is no output format {options.output_format!r}", hint=f"Formats: {', '.join(OUTPUT_FORMATS)}."
     )
-
-
-@contextmanager
-def _opened(invocation: Invocation, options: ConsumeOptions, stdout: BinaryIO) -> Iterator[BinaryIO]:
-    if options.output is None:
-        yield stdout
-        return
-    try:
-        stream = _file(invocation.cwd / options.output, options)
-    except OSError as error:
-        raise UserError(
-            f"cannot write {options.output}: {error.strerror or error}", hint="Name a file that can be written."
-        ) from error
-    try:
-        with stream:
-            yield stream
-    except OSError as error:
-        # A write that fails, on a full disk say, does not name its file by itself.
-        error.filename = error.filename or str(options.output)
-        raise
-
-
-def _file(path: Path, options: ConsumeOptions) -> BinaryIO:
-    """Open the output; a group goes on where it left off, so what it wrote before stays."""
-    if options.group is None or not path.is_file():
-        return path.open("wb")
-    if options.output_format == "parquet" and path.stat().st_size:
-        raise UserError(
-            f"{options.output} is there already, and what group {options.group} has read would go with it",
-            hint="Name another file: a group never reads again what it has committed.",
-        )
-    stream = path.open("r+b")
-    stream.truncate(_whole_lines(stream))
-    stream.seek(0, 2)
-    return stream
-
-
-def _whole_lines(stream: BinaryIO) -> int:
-    """Return where the last whole line ends: what a run that died had begun behind it was never committed."""
-    at = stream.seek(0, 2)
-    while at > 0:
-        start = max(0, at - _CHUNK)
-        stream.seek(start)
-        found = stream.read(at - start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
-        at = start
-    return 0

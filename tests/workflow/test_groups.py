@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 from dataclasses import replace
@@ -19,6 +20,7 @@ from reconciler.workflow.consume import ConsumeOptions, consume
 from reconciler.workflow.groups import GroupChange, delete_group, describe_group, list_groups, reset_group, reset_to
 from reconciler.workflow.invocation import Select
 from reconciler.workflow.produce import ProduceOptions, produce
+from reconciler.workflow.stopping import Stop
 from reconciler.workflow.topics import describe_topic
 
 if TYPE_CHECKING:
@@ -128,6 +130,49 @@ def test_a_file_grows_and_what_a_run_that_died_left_unfinished_is_written_again(
     read(applied, output=Path("out.jsonl"))
     lines = (applied.folder / "out.jsonl").read_bytes().splitlines()
     assert [json.loads(line)["offset"] for line in lines] == [0, 1]
+
+
+@pytest.mark.parametrize("form", ["records", "parquet"])
+@pytest.mark.parametrize("group", [GROUP, None])
+def test_two_readers_do_not_write_one_file(applied: Bench, group: str | None, form: str) -> None:
+    feed(applied, "a")
+    feed(applied, "x", partition=1)
+    file, refused = applied.folder / "out", list[str]()
+    given = {"output": Path("out"), "output_format": form, "group": group}
+
+    def another_comes() -> int:
+        if file.exists() and not refused:
+            refused.append("")
+            with pytest.raises(UserError, match="out is being written by another reader") as refusal:
+                read(replace(applied, stop=Stop()), partition=1, **given)
+            refused[0] = refusal.value.message
+        return applied.invocation.now_ms()
+
+    watched = replace(applied, invocation=replace(applied.invocation, now_ms=another_comes))
+    read(watched, partition=0, **given)
+    assert refused[0]
+    found = pq.read_table(file).num_rows if form == "parquet" else len(file.read_bytes().splitlines())
+    assert found == 1
+    assert committed(applied) == ({} if group is None else {("shop:orders", 0): 1})
+
+
+def test_readers_one_after_the_other_share_a_file(applied: Bench) -> None:
+    feed(applied, "a")
+    feed(applied, "x", partition=1)
+    for partition in (0, 1):
+        read(applied, output=Path("out.jsonl"), partition=partition)
+    lines = (applied.folder / "out.jsonl").read_bytes().splitlines()
+    assert [json.loads(line)["partition"] for line in lines] == [0, 1]
+    read(applied, output=Path("out.jsonl"), partition=1, group=None)
+    assert len((applied.folder / "out.jsonl").read_bytes().splitlines()) == 1
+
+
+@pytest.mark.parametrize("group", [GROUP, None])
+def test_what_is_no_file_takes_as_many_readers_as_come(applied: Bench, group: str | None) -> None:
+    feed(applied, "a")
+    with Path("/dev/null").open("wb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert read(applied, output=Path("/dev/null"), group=group) == []
 
 
 def test_a_parquet_file_is_committed_when_it_is_whole_and_never_overwritten(applied: Bench) -> None:
