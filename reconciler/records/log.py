@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 """Whether a reader waits for open transactions, or sees their records too. Those of aborted ones nobody sees."""
+MAX_OFFSET: Final = (1 << 63) - 1
 _ISOLATIONS: Final[tuple[Isolation, ...]] = get_args(Isolation)
 
 

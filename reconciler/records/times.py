@@ -18,12 +18,12 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 class BadTimeError(ValueError):
-    """A cell that is no time; `row` counts from 0 in its batch."""
+    """A cell that is no time; `row` counts from 0 in its batch. `is_early`: it is one, from before 1970."""
 
-    def __init__(self, row: int, cell: object) -> None:
+    def __init__(self, row: int, cell: object, *, is_early: bool = False) -> None:
         """Keep which cell it was."""
-        super().__init__(f"{cell!r} is not a time")
-        self.row, self.cell = row, cell
+        super().__init__(f"{cell!r} is before 1970" if is_early else f"{cell!r} is not a time")
+        self.row, self.cell, self.is_early = row, cell, is_early
 
 
 def to_milliseconds(column: pa.Array | Sequence[object]) -> pa.Array:
@@ -35,7 +35,7 @@ def to_milliseconds(column: pa.Array | Sequence[object]) -> pa.Array:
     found = _column(column) if isinstance(column, pa.Array) else _cells(column)
     early = pc.index(pc.less(found, 0), pa.scalar(value=True)).as_py()
     if early >= 0:
-        raise BadTimeError(early, found[early].as_py())
+        raise BadTimeError(early, found[early].as_py(), is_early=True)
     return found
 
 

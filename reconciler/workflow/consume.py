@@ -9,7 +9,7 @@ from reconciler.errors import UserError
 from reconciler.records.log import isolation_of
 from reconciler.records.outputs import OUTPUT_FORMATS, OutputFormat, write_output
 from reconciler.resources.address import cluster_of
-from reconciler.workflow.consuming import Matching, OneTopic, Progress, Reading
+from reconciler.workflow.consuming import Matching, OneTopic, Progress, Reading, check_start
 from reconciler.workflow.groups import cluster_named
 from reconciler.workflow.identity import refuse_another_cluster
 from reconciler.workflow.opening import open_work
@@ -64,6 +64,7 @@ def consume(
     Raises:
         UserError: The topic or partition is not there, another reader writes the file, or an option makes no sense.
     """
+    check_start(options.start)
     form, options = _form(options), replace(options, isolation=isolation_of(options.isolation))
     work = open_work(invocation, select)
     source, where = _source(work, address, options)

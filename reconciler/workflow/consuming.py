@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from reconciler.errors import UsageError, UserError
 from reconciler.providers.base import Scope
-from reconciler.records.log import OffsetRange
+from reconciler.records.log import MAX_OFFSET, OffsetRange
 from reconciler.records.patterns import matching
 from reconciler.records.times import BadTimeError, to_milliseconds
 from reconciler.resources.address import Address, address_of, cluster_address, full_name_of, kind_of
@@ -213,9 +213,21 @@ class Reading:
         if start == "latest":
             return end
         if start.isdecimal():
-            return max(int(start), bounds.start)
+            return max(_offset(start), bounds.start)
         found = log.offset_for_time(partition, _time(start))
         return end if found is None else found
+
+
+def check_start(text: str) -> None:
+    """Refuse where nothing can begin, before any output is touched.
+
+    Raises:
+        UsageError: It is neither `earliest`, `latest`, an offset, nor a time since 1970.
+    """
+    if text.isdecimal():
+        _offset(text)
+    elif text not in {"earliest", "latest"}:
+        _time(text)
 
 
 def _make_durable(stream: BinaryIO) -> None:
@@ -233,10 +245,20 @@ def _named(topic: str, batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([names, *batch.columns], ["topic", *batch.schema.names])
 
 
+def _offset(text: str) -> int:
+    digits = text.lstrip("0")
+    offset = int(digits or "0") if len(digits) <= len(str(MAX_OFFSET)) else None
+    if offset is None or offset > MAX_OFFSET:
+        raise UsageError(f"--from {text} is no offset", hint=f"Offsets go from 0 to {MAX_OFFSET}.")
+    return offset
+
+
 def _time(text: str) -> int:
     try:
         found = to_milliseconds([text])[0].as_py()
     except BadTimeError as error:
+        if error.is_early:
+            raise UsageError(f"--from {text!r} is before 1970", hint="Times of records begin with 1970.") from error
         raise UsageError(
             f"--from {text!r} is neither earliest, latest, an offset, nor a time",
             hint="Write a time as 2013-01-01T05:00:00Z.",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import BlockedError, UserError
+from reconciler.records.log import MAX_OFFSET
 from reconciler.resources.address import Address, full_name_of, kind_of
 from reconciler.resources.groups import ByShift, OffsetMove, ToEarliest, ToLatest, ToOffset, ToTime
 from reconciler.workflow.identity import refuse_another_cluster
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from reconciler.workflow.invocation import Invocation, Select
 
 _SHIFT: Final = re.compile(r"[+-][0-9]{1,19}")
-_OFFSET: Final = re.compile(r"[0-9]{1,19}")
+_OFFSET: Final = re.compile(r"[0-9]{1,4000}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +142,8 @@ def reset_to(text: str) -> Reset:
     if text == "latest":
         return ToLatest()
     if _OFFSET.fullmatch(text):
+        if int(text) > MAX_OFFSET:
+            raise UserError(f"--to {text} is no offset", hint=f"Offsets go from 0 to {MAX_OFFSET}.")
         return ToOffset(int(text))
     if _SHIFT.fullmatch(text):
         return ByShift(int(text))
@@ -149,6 +152,8 @@ def reset_to(text: str) -> Reset:
     try:
         return ToTime(int(to_milliseconds([text])[0].as_py()))
     except BadTimeError as error:
+        if error.is_early:
+            raise UserError(f"--to {text!r} is before 1970", hint="Times of records begin with 1970.") from error
         raise UserError(
             f"--to {text!r} is neither earliest, latest, an offset, a shift (+10, -10), nor a time",
             hint="Write a time as 2013-01-01T05:00:00Z.",

@@ -289,6 +289,20 @@ def test_where_no_reset_can_go_is_refused(text: str) -> None:
         reset_to(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("1969-01-01", "--to '1969-01-01' is before 1970"),
+        ("9223372036854775808", "--to 9223372036854775808 is no offset"),
+        ("9" * 20, "is no offset"),
+    ],
+)
+def test_where_a_reset_cannot_go_says_why(text: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        reset_to(text)
+    assert reset_to("9223372036854775807") == ToOffset((1 << 63) - 1)
+
+
 def test_a_reset_asks_with_what_moves_and_does_that(applied: Bench) -> None:
     feed(applied, "a", "b", "c")
     read(applied)

@@ -151,7 +151,10 @@ def test_following_goes_on_until_somebody_stops_it(applied: Bench) -> None:
     ("options", "said"),
     [
         ({"partition": 3}, "partition 3"),
-        ({"start": "yesterday"}, "yesterday"),
+        ({"start": "yesterday"}, "neither earliest, latest, an offset, nor a time"),
+        ({"start": "1969-01-01"}, "'1969-01-01' is before 1970"),
+        ({"start": "9223372036854775808"}, "9223372036854775808 is no offset"),
+        ({"start": "9" * 5000}, "is no offset"),
         ({"output_format": "xml"}, "records, values, parquet"),
         ({"isolation": "serializable"}, "read_committed"),
         ({"output_format": "parquet", "follow": True}, "follow"),
@@ -161,6 +164,14 @@ def test_following_goes_on_until_somebody_stops_it(applied: Bench) -> None:
 def test_what_cannot_be_consumed_is_said(applied: Bench, options: dict[str, object], said: str) -> None:
     with pytest.raises((UserError, UsageError), match=said):
         read(applied, **options)
+
+
+@pytest.mark.parametrize("start", ["yesterday", "9" * 20])
+def test_where_nothing_can_begin_leaves_the_output_alone(applied: Bench, start: str) -> None:
+    kept = applied.write("kept", "what was there")
+    with pytest.raises(UsageError):
+        read(applied, start=start, output=kept)
+    assert kept.read_text() == "what was there"
 
 
 @pytest.mark.parametrize("address", ["topic/west/shop:nothing", "topic/west/nowhere:orders", "topic/north/shop:orders"])
