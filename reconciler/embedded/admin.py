@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.access.operations import Kind, Operation
 from reconciler.embedded.access.permissions import SUPER_USER, check_deletion
 from reconciler.embedded.access.rules import set_namespace_acls, set_topic_acls
+from reconciler.embedded.access.showing import topic_shown
 from reconciler.embedded.catalog.commits import CatalogRegister
 from reconciler.embedded.catalog.configs import EffectiveConfig, effective_configs
 from reconciler.embedded.catalog.entries import NamespaceEntry
 from reconciler.embedded.catalog.links import create_link, create_mirror, delete_link, follow_source, source_topic
-from reconciler.embedded.catalog.lookups import topic_named
 from reconciler.embedded.catalog.namespaces import (
     alter_namespace,
     create_namespace,
@@ -33,6 +32,9 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Catalog, Draft
     from reconciler.objectstore.base import ObjectStore
     from reconciler.resources.sourcetopic import SourceTopic
+
+_OF_WHAT_IS_THERE: Final = frozenset({Operation.ALTER, Operation.ALTER_CONFIGS})
+"""What is done with a topic only if it exists."""
 
 
 class Admin:
@@ -133,8 +135,13 @@ class Admin:
 
     def move_topic(self, full_name: str, to: str) -> None:
         """Rename a topic, also into another namespace that exists; its records and offsets stay."""
+
+        def decide(draft: Draft) -> None:
+            topic_shown(self.permissions, draft, full_name)
+            move_topic(draft, full_name, to, cluster_id=self.cluster_id)
+
         self._commit(
-            lambda draft: move_topic(draft, full_name, to, cluster_id=self.cluster_id),
+            decide,
             (Operation.DELETE, Kind.TOPIC, full_name),
             (Operation.CREATE, Kind.TOPIC, to),
         )
@@ -159,15 +166,13 @@ class Admin:
         """
         catalog = self.catalog.read()
         self.permissions.check(catalog, Operation.DESCRIBE, Kind.TOPIC, full_name)
-        if full_name not in catalog.topics and not self.permissions.is_super_user:
-            catalog = replace(catalog, topics=self.topics())  # its error names what is nearly called so
-        return topic_named(catalog, full_name)
+        return topic_shown(self.permissions, catalog, full_name)
 
     def effective_configs(self, full_name: str) -> dict[str, EffectiveConfig]:
         """Return every config of a topic and where it comes from: the topic, a namespace, or the default."""
         catalog = self.catalog.read()
         self.permissions.check(catalog, Operation.DESCRIBE_CONFIGS, Kind.TOPIC, full_name)
-        topic_named(catalog, full_name)
+        topic_shown(self.permissions, catalog, full_name)
         return effective_configs(catalog, full_name)
 
     def create_link(self, name: str, entry: LinkEntry) -> None:
@@ -195,6 +200,7 @@ class Admin:
         """Return what a mirror of a topic of this cluster follows."""
         catalog = self.catalog.read()
         self.permissions.check(catalog, Operation.DESCRIBE, Kind.TOPIC, full_name)
+        topic_shown(self.permissions, catalog, full_name)
         return source_topic(catalog, full_name)
 
     def finish_deletions(self) -> int:
@@ -214,6 +220,8 @@ class Admin:
         def checked(draft: Draft) -> None:
             for operation, kind, name in needed:
                 self.permissions.check(draft, operation, kind, name)
+                if kind is Kind.TOPIC and operation in _OF_WHAT_IS_THERE:
+                    topic_shown(self.permissions, draft, name)
             decide(draft)
 
         self.catalog.commit(checked)

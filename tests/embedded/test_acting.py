@@ -22,6 +22,7 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange
 from reconciler.resources.aclpaths import ACLS, rule_at
+from reconciler.resources.groups import ToEarliest
 from reconciler.resources.kinds import RESOURCE
 from reconciler.resources.sourcetopic import SourceTopic
 from tests.embedded.samples import cluster_in, contents, numbered, values
@@ -65,6 +66,13 @@ def transacted(cluster: EmbeddedCluster, name: str) -> None:
     producer.init_transactions()
 
 
+def sent(cluster: EmbeddedCluster, name: str) -> None:
+    producer = cluster.producer("mine")
+    producer.init_transactions()
+    producer.begin()
+    producer.send_offsets("g", {(name, 0): 1})
+
+
 DOORS: dict[str, tuple[Doing, str, str]] = {
     "topic": (lambda c: c.topic("shop:eu:orders"), "topic shop:eu:orders", "describe"),
     "effective configs": (lambda c: c.effective_configs("shop:eu:orders"), "topic shop:eu:orders", "describe-configs"),
@@ -96,6 +104,7 @@ DOORS: dict[str, tuple[Doing, str, str]] = {
     "fetch": (lambda c: c.groups.fetch("shop:g"), "group shop:g", "read"),
     "describe group": (lambda c: c.groups.describe("shop:g"), "group shop:g", "describe"),
     "delete group": (lambda c: c.groups.delete("shop:g"), "group shop:g", "delete"),
+    "offsets in a transaction": (lambda c: sent(c, "shop:eu:orders"), "topic shop:eu:orders", "read"),
     "transaction": (lambda c: transacted(c, "shop:pay"), "transactional id shop:pay", "write"),
 }
 
@@ -182,11 +191,12 @@ def test_what_may_not_be_described_is_refused_be_it_there_or_not(cluster: Embedd
             with pytest.raises(NotAuthorizedError) as refused:
                 do(f"shop:{name}")  # type: ignore[operator]  # each takes the name of a topic
             told.add(str(refused.value).replace(name, "it").replace("delete", "describe"))
-    assert told == {
+    (refusal,) = told
+    assert refusal == (
         "User:eve may not describe topic shop:it: namespace shop has access rules, and none allows it"
         " (TopicAuthorizationException). Add to the acls of namespace shop:"
         ' {principal: "User:eve", operations: [describe], names: ["it"]}'
-    }
+    )
 
 
 def test_a_namespace_that_may_not_be_described_is_refused_be_it_there_or_not(cluster: EmbeddedCluster) -> None:
@@ -206,6 +216,51 @@ def test_who_may_describe_something_is_told_all_that_its_refusal_rests_on(cluste
     ) as refused:
         cluster.acting_as("User:eve").delete_topic("shop:eu:orders")
     assert "to the acls of topic shop:eu:orders" in refused.value.hint
+
+
+@pytest.mark.parametrize("topic", [None, "shop:eu:orders", "shop:eu:orderz"])
+@pytest.mark.parametrize("offset", [0, 1])
+def test_a_reset_is_refused_before_it_is_shown(cluster: EmbeddedCluster, topic: str | None, offset: int) -> None:
+    cluster.create_topic("private")
+    cluster.set_topic_acls("private", rules("allow User:a: read", "allow User:reader: describe"))
+    cluster.groups.commit("g", {("shop:eu:orders", 0): offset, ("private", 0): 0})
+    eve, earliest = cluster.acting_as("User:eve"), ToEarliest()
+    with pytest.raises(NotAuthorizedError) as refused:
+        eve.groups.moves("g", earliest, topic=topic)
+    assert "private" not in str(refused.value)
+    assert ("orders" in str(refused.value)) == (topic == "shop:eu:orders")
+    for group in ("shop:g", "shop:there-is-none"):
+        with pytest.raises(NotAuthorizedError, match=f"may not read group {group}:"):
+            eve.groups.moves(group, earliest, topic="public")
+    cluster.set_namespace_acls("shop", rules("allow User:reader on groups,topics: read"))
+    with pytest.raises(NotAuthorizedError, match="may not read topic private"):
+        cluster.acting_as("User:reader").groups.moves("g", earliest)
+
+
+def test_no_door_names_what_is_nearly_called_so_and_hidden(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("secret")
+    cluster.set_topic_acls("secret", rules("allow User:a: read"))
+    eve = cluster.acting_as("User:eve")
+    doors: list[Callable[[], Any]] = [
+        lambda: eve.groups.moves("g", ToEarliest(), topic="secrets"),
+        lambda: eve.groups.commit("g", {("secrets", 0): 1}),
+        lambda: eve.groups.delete("g", "secrets"),
+        lambda: eve.groups.of_topic("secrets"),
+        lambda: eve.effective_configs("secrets"),
+        lambda: eve.source_topic("secrets"),
+        lambda: eve.sink("secrets"),
+        lambda: eve.log("secrets"),
+        lambda: eve.alter_topic("secrets", {"retention.ms": "1"}),
+        lambda: eve.set_topic_acls("secrets", ()),
+        lambda: eve.move_topic("secrets", "mine"),
+        lambda: produced(eve, "secrets"),
+        lambda: eve.consumer(topics=["secrets"]).poll(),
+        lambda: sent(eve, "secrets"),
+    ]
+    for do in doors:
+        with pytest.raises(UserError, match="topic secrets does not exist") as refused:
+            do()
+        assert "Create it first" in refused.value.hint
 
 
 def test_a_name_nearly_right_is_told_only_to_who_may_know_it(cluster: EmbeddedCluster) -> None:

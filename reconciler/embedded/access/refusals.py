@@ -62,6 +62,14 @@ def not_the_super_user(who: Permissions, what: str) -> NotAuthorizedError:
     )
 
 
+def not_every_topic(who: Permissions, group: str) -> NotAuthorizedError:
+    """Return the error for what concerns all topics of a group, some of which are hidden: it names none of them."""
+    return NotAuthorizedError(
+        f"{_who(who)} may not read every topic that group {group} has offsets of (TopicAuthorizationException)",
+        hint="Name one topic that may be read (--topic), or let somebody do it who may read all of them.",
+    )
+
+
 def describe_rule(rule: AclEntry) -> str:
     """Return a rule in one line, what holds for all left out."""
     parts = [rule.permission, rule.principal, ", ".join(rule.operations)]

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Catalog, Draft
 
 
-def topic_named(catalog: Catalog | Draft, full_name: str) -> TopicEntry:
-    """Return a topic.
+def topic_named(catalog: Catalog | Draft, full_name: str, *, known: Collection[str] | None = None) -> TopicEntry:
+    """Return a topic. Where it is not there, what is nearly called so is named, of all topics or of those `known`.
 
     Raises:
         InvalidNamespaceError: Its namespace does not exist.
@@ -27,7 +27,7 @@ def topic_named(catalog: Catalog | Draft, full_name: str) -> TopicEntry:
     if entry is not None:
         return entry
     check_namespace_of(catalog, full_name)
-    near = get_close_matches(full_name, catalog.topics, n=1)
+    near = get_close_matches(full_name, catalog.topics if known is None else known, n=1)
     raise UserError(
         f"topic {full_name} does not exist", hint=f"Did you mean {near[0]}?" if near else "Create it first."
     )

@@ -6,13 +6,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from reconciler.embedded.access.operations import Kind, Operation
-from reconciler.embedded.catalog.lookups import topic_named
+from reconciler.embedded.access.refusals import not_every_topic
+from reconciler.embedded.access.showing import topic_shown
+from reconciler.embedded.catalog.lookups import names_by_id
 from reconciler.embedded.consuming.groups import (
     commit_offsets,
     delete_group,
     delete_offsets,
     fetch_offsets,
     list_groups,
+    read_group,
 )
 from reconciler.embedded.consuming.views import describe_group, groups_of, reading_groups
 from reconciler.embedded.keys import fresh_mark
@@ -63,7 +66,7 @@ class Groups:
             UserError: There is no such topic.
         """
         catalog = self._checked(Operation.DESCRIBE, full_name, kind=Kind.TOPIC)
-        topic_id = topic_named(catalog, full_name).id
+        topic_id = topic_shown(self.permissions, catalog, full_name).id
         found = groups_of(self.store, catalog, topic_id, now_ms=self.now_ms())
         if found is None:
             return None
@@ -90,7 +93,10 @@ class Groups:
             UserError: A topic or partition does not exist, or an offset cannot be.
         """
         catalog = self._checked(Operation.READ, group, *{topic for topic, _ in offsets})
-        places = {(topic_named(catalog, topic).id, partition): each for (topic, partition), each in offsets.items()}
+        places = {
+            (topic_shown(self.permissions, catalog, topic).id, partition): each
+            for (topic, partition), each in offsets.items()
+        }
         self.commit_places(group, places, mark=mark)
 
     def commit_places(self, group: str, offsets: Mapping[Place, int | Committed], *, mark: str | None = None) -> None:
@@ -125,10 +131,18 @@ class Groups:
     def moves(
         self, group: str, reset: Reset, *, topic: str | None = None, partition: int | None = None
     ) -> tuple[OffsetMove, ...]:
-        """Return what a reset would set; changes nothing. Without `topic`: every topic the group has offsets of."""
+        """Return what a reset would set; changes nothing. Without `topic`: every topic the group has offsets of.
+
+        Raises:
+            UserError: There is no such group, topic or partition.
+            NotAuthorizedError: Whoever asks may not do it, whether anything would be set or not.
+        """
         from reconciler.embedded.consuming.resetting import moves_of
 
-        self._checked(Operation.DESCRIBE, group)
+        if topic is None:
+            self._check_all_read(self._checked(Operation.READ, group), group)
+        else:
+            topic_shown(self.permissions, self._checked(Operation.READ, group, topic), topic)
         return moves_of(self.store, self.catalog, group, reset, topic=topic, partition=partition)
 
     def move(self, group: str, moves: Sequence[OffsetMove], *, force: bool = False) -> None:
@@ -147,12 +161,16 @@ class Groups:
 
         Raises:
             BlockedError: It is reading, and `force` is not set.
+            NotAuthorizedError: It may not be deleted, or a topic that it has offsets of may not be read.
         """
         catalog, now_ms = self._checked(Operation.DELETE, group), self.now_ms()
         if topic is None:
+            self._check_all_read(catalog, group)
             return delete_group(self.store, group, now_ms=now_ms, force=force)
         self.permissions.check(catalog, Operation.READ, Kind.TOPIC, topic)
-        return delete_offsets(self.store, group, topic_named(catalog, topic).id, now_ms=now_ms, force=force)
+        return delete_offsets(
+            self.store, group, topic_shown(self.permissions, catalog, topic).id, now_ms=now_ms, force=force
+        )
 
     def _checked(self, operation: Operation, name: str, *topics: str, kind: Kind = Kind.GROUP) -> Catalog:
         """Return the catalog, having refused what may not be done; what is read of topics must be readable."""
@@ -161,6 +179,17 @@ class Groups:
         for topic in sorted(topics):
             self.permissions.check(catalog, Operation.READ, Kind.TOPIC, topic)
         return catalog
+
+    def _check_all_read(self, catalog: Catalog, group: str) -> None:
+        """Refuse where a group has offsets of a topic that may not be read; what is hidden stays unnamed."""
+        who = self.permissions
+        found = None if who.is_super_user else read_group(self.store, group)
+        names = [] if found is None else sorted(names_by_id(catalog, found.topic_ids).values())
+        for name in names:
+            if self._may_see(catalog, Kind.TOPIC, name):
+                who.check(catalog, Operation.READ, Kind.TOPIC, name)
+        if not all(self._may_see(catalog, Kind.TOPIC, name) for name in names):
+            raise not_every_topic(who, group)
 
     def _may_see(self, catalog: Catalog, kind: Kind, name: str) -> bool:
         return self.permissions.may(catalog, Operation.DESCRIBE, kind, name)

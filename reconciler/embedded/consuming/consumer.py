@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
 
 from reconciler.embedded.access.operations import Kind, Operation
+from reconciler.embedded.access.showing import topic_shown
 from reconciler.embedded.consuming.streams import Stream
 from reconciler.embedded.partition.log import EmbeddedLog
 from reconciler.errors import UserError
@@ -202,11 +203,13 @@ class Consumer:
         self._order = deque([*kept, *(place for place in wanted if place not in kept)])
 
     def _topics(self, catalog: Catalog) -> dict[str, TopicEntry]:
-        topics = self._subscription.topics(catalog)
+        who = self._cluster.permissions
         if self._subscription.pattern is None:
-            return topics
-        may = self._cluster.permissions.may
-        return {name: each for name, each in topics.items() if may(catalog, Operation.READ, Kind.TOPIC, name)}
+            for name in sorted(self._subscription.names):
+                who.check(catalog, Operation.READ, Kind.TOPIC, name)
+                topic_shown(who, catalog, name)
+        topics = self._subscription.topics(catalog)
+        return {name: each for name, each in topics.items() if who.may(catalog, Operation.READ, Kind.TOPIC, name)}
 
     def _log(self, full_name: str, topic_id: str) -> EmbeddedLog:
         cluster = self._cluster

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from reconciler.embedded.access.permissions import check_writing
-from reconciler.embedded.catalog.lookups import topic_named
+from reconciler.embedded.access.showing import topic_shown
 from reconciler.embedded.partition.gate import Gate, check_writer
 from reconciler.embedded.partition.head import PRODUCERS
 from reconciler.embedded.partition.parts import PartWriter
@@ -63,7 +63,7 @@ def route(cluster: EmbeddedCluster, full_name: str, batches: Sequence[pa.RecordB
     """
     catalog = cluster.catalog.read()
     check_writing(cluster.permissions, catalog, full_name)
-    topic = topic_named(catalog, full_name)
+    topic = topic_shown(cluster.permissions, catalog, full_name)
     check_writer(full_name, topic, PRODUCERS)
     rules, now_ms = rules_of(catalog, full_name), cluster.now_ms()
     split: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)

@@ -8,7 +8,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, Self
 
 from reconciler.embedded.access.operations import Kind, Operation
-from reconciler.embedded.catalog.lookups import check_namespace_of, topic_named
+from reconciler.embedded.access.showing import topic_shown
+from reconciler.embedded.catalog.lookups import check_namespace_of
 from reconciler.embedded.consuming.groups import check_commit
 from reconciler.embedded.consuming.offsets import Committed
 from reconciler.embedded.keys import fresh_mark, transaction_key
@@ -115,14 +116,19 @@ class TransactionalProducer(Producer):
 
         Raises:
             InvalidNamespaceError: The group's namespace does not exist.
-            NotAuthorizedError: Whoever acts may not read as that group.
+            NotAuthorizedError: Whoever acts may not read as that group, or not that topic.
             UserError: A topic or partition does not exist, or an offset cannot be.
         """
         self._check_phase(_Phase.OPEN)
         catalog = self._cluster.catalog.read()
-        self._cluster.permissions.check(catalog, Operation.READ, Kind.GROUP, group)
+        who = self._cluster.permissions
+        who.check(catalog, Operation.READ, Kind.GROUP, group)
+        for topic in sorted({topic for topic, _ in offsets}):
+            who.check(catalog, Operation.READ, Kind.TOPIC, topic)
         places: dict[Place, Committed] = {
-            (topic_named(catalog, topic).id, partition): given if isinstance(given, Committed) else Committed(given)
+            (topic_shown(who, catalog, topic).id, partition): given
+            if isinstance(given, Committed)
+            else Committed(given)
             for (topic, partition), given in offsets.items()
         }
         check_commit(catalog, group, places)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from reconciler.embedded.access.permissions import check_writing
-from reconciler.embedded.catalog.lookups import topic_named
+from reconciler.embedded.access.showing import topic_shown
 from reconciler.embedded.partition.gate import check_writer
 from reconciler.embedded.partition.head import PRODUCERS
 from reconciler.embedded.producing.producer import Producer
@@ -40,7 +40,7 @@ class OneTopic:
         """
         catalog = cluster.catalog.read()
         check_writing(cluster.permissions, catalog, full_name)
-        topic = topic_named(catalog, full_name)
+        topic = topic_shown(cluster.permissions, catalog, full_name)
         if topic.mirror is not None:
             raise _is_mirror(catalog, name, full_name, topic.mirror)
         check_writer(full_name, topic, PRODUCERS)
