@@ -497,6 +497,30 @@ def test_offsets_of_one_topic_can_be_forgotten(shop: EmbeddedCluster) -> None:
 # -- permissions
 
 
+def test_a_group_is_deleted_only_by_who_may_read_all_it_has_offsets_of(shop: EmbeddedCluster) -> None:
+    everything = AclEntry("User:eve", "allow", ("all",), resources=("groups",))
+    other = AclEntry("User:eve", "allow", ("read",), names=("other", "seen"))
+    seen = AclEntry("User:eve", "deny", ("read",), names=("seen",))
+    for topic in ("shop:other", "shop:seen"):
+        shop.create_topic(topic)
+    shop.catalog.commit(lambda draft: draft.put_namespace("shop", NamespaceEntry(acls=(everything, other, seen))))
+    eve = later(shop, DAY).acting_as("User:eve").groups
+    shop.groups.commit(GROUP, {(ORDERS, 0): 4, ("shop:other", 0): 0})
+    with pytest.raises(
+        NotAuthorizedError, match="User:eve may not read every topic that group shop:checkout has offsets of"
+    ) as refused:
+        eve.delete(GROUP, force=True)
+    assert ORDERS not in f"{refused.value.message} {refused.value.hint}"
+    assert offsets(shop) == {(ORDERS, 0): 4, ("shop:other", 0): 0}
+    assert later(shop, DAY).groups.delete(GROUP, ORDERS)
+    assert eve.delete(GROUP, force=True)
+    shop.groups.commit(GROUP, {("shop:seen", 0): 0})
+    with pytest.raises(NotAuthorizedError, match="User:eve may not read topic shop:seen"):
+        eve.delete(GROUP, force=True)
+    shop.delete_topic("shop:seen")
+    assert eve.delete(GROUP, force=True)
+
+
 def test_each_operation_needs_its_permission(shop: EmbeddedCluster) -> None:
     rules = [
         AclEntry("User:reader", "allow", ("read",), resources=("groups", "topics")),
