@@ -57,7 +57,7 @@ def explain(invocation: Invocation, select: Select, address: str) -> Explained:
     work = open_work(invocation, select)
     decided = decide(work, read_state(work))
     asked = Address(address)
-    shown = sides_of(asked, declared(work.loaded.desired), decided.recorded, decided.seen.inventory)
+    shown = sides_of(asked, declared(work.loaded.desired), decided.recorded, decided.seen)
     if not shown.is_known:
         raise unknown_address(address)
     plan = decided.plan

@@ -17,9 +17,11 @@ from reconciler.workflow.reading import read_state
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from reconciler.resources.inventory import Desired, Inventory, Observed, Record, Recorded
+    from reconciler.errors import NotAuthorizedError
+    from reconciler.resources.inventory import Desired, Observed, Record, Recorded
     from reconciler.resources.kinds import Resource
     from reconciler.workflow.invocation import Invocation, Select
+    from reconciler.workflow.observing import Seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,8 @@ class Shown:
     recorded: Recorded | None
     observed: Observed | None
     source: str | None
+    hidden: NotAuthorizedError | None = None
+    """Why whoever asks may not see what is on the cluster; then `observed` is `None`, and yet it is there."""
 
     @property
     def is_known(self) -> bool:
@@ -98,15 +102,16 @@ def declared(desired: Desired) -> Desired:
     return {**desired, **derived}
 
 
-def sides_of(address: Address, desired: Desired, recorded: Record, observed: Inventory) -> Shown:
+def sides_of(address: Address, desired: Desired, recorded: Record, seen: Seen) -> Shown:
     """Return one address in all three inventories."""
     item = desired.get(address)
     return Shown(
         address,
         item.resource if item else None,
         recorded.get(address),
-        observed.get(address),
+        seen.inventory.get(address),
         item.source if item else None,
+        seen.hidden.get(address),
     )
 
 
@@ -114,7 +119,7 @@ def _rows(work: Work, only: Address | None) -> tuple[Shown, ...]:
     snapshot = read_state(work)
     recorded = snapshot.record if snapshot else {}
     names = work.to_read if only is None else tuple(name for name in work.to_read if name == cluster_of(only))
-    observed = observe(work.providers, names, recorded).inventory
+    seen = observe(work.providers, names, recorded)
     desired = declared(work.loaded.desired)
-    addresses = sorted({*desired, *recorded, *observed}, key=rank) if only is None else [only]
-    return tuple(sides_of(address, desired, recorded, observed) for address in addresses)
+    addresses = sorted({*desired, *recorded, *seen.inventory}, key=rank) if only is None else [only]
+    return tuple(sides_of(address, desired, recorded, seen) for address in addresses)

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from reconciler.cli.documents.inventory import ShownPart
+from reconciler.cli.render.inventory_text import shown_lines
+from reconciler.cli.render.lines import text_of
 from reconciler.embedded.catalog.entries import AclEntry
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import NotAuthorizedError, PartialError, UserError
@@ -21,6 +24,7 @@ from reconciler.workflow.invocation import Select
 from reconciler.workflow.namespacedeleting import delete_namespace
 from reconciler.workflow.namespaces import list_namespaces
 from reconciler.workflow.produce import ProduceOptions, produce
+from reconciler.workflow.show import show
 from reconciler.workflow.topics import describe_topic, list_topics
 
 if TYPE_CHECKING:
@@ -145,6 +149,16 @@ def test_what_is_hidden_is_an_error_of_the_plan_and_never_made_again(ruled: Benc
     assert found.findings == ()
     assert found.verdict is not None
     assert drift(ruled.invocation, Select()).verdict is None
+
+
+def test_what_is_hidden_is_not_shown_as_missing(ruled: Bench) -> None:
+    (shown,) = show(as_(ruled, "viewer").invocation, Select(), ORDERS)
+    text = text_of(shown_lines(shown))
+    assert "there, but hidden: User:viewer may not describe topic shop:orders" in text
+    assert "not there" not in text
+    assert "may not describe" in (ShownPart.of(shown).hidden or "")
+    (seen,) = show(ruled.invocation, Select(), ORDERS)
+    assert seen.hidden is None
 
 
 def test_what_is_excluded_need_not_be_seen(ruled: Bench) -> None:

@@ -74,6 +74,9 @@ class ShownPart(Part):
     desired: ResourceJson | None
     recorded: RecordedPart | None
     observed: ObservedPart | None
+    hidden: str | None = Field(
+        default=None, description="Why whoever asks may not see what is there; `observed` is null then, too."
+    )
 
     @classmethod
     def of(cls, shown: Shown) -> ShownPart:
@@ -84,6 +87,7 @@ class ShownPart(Part):
             desired=shown.desired.to_json() if shown.desired else None,
             recorded=RecordedPart.of(shown.recorded) if shown.recorded else None,
             observed=ObservedPart.of(shown.observed) if shown.observed else None,
+            hidden=shown.hidden.message if shown.hidden else None,
         )
 
 

@@ -124,10 +124,16 @@ def _facts(shown: Shown) -> list[Line]:
     facts = {
         "declared in": shown.source or "no file",
         "recorded": _remembered(shown.recorded) if shown.recorded else "not ours",
-        "observed": (shown.observed.state or "there") if shown.observed else "not there",
+        "observed": _seen(shown),
         "id": (shown.observed and shown.observed.incarnation) or "",
     }
     return [line(Span(f"  {word:<13}", Tone.QUIET), said) for word, said in facts.items() if said]
+
+
+def _seen(shown: Shown) -> str:
+    if shown.hidden is not None:
+        return f"there, but hidden: {shown.hidden.message}"
+    return (shown.observed.state or "there") if shown.observed else "not there"
 
 
 def _remembered(recorded: Recorded) -> str:
