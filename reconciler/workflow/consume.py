@@ -14,6 +14,7 @@ from reconciler.workflow.groups import cluster_named
 from reconciler.workflow.identity import refuse_another_cluster
 from reconciler.workflow.opening import open_work
 from reconciler.workflow.outputfiles import opened
+from reconciler.workflow.overviews import check_answers
 from reconciler.workflow.reading import read_state
 from reconciler.workflow.topicaddress import provider_of, topic_address
 
@@ -79,10 +80,12 @@ def consume(
 def _source(work: Work, address: str, options: ConsumeOptions) -> tuple[Source, str]:
     if options.regex is None:
         topic = topic_address(address)
+        check_answers(work, cluster_of(topic) or "")
         return OneTopic(provider_of(work, topic), topic, options.isolation), topic
     name = cluster_named(address)
     if "/" in name:
         raise UserError(f"{address!r} is not the name of a cluster", hint="Write: topic consume west --regex 'shop:.*'")
+    check_answers(work, name)
     source = Matching(work.providers[name], name, options.regex, options.isolation)
     return source, f"{options.regex} on cluster {name}"
 

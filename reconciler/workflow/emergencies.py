@@ -11,6 +11,7 @@ from reconciler.planning.document.digest import digest
 from reconciler.providers.base import Done, Failed
 from reconciler.workflow.identity import refuse_another_cluster
 from reconciler.workflow.opening import open_site, open_work
+from reconciler.workflow.overviews import check_answers
 from reconciler.workflow.underlease import Settled, Wish, run_under_lease
 
 if TYPE_CHECKING:
@@ -39,11 +40,20 @@ class Emergency:
     report: Callable[[Event], None]
     stop: Stop
 
-    def site(self) -> Site:
-        """Open where it happens."""
+    def site(self, cluster: str) -> Site:
+        """Open where it happens, and look that the cluster it happens to is the recorded one.
+
+        Raises:
+            UserError: Another one answers in its place.
+            RetryableError: It is recorded, and nothing is there.
+        """
         if self.state_url is None:
-            return open_work(self.invocation, self.select)
-        return open_site(self.invocation, self.state_url)
+            site: Site = open_work(self.invocation, self.select)
+        else:
+            site = open_site(self.invocation, self.state_url)
+        if not self.no_state:
+            check_answers(site, cluster)
+        return site
 
     def carry_out(
         self, site: Site, cluster: str, decide: Callable[[Provider, Record | None], Sequence[ControlAction]]

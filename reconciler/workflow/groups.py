@@ -12,6 +12,7 @@ from reconciler.resources.address import Address, full_name_of, kind_of
 from reconciler.resources.groups import ByShift, OffsetMove, ToEarliest, ToLatest, ToOffset, ToTime
 from reconciler.workflow.identity import refuse_another_cluster
 from reconciler.workflow.opening import open_work
+from reconciler.workflow.overviews import check_answers
 from reconciler.workflow.reading import read_state
 
 if TYPE_CHECKING:
@@ -169,6 +170,8 @@ def _groups(invocation: Invocation, select: Select, cluster: str, *, is_writing:
     work = open_work(invocation, select)
     if is_writing:
         refuse_another_cluster(work, cluster, read_state(work))
+    else:
+        check_answers(work, cluster)
     return work.providers[cluster].groups
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.errors import UserError
 from reconciler.resources.address import cluster_address
+from reconciler.workflow.observing import gone, unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,9 +20,12 @@ def refuse_another_cluster(site: Site, name: str, snapshot: Snapshot | None) -> 
 
     Raises:
         UserError: Another one answers in its place.
+        RetryableError: It is recorded, and nothing is there.
     """
     identity = site.providers[name].identify()
     recorded = snapshot.record.get(cluster_address(name)) if snapshot is not None else None
+    if identity is None and recorded is not None:
+        raise unreachable({name: gone()})
     if identity is not None:
         expected = site.clusters[name].spec.cluster_id, recorded.incarnation if recorded is not None else None
         refuse_stranger(name, identity.cluster_id, expected, consequence="Nothing was written. ")

@@ -38,7 +38,7 @@ def create_namespace(emergency: Emergency, cluster: str, name: str, configs: Map
         UserError: The name or a config cannot be.
     """
     check_name(check_namespace, name, "shop:eu")
-    site = emergency.site()
+    site = emergency.site(cluster)
     wanted = wanted_configs(site.providers[cluster].capabilities, configs, ())
     address = address_of("namespace", cluster, name)
     spec = NamespaceSpec(configs={key: value for key, value in sorted(wanted.items()) if value is not None})

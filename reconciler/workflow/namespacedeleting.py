@@ -60,7 +60,7 @@ def delete_namespace(
         BlockedError: It holds namespaces and `recursive` is not set, or something in it is protected.
         StalePlanError: More would go than what was confirmed; nothing was done.
     """
-    site = emergency.site()
+    site = emergency.site(cluster)
     provider = site.providers[cluster]
     observed = observe_below(provider, cluster, name)
     deletion = _deletion(observed, cluster, name, provider)

@@ -112,11 +112,16 @@ def _ask(providers: Mapping[str, Provider], name: str, recorded: Record) -> Answ
     identity = provider.identify()
     if identity is None and cluster_address(name) in recorded:
         # A recorded cluster that is not there is out of reach, never one to be made anew over its data.
-        raise RetryableError(
-            "it is recorded, but nothing is there now",
-            hint="Check that its root is mounted and that the location in its manifest is right.",
-        )
+        raise gone()
     return Answer(provider.capabilities, identity, provider.observe(Scope()) if identity else {})
+
+
+def gone() -> RetryableError:
+    """Return the error for a cluster that we applied to and that is not there any more."""
+    return RetryableError(
+        "it is recorded, but nothing is there now",
+        hint="Check that its root is mounted and that the location in its manifest is right.",
+    )
 
 
 def unreachable(lost: Mapping[str, ReconcilerError]) -> RetryableError:

@@ -11,13 +11,13 @@ from reconciler.resources.overviews import Overview
 from reconciler.state.incarnations import read_incarnations
 from reconciler.workflow.bursts import burst
 from reconciler.workflow.identity import refuse_stranger
-from reconciler.workflow.observing import AT_ONCE, unreachable
+from reconciler.workflow.observing import AT_ONCE, gone, unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from reconciler.resources.address import Address
-    from reconciler.workflow.opening import Work
+    from reconciler.workflow.opening import Site, Work
 
 
 def look_over(work: Work, clusters: Sequence[str]) -> dict[str, Overview]:
@@ -42,7 +42,7 @@ def look_over(work: Work, clusters: Sequence[str]) -> dict[str, Overview]:
     return found
 
 
-def check_answers(work: Work, name: str) -> None:
+def check_answers(work: Site, name: str) -> None:
     """Return if the cluster called `name` that answers is the recorded one.
 
     Raises:
@@ -55,7 +55,7 @@ def check_answers(work: Work, name: str) -> None:
         raise unreachable({name: error}) from error
 
 
-def recorded_clusters(work: Work) -> Mapping[Address, str | None]:
+def recorded_clusters(work: Site) -> Mapping[Address, str | None]:
     """Return which clusters we applied to; looking goes on without a state that cannot be read."""
     try:
         return read_incarnations(work.state, owner=work.owner, kind="cluster")
@@ -68,15 +68,12 @@ def _look(work: Work, name: str, recorded: Mapping[Address, str | None]) -> Over
     return work.providers[name].overview() if stands(work, name, recorded) else Overview()
 
 
-def stands(work: Work, name: str, recorded: Mapping[Address, str | None]) -> bool:
+def stands(work: Site, name: str, recorded: Mapping[Address, str | None]) -> bool:
     """Tell whether a cluster was made; refuse another one in its place, and a recorded one that is gone."""
     identity, address = work.providers[name].identify(), cluster_address(name)
     if identity is not None:
         refuse_stranger(name, identity.cluster_id, (work.clusters[name].spec.cluster_id, recorded.get(address)))
         return True
     if address in recorded:
-        raise RetryableError(
-            "it is recorded, but nothing is there now",
-            hint="Check that its root is mounted and that the location in its manifest is right.",
-        )
+        raise gone()
     return False

@@ -39,7 +39,7 @@ def move_topics(emergency: Emergency, cluster: str, source: str, target: str, to
         InvalidNamespaceError: A namespace they would be in does not exist; none is made implicitly.
         UserError: A topic is not there, cannot be moved, or is not owned.
     """
-    site = emergency.site()
+    site = emergency.site(cluster)
     _check_namespaces(site.providers[cluster], cluster, source, target)
 
     def decide(provider: Provider, record: Record | None) -> list[Transition]:
