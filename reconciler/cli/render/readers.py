@@ -26,7 +26,7 @@ from reconciler.resources.kinds import Resource
 from reconciler.resources.mirrorlink import MirrorLink
 from reconciler.resources.mirrortopic import MirrorTopic
 from reconciler.resources.mounting import Mounting
-from reconciler.resources.namespace import Namespace
+from reconciler.resources.namespace import Namespace, NamespaceSpec
 from reconciler.resources.tieringpolicy import TieringPolicy
 from reconciler.resources.topic import Topic
 
@@ -97,8 +97,7 @@ def summary(resource: Resource) -> str:
         case Topic():
             return _topic(resource)
         case Namespace():
-            parts = (configs_text(resource.spec.configs), acls_text(resource.spec.acls))
-            return ", ".join(part for part in parts if part)
+            return _namespace(resource.spec)
         case Cluster():
             root = f" at {resource.spec.embedded.root.url}" if resource.spec.embedded else ""
             return f"{resource.spec.provider}{root}"
@@ -152,6 +151,16 @@ def _topic(topic: Topic) -> str:
     if topic.spec.acls:
         parts.append(acls_text(topic.spec.acls))
     return ", ".join(parts)
+
+
+def _namespace(spec: NamespaceSpec) -> str:
+    parts = [configs_text(spec.configs), acls_text(spec.acls)]
+    if spec.quotas is not None:
+        limits = {f"quotas.{name}": limit for name, limit in spec.quotas.model_dump().items() if limit is not None}
+        parts += [f"{path} {value_text(path, limit)}" for path, limit in limits.items()]
+    if spec.encryption is not None:
+        parts.append(f"encrypted under {spec.encryption.kms_key_id}")
+    return ", ".join(part for part in parts if part)
 
 
 def acls_text(acls: Sequence[TopicAcl]) -> str:

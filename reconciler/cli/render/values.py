@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Final, cast
 
 from reconciler.resources.aclpaths import ACLS
 from reconciler.resources.configs import show_value
+from reconciler.resources.quantities import format_size
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Change, Value
 
 _CONFIGS: Final = "configs."
+_QUOTA_OF_BYTES: Final = "quotas.bytes"
 _FEW: Final = 3
 
 
@@ -27,6 +29,8 @@ def value_text(path: str, value: Value | list[object]) -> str:
         return show_value(field_name(path), value)
     if path.startswith(ACLS) and isinstance(value, list | tuple):
         return ",".join(map(str, value))
+    if path == _QUOTA_OF_BYTES and isinstance(value, int):
+        return format_size(value)
     match value:
         case None:
             return "unset"
