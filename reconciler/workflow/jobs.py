@@ -40,9 +40,11 @@ class SparkJobs:
         self._environ = environ
         self._spark: RunningSpark | None = None
         self._starting = threading.Lock()
-        self._is_stopped = threading.Event()
+        self._is_stopped = False
         self._news: SimpleQueue[RunningSpark | Exception | None] = SimpleQueue()
         """What became of a start: Spark, why not, or `None` where it was stopped first."""
+        self._asked: SimpleQueue[RunningSpark | None] = SimpleQueue()
+        """What is to cancel all it does; `None` ends the thread that lets it."""
 
     def __enter__(self) -> Self:
         """Start nothing yet."""
@@ -53,6 +55,7 @@ class SparkJobs:
     ) -> None:
         """End Spark, if it was started."""
         if self._spark is not None:
+            self._asked.put(None)
             self._spark.stop()
             self._spark = None
 
@@ -99,7 +102,7 @@ class SparkJobs:
             progress(progress_event(name, found))
 
         spark = self.session()
-        copied = mirror(spark.session, source, sink, progress=tell, is_stopped=self._is_stopped.is_set)
+        copied = mirror(spark.session, source, sink, progress=tell, is_stopped=lambda: self._is_stopped)
         check_equal(name, source, below.log(sink_address), since=before)
         return Moved(copied.records, copied.bytes)
 
@@ -113,16 +116,16 @@ class SparkJobs:
         from reconciler.jobs.chores import spread
 
         session = self.session().session
-        yield from spread(session, work, do, is_stopped=self._is_stopped.is_set)
+        yield from spread(session, work, do, is_stopped=lambda: self._is_stopped)
 
     def stop(self) -> None:
         """Let the running job end soon. Safe from any thread and from a signal handler."""
-        self._is_stopped.set()
+        # Only what a handler may do while whom it interrupts does the same: no lock, no event, no new thread.
+        self._is_stopped = True
         self._news.put(None)
         spark = self._spark
         if spark is not None:
-            # Asking the JVM is a call over a socket: not one to wait for in a signal handler.
-            threading.Thread(target=spark.cancel, name="cancel", daemon=True).start()
+            self._asked.put(spark)
 
     def session(self) -> RunningSpark:
         """Return Spark, started by the first who asks.
@@ -134,7 +137,13 @@ class SparkJobs:
         with self._starting:
             if self._spark is None:
                 self._spark = self._started()
+                # Asking the JVM is a call over a socket: not one to wait for in a signal handler.
+                threading.Thread(target=self._cancel, name="cancel", daemon=True).start()
             return self._spark
+
+    def _cancel(self) -> None:
+        while (spark := self._asked.get()) is not None:
+            spark.cancel()
 
     def _started(self) -> RunningSpark:
         from reconciler.jobs.session import start_session
@@ -147,7 +156,7 @@ class SparkJobs:
 
         # A start takes seconds and cannot be called off; whoever stops does not wait for it. A JVM that comes up after
         # that ends with this process, when its standard input does.
-        if not self._is_stopped.is_set():
+        if not self._is_stopped:
             threading.Thread(target=start, name="spark", daemon=True).start()
         match self._news.get():
             case None:
