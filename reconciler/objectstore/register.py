@@ -16,6 +16,7 @@ import orjson
 from reconciler.errors import BrokenInvariantError, LostRaceError, ReconcilerError, UserError
 from reconciler.noting import note
 from reconciler.objectstore.nonces import jitter, nonce
+from reconciler.objectstore.shapes import check_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,11 +46,19 @@ class Held:
 class Register:
     """One register of a store. `format` is its name and the highest version understood: `reconciler.head/2`."""
 
-    def __init__(self, store: ObjectStore, key: str, *, format: str) -> None:  # noqa: A002 - the field's name
-        """Name the register; nothing is read yet."""
+    def __init__(
+        self,
+        store: ObjectStore,
+        key: str,
+        *,
+        format: str,  # noqa: A002 - the field's name
+        shape: Any = dict,
+    ) -> None:
+        """Name the register; nothing is read yet. What is read is of the `shape` (`check_shape`), or damaged."""
         self.store = store
         self.key = key
         self.format = format
+        self.shape = shape
 
     def read(self) -> Held | None:
         """Return what it holds now; `None` where it was never written.
@@ -146,9 +155,13 @@ class Register:
         body = self._object(stored.body)
         self._check_format(body.pop("format", None))
         epoch, marks = body.pop("epoch", None), body.pop("marks", None)
-        is_whole = isinstance(epoch, int) and isinstance(marks, list) and isinstance(body.pop("nonce", None), str)
+        is_whole = type(epoch) is int and isinstance(marks, list) and isinstance(body.pop("nonce", None), str)
         if not is_whole:
             raise self._damaged("a field of its frame is missing")
+        try:
+            check_shape(body, self.shape)
+        except TypeError as error:
+            raise self._damaged(str(error)) from error
         return Held(body, epoch, tuple(marks), stored.version)
 
     def _object(self, body: bytes) -> dict[str, Any]:

@@ -6,11 +6,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from reconciler.embedded.catalog.shapes import COMMIT
 from reconciler.embedded.catalog.tables import Catalog
 from reconciler.embedded.checking.findings import Finding, Kind, Place
 from reconciler.embedded.jsonobjects import get_gzipped
 from reconciler.embedded.keys import CATALOG
 from reconciler.errors import ReconcilerError
+from reconciler.objectstore.shapes import check_shape
 from reconciler.resources.address import split_name, tiers_of
 from reconciler.resources.names import check_full_name, check_namespace
 
@@ -61,6 +63,7 @@ def read_catalog(store: ObjectStore, held: Held | None) -> ReadCatalog:
     fold = _Fold(store)
     try:
         snapshot = held.value["snapshot"]
+        check_shape(held.value["tail"], [COMMIT])
         for commit in ([] if snapshot is None else [snapshot]) + held.value["tail"]:
             fold.take(commit)
         fold.findings += _of_frame(held.value, fold.catalog)

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
     from reconciler.objectstore.register import Held
 
+_OFFSETS: Final = {str: {str: {"offset": int, "metadata": str, "at_ms": (None, int)}}}
+_SHAPE: Final = {"offsets": _OFFSETS, "synced": _OFFSETS}
+
 MAX_METADATA_BYTES: Final = 4096
 """As Kafka's `offset.metadata.max.bytes`."""
 MAX_OFFSET: Final = (1 << 63) - 1
@@ -222,7 +225,7 @@ def group_register(store: ObjectStore, group: str) -> Register:
     Raises:
         UserError: No group can have that name.
     """
-    return Register(store, group_key(group), format="reconciler.group/1")
+    return Register(store, group_key(group), format="reconciler.group/1", shape=_SHAPE)
 
 
 def group_of(register: Register, held: Held | None) -> Group:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from reconciler.objectstore.shapes import check_numbers, check_shape, check_texts
 from reconciler.records.digest import Digest
 
 if TYPE_CHECKING:
@@ -13,6 +14,11 @@ if TYPE_CHECKING:
     from reconciler.records.log import OffsetRange
 
 Json = dict[str, Any]
+
+
+_USUAL: Final = 10
+"""Fields that every entry has."""
+_RARE: Final = {"is_segment?": bool, "kms_key_id?": str, "horizon_ms?": int}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +83,16 @@ class Entry:
     def from_json(cls, kept: Json) -> Entry:
         """Read it back."""
         records, total, weighted = kept["digest"]
+        who, txn = kept["producer"], kept["txn"]
+        numbers = [kept["base"], kept["last"], kept["min_ts"], kept["max_ts"], kept["bytes"], kept["epoch"], records]
+        texts = [kept["key"]] if txn is None else [kept["key"], txn]
+        if who is not None:
+            numbers += who["epoch"], who["first"], who["last"]
+            texts.append(who["id"])
+        check_numbers(*numbers)
+        check_texts(*texts)
+        if len(kept) > _USUAL:
+            check_shape(kept, _RARE)
         return cls(
             kept["base"],
             kept["last"],
@@ -124,6 +140,16 @@ class PageRef:
         if self.level:
             kept["level"] = self.level
         return kept
+
+    @classmethod
+    def from_json(cls, kept: Json) -> PageRef:
+        """Read it back."""
+        page = cls(**kept)
+        check_texts(page.key)
+        check_numbers(
+            page.base, page.last, page.min_ts, page.max_ts, page.bytes, page.records, page.entries, page.level
+        )
+        return page
 
     @classmethod
     def of(cls, key: str, entries: Sequence[Entry]) -> PageRef:

@@ -20,6 +20,22 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
+_SHAPE: Final = {
+    "writer": str,
+    "start": int,
+    "local_start": int,
+    "end": int,
+    "is_settled": bool,
+    "epochs": [[int]],
+    "producers": {str: {"epoch": int, "last": int, "at_ms": int}},
+    "transactions": {str: {"epoch": int, "base": int}},
+    "compacted_to?": int,
+    "source": (None, dict),
+    "pages": list,
+    "entries": list,
+    "kms_key_id?": str,
+}
+
 PRODUCERS: Final = "producers"
 NOBODY: Final = "nobody"
 
@@ -108,7 +124,7 @@ class Head:
             end=kept["end"],
             is_settled=kept["is_settled"],
             epochs=tuple((epoch, start) for epoch, start in kept["epochs"]),
-            pages=tuple(PageRef(**page) for page in kept["pages"]),
+            pages=tuple(map(PageRef.from_json, kept["pages"])),
             entries=tuple(map(Entry.from_json, kept["entries"])),
             producers=kept["producers"],
             transactions=kept["transactions"],
@@ -120,7 +136,7 @@ class Head:
 
 def head_register(store: ObjectStore, topic_id: str, partition: int) -> Register:
     """Return the register of a partition."""
-    return Register(store, head_key(topic_id, partition), format="reconciler.head/2")
+    return Register(store, head_key(topic_id, partition), format="reconciler.head/2", shape=_SHAPE)
 
 
 def parse_head(store: ObjectStore, key: str, kept: Json) -> Head:
@@ -133,6 +149,19 @@ def parse_head(store: ObjectStore, key: str, kept: Json) -> Head:
         return Head.from_json(kept)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise damaged(store, key, f"{type(error).__name__}: {error}") from error
+
+
+def parse_head_to_append(store: ObjectStore, key: str, kept: Json) -> Head:
+    """Read a head back that will be appended to.
+
+    Raises:
+        UserError: It is damaged, or its end contradicts what it names: offsets would come twice.
+    """
+    head = parse_head(store, key, kept)
+    newest = max([*(page.last for page in head.pages[-1:]), *(entry.last for entry in head.entries[-1:])], default=-1)
+    if not 0 <= head.start <= head.end or newest >= head.end:
+        raise damaged(store, key, f"it begins at {head.start}, ends at {head.end}, and names offset {newest}")
+    return head
 
 
 def read_head(store: ObjectStore, topic_id: str, partition: int) -> Head | None:

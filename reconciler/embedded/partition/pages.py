@@ -55,7 +55,7 @@ def read_pages(store: ObjectStore, page: PageRef) -> tuple[PageRef, ...]:
         MissingObjectError: It is not there.
         UserError: It is damaged, or of a newer format.
     """
-    return _read(store, page, lambda kept: tuple(PageRef(**child) for child in kept["pages"]))
+    return _read(store, page, lambda kept: tuple(map(PageRef.from_json, kept["pages"])))
 
 
 def all_pages(store: ObjectStore, head: Head, *, skips_missing: bool = False) -> Iterator[PageRef]:

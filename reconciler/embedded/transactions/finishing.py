@@ -17,7 +17,7 @@ from reconciler.embedded.keys import TRANSACTIONS, fresh_mark, transaction_key, 
 from reconciler.embedded.partition.gate import Gate, writer_of
 from reconciler.embedded.partition.headswaps import Partition, swap_head
 from reconciler.embedded.transactions.decided import Decided
-from reconciler.embedded.transactions.state import DECIDED, State, Transaction
+from reconciler.embedded.transactions.state import DECIDED, SHAPE, State, Transaction
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.objectstore.register import Register
 
@@ -36,7 +36,7 @@ def transaction_register(store: ObjectStore, transactional_id: str) -> Register:
     Raises:
         UserError: No transactional id can have that name.
     """
-    return Register(store, transaction_key(transactional_id), format="reconciler.transaction/1")
+    return Register(store, transaction_key(transactional_id), format="reconciler.transaction/1", shape=SHAPE)
 
 
 def read_transaction(store: ObjectStore, transactional_id: str) -> tuple[Transaction, int] | None:

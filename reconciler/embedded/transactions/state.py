@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from reconciler.embedded.consuming.offsets import Committed
+from reconciler.objectstore.shapes import check_numbers, check_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,6 +26,15 @@ class State(StrEnum):
     ABORTING = "aborting"
 
 
+SHAPE: Final = {
+    "producer_id": str,
+    "state": str,
+    "partitions": [list],
+    "offsets": {str: [list]},
+    "timeout_ms": int,
+    "began_ms": int,
+}
+
 DECIDED: Final = frozenset({State.COMMITTING, State.ABORTING})
 
 
@@ -34,6 +44,14 @@ class Written(NamedTuple):
     topic_id: str
     full_name: str
     partition: int
+
+    @classmethod
+    def from_json(cls, kept: list[Any]) -> Written:
+        """Read it back."""
+        written = cls(*kept)
+        check_texts(written.topic_id, written.full_name)
+        check_numbers(written.partition)
+        return written
 
 
 Offsets = dict[str, dict["Place", Committed]]
@@ -81,7 +99,7 @@ class Transaction:
             producer_id=kept["producer_id"],
             timeout_ms=kept["timeout_ms"],
             state=State(kept["state"]),
-            partitions=tuple(Written(*one) for one in kept["partitions"]),
+            partitions=tuple(map(Written.from_json, kept["partitions"])),
             offsets={group: _placed(rows) for group, rows in kept["offsets"].items()},
             began_ms=kept["began_ms"],
         )
@@ -92,4 +110,9 @@ def _rows(offsets: Mapping[Place, Committed]) -> list[list[Any]]:
 
 
 def _placed(rows: list[list[Any]]) -> dict[Place, Committed]:
-    return {(row[0], row[1]): Committed(*row[2:]) for row in rows}
+    placed: dict[Place, Committed] = {}
+    for topic_id, partition, offset, metadata, at_ms in rows:
+        check_texts(topic_id, metadata)
+        check_numbers(partition, offset, *([] if at_ms is None else [at_ms]))
+        placed[topic_id, partition] = Committed(offset, metadata, at_ms)
+    return placed

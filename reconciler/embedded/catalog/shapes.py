@@ -1,0 +1,61 @@
+"""What the catalog's register is written like, for who reads it. A snapshot needs none: it is known by its sha256."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_CONFIGS: Final = {str: str}
+_ACL: Final = {
+    "principal": str,
+    "permission": str,
+    "operations": [str],
+    "host": str,
+    "resources": [str],
+    "names": [str],
+}
+_QUOTAS: Final = {"topics": (None, int), "partitions": (None, int), "bytes": (None, int)}
+_NAMESPACE: Final = {"configs?": _CONFIGS, "acls?": [_ACL], "quotas?": _QUOTAS, "kms_key_id?": str}
+_MIRROR: Final = {
+    "link_id": str,
+    "source": str,
+    "source_topic_id": (None, str),
+    "state": str,
+    "first_copy_done": bool,
+}
+_TOPIC: Final = {
+    "id": str,
+    "partitions": int,
+    "revision": int,
+    "replication_factor?": int,
+    "configs?": _CONFIGS,
+    "mirror?": _MIRROR,
+    "origin?": [str],
+    "acls?": [_ACL],
+}
+_LINK: Final = {"id": str, "source_cluster": str, "declared": dict}
+_NAMED: Final = {"name": str}
+
+COMMIT: Final = {
+    "serial": int,
+    "id": str,
+    "revision": int,
+    "tables?": {
+        "namespaces?": {str: (None, _NAMESPACE)},
+        "topics?": {str: (None, _TOPIC)},
+        "links?": {str: (None, _LINK)},
+        "deletions?": {str: (None, _NAMED)},
+        "rewrites?": {str: (None, _NAMED)},
+    },
+    "key?": str,
+    "sha256?": str,
+}
+"""A commit of the tail: as it is, or where its object lies."""
+
+HEAD: Final = {
+    "serial": int,
+    "id": str,
+    "revision": int,
+    "snapshot": (None, {"id": str, "key": str, "sha256": str}),
+    "tail": list,
+}
+"""The register; its tail is looked at commit by commit, as far as it is new."""
