@@ -9,6 +9,8 @@ import jsonschema
 import pytest
 
 from reconciler.cli.documents.schemas import schema_bytes
+from reconciler.cli.options import pairs
+from reconciler.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,3 +105,9 @@ def test_without_the_state_it_is_said_that_the_state_does_not_know(workspace: Ru
     made = workspace("namespace", "create", "west", "byhand", "--no-state")
     assert made.returncode == 0
     assert "The state does not know of this" in made.stderr
+
+
+def test_a_key_that_is_given_twice_is_refused() -> None:
+    with pytest.raises(UsageError, match="--set retention.ms is given twice"):
+        pairs("--set", ["retention.ms=3d", "retention.ms=4d"])
+    assert pairs("--set", ["retention.ms=3d", "cleanup.policy=a=b"]) == {"retention.ms": "3d", "cleanup.policy": "a=b"}

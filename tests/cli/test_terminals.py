@@ -136,7 +136,7 @@ def test_output_that_does_not_fit_is_an_error_of_one_line(workspace: Path) -> No
             [*COMMAND, "plan"], stdout=full, stderr=subprocess.PIPE, cwd=workspace, env=environment(), check=False
         )
     assert done.returncode == 1
-    assert done.stderr.decode().startswith("Error: No space left on device\n  hint: ")
+    assert done.stderr.decode().startswith("Error: standard output: No space left on device\n  hint: ")
     assert b"Traceback" not in done.stderr
 
 

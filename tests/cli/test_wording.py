@@ -144,10 +144,10 @@ def test_lines_of_a_csv_file_are_counted_as_editors_do(applied: Run, tmp_path: P
     assert applied("topic", "produce", TOPIC, "--input", "short.csv").stderr.startswith("Error: short.csv: line 3: ")
 
 
-def test_a_mistyped_target_is_said_without_a_gap(applied: Run) -> None:
+def test_a_mistyped_target_is_said_of_the_workspace(applied: Run) -> None:
     said = applied("plan", "--target", "topic/west/nothing")
     line = next(line for line in said.stdout.splitlines() if "✗" in line)
-    assert line.startswith("  ✗ --target topic/west/nothing")
+    assert line.startswith("  ✗ workspace  --target topic/west/nothing")
     assert "  " not in line.strip()
 
 

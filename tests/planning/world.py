@@ -51,10 +51,11 @@ class World:
         return plan(self.desired, self.recorded, self.observed, given=self.given)
 
     def applied(self, plan: Plan) -> World:
-        """Do every action of a plan, in its order, blocked ones left out."""
+        """Do every action of a plan, in its order, blocked ones left out, and what changes a topic that did not move."""
         world = self
+        unmoved = {action.id for action in plan.blocked if isinstance(action, Transition)}
         for action in plan.actions:
-            if not action.blocked:
+            if not action.blocked and unmoved.isdisjoint(action.depends_on):
                 world = world._after(action)
         return world
 

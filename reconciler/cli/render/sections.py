@@ -113,10 +113,9 @@ def _after(action: Action) -> str:
 
 
 def _error(finding: Finding) -> Row:
-    where = finding.source or finding.address or ""
+    where = finding.source or finding.address or "workspace"
     what = f"{finding.address}: {finding.message}" if finding.address and finding.source else finding.message
-    told = f"{what}. {finding.hint}"
-    return Row("✗", Tone.DANGER, where, told) if where else Row("✗", Tone.DANGER, told, "")
+    return Row("✗", Tone.DANGER, where, f"{what}. {finding.hint}")
 
 
 def _changes_by_field(plan: Plan) -> Mapping[tuple[str, str], tuple[Update, Change]]:
