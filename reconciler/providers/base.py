@@ -211,6 +211,14 @@ class Provider(Protocol):
         """Return what is there, in a handful of bulk requests. Changes nothing."""
         ...
 
+    def check_shown(self, address: Address) -> None:
+        """Return if whoever acts may know whether a namespace or topic is there.
+
+        Raises:
+            NotAuthorizedError: They may not, be it there or not.
+        """
+        ...
+
     def overview(self) -> Overview:
         """Return names and shapes of what is there, as lightly as the platform can. Changes nothing."""
         ...

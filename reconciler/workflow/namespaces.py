@@ -44,6 +44,7 @@ def list_namespaces(
             if not under or namespace.startswith(f"{under}:")
         ]
         if under and under not in overview.namespaces:
+            work.providers[name].check_shown(address_of("namespace", name, under))
             raise InvalidNamespaceError(
                 f"namespace {under!r} does not exist on cluster {name}",
                 hint=f"List what does with: reconciler namespace list {name}",

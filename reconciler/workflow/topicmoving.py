@@ -123,6 +123,7 @@ def _check_namespaces(provider: Provider, cluster: str, *names: str) -> None:
     there = observe_on(provider, cluster, *(f"namespace/{cluster}/{name}" for name in names))
     for name in names:
         if name and address_of("namespace", cluster, name) not in there:
+            provider.check_shown(address_of("namespace", cluster, name))
             raise unknown_namespace(name, cluster)
 
 

@@ -41,6 +41,7 @@ def observe_below(provider: Provider, cluster: str, name: str) -> Inventory:
     patterns = (f"namespace/{cluster}/{name}", f"namespace/{below}", f"topic/{below}", f"mirror/{below}")
     found = observe_on(provider, cluster, *patterns)
     if not name or address_of("namespace", cluster, name) not in found:
+        provider.check_shown(address_of("namespace", cluster, name))
         raise unknown_namespace(name, cluster)
     return found
 

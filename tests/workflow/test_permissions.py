@@ -25,6 +25,7 @@ from reconciler.workflow.namespacedeleting import delete_namespace
 from reconciler.workflow.namespaces import list_namespaces
 from reconciler.workflow.produce import ProduceOptions, produce
 from reconciler.workflow.show import show
+from reconciler.workflow.topicmoving import move_topics
 from reconciler.workflow.topics import describe_topic, list_topics
 
 if TYPE_CHECKING:
@@ -250,6 +251,32 @@ def test_an_alteration_by_hand_is_held_to_the_rules(ruled: Bench) -> None:
             report=viewer.events.append,
             stop=viewer.stop,
         )
+
+
+def test_a_namespace_that_may_not_be_described_is_refused_be_it_there_or_not(ruled: Bench) -> None:
+    cluster_of(ruled).create_namespace("shop:eu")
+    eve, told = as_(ruled, "eve"), set()
+    emergency = Emergency(
+        invocation=eve.invocation,
+        select=Select(),
+        command="namespace",
+        no_state=False,
+        state_url=None,
+        lock_timeout_s=1,
+        report=eve.events.append,
+        stop=eve.stop,
+    )
+    for name in ("shop:eu", "shop:zz"):
+        for do in (
+            lambda name=name: list_namespaces(eve.invocation, Select(), "west", name),
+            lambda name=name: delete_namespace(emergency, "west", name, recursive=False, confirm=lambda _: True),
+            lambda name=name: move_topics(emergency, "west", name, "", []),
+        ):
+            with pytest.raises(NotAuthorizedError) as refused:
+                do()
+            told.add(str(refused.value).replace(name, "it"))
+    (said,) = told
+    assert "User:eve may not describe namespace it: namespace shop has access rules" in said
 
 
 @pytest.mark.parametrize("operations", [("describe",), ("delete",)])

@@ -34,15 +34,24 @@ def hide(who: Permissions, catalog: Catalog, inventory: Inventory) -> dict[Addre
     """Return an inventory in which what may not be described says so; clusters and links everyone may see."""
 
     def shown(address: Address, observed: Observed) -> Observed:
-        kind = _KINDS.get(kind_of(address))
-        if kind is not None:
-            try:
-                who.check(catalog, Operation.DESCRIBE, kind, full_name_of(address))
-            except NotAuthorizedError as error:
-                return replace(observed, hidden=error)
+        try:
+            check_shown(who, catalog, address)
+        except NotAuthorizedError as error:
+            return replace(observed, hidden=error)
         return observed
 
     return {address: shown(address, observed) for address, observed in inventory.items()}
+
+
+def check_shown(who: Permissions, catalog: Catalog, address: Address) -> None:
+    """Refuse who may not describe what an address names, be it there or not; clusters and links everyone may see.
+
+    Raises:
+        NotAuthorizedError: By which rule.
+    """
+    kind = _KINDS.get(kind_of(address))
+    if kind is not None:
+        who.check(catalog, Operation.DESCRIBE, kind, full_name_of(address))
 
 
 def check_action(who: Permissions, draft: Draft, action: ControlAction) -> None:

@@ -17,7 +17,7 @@ from reconciler.objectstore.settings import StoreSettings
 from reconciler.planning.actions import Create
 from reconciler.providers.base import Done, Failed, Standing
 from reconciler.providers.embedded.client import Batch
-from reconciler.providers.embedded.permitting import hide
+from reconciler.providers.embedded.permitting import check_shown, hide
 from reconciler.providers.embedded.translate import observed_in, overview_in
 from reconciler.resources.address import full_name_of, matches
 from reconciler.resources.capabilities import Capabilities, ClusterIdentity
@@ -116,6 +116,11 @@ class EmbeddedProvider:
         if wanted is None:
             return inventory
         return {address: observed for address, observed in inventory.items() if wanted(address)}
+
+    def check_shown(self, address: Address) -> None:
+        """Refuse who may not know whether a namespace or topic is there."""
+        cluster = self._cluster()
+        check_shown(cluster.permissions, cluster.catalog.read(), address)
 
     def overview(self) -> Overview:
         """Return names and shapes of all that may be described: the catalog, and no model for each topic."""
