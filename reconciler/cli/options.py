@@ -143,13 +143,15 @@ def pairs(option: str, given: list[str] | None) -> dict[str, str]:
     """Return what `KEY=VALUE` options say.
 
     Raises:
-        UsageError: One is not of that form.
+        UsageError: One is not of that form, or a key is there twice.
     """
     found: dict[str, str] = {}
     for text in given or ():
         key, sign, value = text.partition("=")
         if not sign or not key:
             raise UsageError(f"{option} '{text}' is not KEY=VALUE", hint=f"Write it as {option} retention.ms=7d")
+        if key in found:
+            raise UsageError(f"{option} {key} is given twice", hint="Give each key one value.")
         found[key] = value
     return found
 

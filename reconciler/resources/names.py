@@ -11,6 +11,9 @@ from pydantic import AfterValidator, Field
 MAX_NAME: Final = 249
 """Longest full name, namespace and topic together (Kafka's limit for a topic)."""
 
+MAX_NAMESPACE: Final = MAX_NAME - 2
+"""Longest namespace: a `:` and a topic of one character still fit."""
+
 MAX_TIER: Final = 64
 
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]+")
@@ -34,6 +37,9 @@ def check_namespace(namespace: str) -> str:
     tiers = namespace.split(":") if namespace else []
     if not all(_TIER.fullmatch(tier) and tier not in {".", ".."} for tier in tiers):
         message = f"not a namespace: tiers of 1 to {MAX_TIER} of [a-zA-Z0-9.-] joined by ':', and not '.' or '..'"
+        raise ValueError(message)
+    if len(namespace) > MAX_NAMESPACE:
+        message = f"longer than {MAX_NAMESPACE} characters: no topic would fit in it, names have at most {MAX_NAME}"
         raise ValueError(message)
     return namespace
 

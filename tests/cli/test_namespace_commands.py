@@ -108,6 +108,6 @@ def test_without_the_state_it_is_said_that_the_state_does_not_know(workspace: Ru
 
 
 def test_a_key_that_is_given_twice_is_refused() -> None:
-    with pytest.raises(UsageError, match="--set retention.ms is given twice"):
+    with pytest.raises(UsageError, match=r"--set retention\.ms is given twice"):
         pairs("--set", ["retention.ms=3d", "retention.ms=4d"])
     assert pairs("--set", ["retention.ms=3d", "cleanup.policy=a=b"]) == {"retention.ms": "3d", "cleanup.policy": "a=b"}

@@ -85,3 +85,11 @@ def test_a_star_stands_for_any_characters_and_nothing_else_is_special(pattern: s
 def test_what_others_lean_on_comes_first() -> None:
     addresses = ["mirror/w/x", "link/w/x", "mounting/w/x", "topic/w/x", "namespace/w/x", "cluster/w", "policy/p"]
     assert sorted(addresses, key=rank) == addresses[::-1]  # type: ignore[arg-type] # plain texts
+
+
+def test_a_namespace_leaves_room_for_a_topic() -> None:
+    longest = ":".join(["t" * 61] * 3 + ["t" * 61])
+    assert len(longest) == 247
+    check_full_name(f"{check_namespace(longest)}:x")
+    with pytest.raises(ValueError, match="longer than 247 characters: no topic would fit"):
+        check_namespace(f"{longest}t")
