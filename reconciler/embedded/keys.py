@@ -17,7 +17,10 @@ CATALOG: Final = "catalog/head.json"
 HEADS: Final = "heads/"
 GROUPS: Final = "groups/"
 TRANSACTIONS: Final = "transactions/"
+PAGES: Final = "pages/"
+PARTS: Final = "topics/"
 
+_PIECES_OF_PAGE: Final = 4
 _SHORT: Final = 8
 _LONG: Final = 16
 _LONGEST_ENCODED: Final = 249
@@ -27,6 +30,12 @@ _LONGEST_ENCODED: Final = 249
 def catalog_key(serial: int) -> str:
     """Return a fresh name for a snapshot, or for a commit too large for the head."""
     return f"catalog/{serial:012}-{nonce()[:_SHORT]}.json.gz"
+
+
+def serial_of_catalog_key(key: str) -> int | None:
+    """Return the serial of a snapshot or commit by its key; `None`: it is neither."""
+    digits = key.removeprefix("catalog/").partition("-")[0]
+    return int(digits) if digits.isdecimal() else None
 
 
 def heads_prefix(topic_id: str) -> str:
@@ -47,14 +56,30 @@ def partition_of_head(key: str) -> tuple[str, int]:
 
 def page_key(topic_id: str, partition: int) -> str:
     """Return a fresh name for a head's older entries."""
-    return f"pages/{topic_id}/{partition:05}/{nonce()}.json"
+    return f"{PAGES}{topic_id}/{partition:05}/{nonce()}.json"
+
+
+def partition_of_page(key: str) -> tuple[str, int] | None:
+    """Return topic id and partition of a page's key; `None`: it is no page's."""
+    pieces = key.split("/")
+    is_page = key.startswith(PAGES) and len(pieces) == _PIECES_OF_PAGE and pieces[2].isdecimal()
+    return (pieces[1], int(pieces[2])) if is_page else None
 
 
 def part_key(full_name: str, partition: int) -> str:
     """Return a fresh name for what one append writes: tiers are folders (KIP-37)."""
     namespace, name = split_name(full_name)
     folders = "".join(f"{tier}/" for tier in namespace.split(":")) if namespace else ""
-    return f"topics/{folders}{name}_{partition}/{nonce()[:_LONG]}.parquet"
+    return f"{PARTS}{folders}{name}_{partition}/{nonce()[:_LONG]}.parquet"
+
+
+def partition_of_part(key: str) -> tuple[str, int] | None:
+    """Return the full name and partition that a part was written under; `None`: it lies in no partition's folder."""
+    *tiers, folder, _ = ["", *key.removeprefix(PARTS).split("/")]
+    name, _, number = folder.rpartition("_")
+    if not key.startswith(PARTS) or not name or not number.isdecimal():
+        return None
+    return ":".join([*tiers[1:], name]), int(number)
 
 
 def group_key(group: str) -> str:

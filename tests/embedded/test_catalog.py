@@ -283,3 +283,95 @@ def test_a_newer_format_is_refused_with_the_way_out(store: ObjectStore, large: s
     with pytest.raises(UserError, match="newer version of reconciler") as error:
         cluster_in(store).create_topic("orders")
     assert "pip install --upgrade" in error.value.hint
+
+
+# -- loss
+
+
+def lose(store: ObjectStore) -> None:
+    store.delete([HEAD])
+
+
+def leave_page(store: ObjectStore) -> None:
+    store.put("pages/some-id/00000/0123.json", b"x")
+
+
+def leave_group(store: ObjectStore) -> None:
+    store.put("groups/shop.json", b"x")
+
+
+def leave_second_commit(store: ObjectStore) -> None:
+    store.put("catalog/000000000002-01234567.json.gz", b"x")
+
+
+def leave_open_transaction(store: ObjectStore) -> None:
+    store.put("transactions/checkout.json", b'{"state": "ongoing"}')
+
+
+def leave_head(store: ObjectStore) -> None:
+    store.put("heads/some-id/00000.json", b"x")
+
+
+LEFT = [leave_head, leave_group, leave_page, leave_second_commit, leave_open_transaction]
+
+
+@pytest.mark.parametrize("leave", LEFT, ids=lambda leave: str(leave.__name__))
+def test_a_lost_catalog_is_not_an_empty_one(store: ObjectStore, leave: Any) -> None:
+    cluster_in(store)
+    leave(store)
+    before = [listed.key for listed in store.list("")]
+    for act in (lambda c: c.catalog.read(), lambda c: c.create_topic("orders"), lambda c: c.sweep()):
+        with pytest.raises(UserError, match=r"the catalog is lost: catalog/head\.json is not there, and ") as error:
+            act(cluster_in(store))
+        assert "Restore it from a copy" in error.value.hint
+    assert [listed.key for listed in store.list("")] == before
+
+
+def test_who_has_read_a_catalog_knows_that_it_is_lost(store: ObjectStore) -> None:
+    cluster = cluster_in(store)
+    cluster.create_topic("orders")
+    lose(store)
+    for act in (cluster.catalog.read, lambda: cluster.create_topic("clicks")):
+        with pytest.raises(UserError, match="commit 1 of it was read before"):
+            act()
+    assert store.get(HEAD) is None
+
+
+def test_what_lies_in_a_new_cluster_before_its_first_topic_is_no_sign_of_a_catalog(store: ObjectStore) -> None:
+    cluster = cluster_in(store)
+    store.put("catalog/000000000001-01234567.json.gz", b"a large first commit that died")
+    cluster.producer("checkout").init_transactions()
+    cluster_in(store).create_topic("orders")
+    assert list(cluster.topics()) == ["orders"]
+
+
+def test_a_first_topic_made_while_we_look_is_no_loss() -> None:
+    inner = MemoryStore()
+    others = cluster_in(inner)
+
+    class Overtaken(WatchedStore):
+        """A store in which somebody else makes the first topic after each first look at the catalog."""
+
+        def get(self, key: str) -> Any:
+            found = super().get(key)
+            if key == HEAD and "orders" not in others.topics():
+                others.create_topic("orders")
+                with others.producer() as producer:
+                    producer.send("orders", "a")
+            return found
+
+    assert list(cluster_in(Overtaken(inner)).topics()) == ["orders"]
+    inner = MemoryStore()
+    others = cluster_in(inner)
+    late = cluster_in(Overtaken(inner))
+    late.create_topic("clicks")
+    assert sorted(late.topics()) == ["clicks", "orders"]
+
+
+def test_the_look_ends_at_the_first_sign(store: ObjectStore) -> None:
+    for number in range(50):
+        store.put(f"heads/some-id/{number:05}.json", b"x")
+    watched = WatchedStore(store)
+    with pytest.raises(UserError, match=r"heads/some-id/00000\.json is"):
+        CatalogRegister(watched).read()
+    assert watched.count("list") == 1

@@ -255,7 +255,9 @@ DAMAGES = {
     "cluster file of something else": Damage(
         lambda c: overwrite(c.store, CLUSTER, b"{}"), (Kind.CLUSTER_FILE,), says="not that of an embedded cluster"
     ),
-    "catalog lost": Damage(lambda c: c.store.delete([CATALOG]), (Kind.CATALOG_LOST,)),
+    "catalog lost": Damage(
+        lambda c: c.store.delete([CATALOG]), (Kind.CATALOG_LOST,), says="catalog/head.json is not there, and heads/"
+    ),
     "catalog cut short": Damage(
         lambda c: overwrite(c.store, CATALOG, (c.store.get(CATALOG) or _none()).body[:-20]), (Kind.CATALOG_DAMAGED,)
     ),
@@ -565,7 +567,7 @@ def test_the_sweep_deletes_nothing_of_what_an_older_catalog_does_not_know(busy: 
     assert opened(store).sweep().partitions == 0
     assert len(keys(busy.store, "topics/shop/eu/orders_0/")) == 20
     busy.store.delete([CATALOG])
-    with pytest.raises(UserError, match="is not there, and heads of topics are"):
+    with pytest.raises(UserError, match="the catalog is lost"):
         opened(store).sweep()
     assert len(keys(busy.store, "topics/shop/eu/orders_0/")) == 20
 

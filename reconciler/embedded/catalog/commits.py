@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from reconciler.embedded.catalog.absence import lost_catalog, trace_of_catalog
 from reconciler.embedded.catalog.tables import Catalog, Draft
 from reconciler.embedded.jsonobjects import damaged, get_gzipped, put_gzipped
 from reconciler.embedded.keys import CATALOG, catalog_key, fresh_mark
@@ -52,7 +53,11 @@ class CatalogRegister:
         return CatalogRegister, (self._store,)
 
     def read(self) -> Catalog:
-        """Return the catalog as it is now: one GET, and what has not been read before."""
+        """Return the catalog as it is now: one GET, and what has not been read before.
+
+        Raises:
+            UserError: It is damaged, or lost.
+        """
         try:
             return self._folded(self._register.read())
         except MissingObjectError:
@@ -71,6 +76,7 @@ class CatalogRegister:
 
         Raises:
             LostRaceError: Others were faster every time.
+            UserError: It is damaged, or lost; nothing was written.
         """
         commit_id = fresh_mark()
         written: list[str] = []
@@ -116,12 +122,29 @@ class CatalogRegister:
         return {"key": key, "sha256": put_gzipped(self._store, key, value)}
 
     def _folded(self, held: Held | None) -> Catalog:
-        if held is None:
+        found = held or self._appeared()
+        if found is None:
             return Catalog()
         try:
-            return self._remember(self._fold(held.value))
+            return self._remember(self._fold(found.value))
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise damaged(self._store, CATALOG, f"{type(error).__name__}: {error}") from error
+
+    def _appeared(self) -> Held | None:
+        """Look again where there was none; `None`: the cluster is new.
+
+        Raises:
+            UserError: There was one, and it is gone: to go on would make everything anew over what is there.
+        """
+        if self._cached.serial:
+            trace: str | None = f"commit {self._cached.serial} of it was read before"
+        else:
+            trace = trace_of_catalog(self._store)
+        # Read after the trace: whoever made the first topic meanwhile has left one.
+        found = None if trace is None else self._register.read()
+        if trace is not None and found is None:
+            raise lost_catalog(self._store, trace)
+        return found
 
     def _fold(self, value: Json) -> Catalog:
         """Fold what is new onto what is cached, or onto the snapshot where the cached lies before it."""

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from reconciler.embedded.catalog.absence import lost_text, trace_of_catalog
 from reconciler.embedded.catalog.commits import CatalogRegister, catalog_register
 from reconciler.embedded.checking.catalogs import ReadCatalog, read_catalog
 from reconciler.embedded.checking.findings import Finding, Kind, Place, Severity
@@ -104,7 +105,7 @@ def check_cluster(store: ObjectStore, *, deep: bool = False) -> Checked:
     contents, stored = list_store(store)
     checked = Checked(objects=contents.objects, stored_bytes=contents.bytes)
     checked.add(_of_cluster_file(store, checked))
-    read = _catalog(store, contents)
+    read = _catalog(store)
     checked.add(read.findings)
     if read.catalog is not None:
         checked.serial = read.catalog.serial
@@ -214,26 +215,25 @@ def _of_cluster_file(store: ObjectStore, checked: Checked) -> Iterator[Finding]:
         yield Finding(Kind.CLUSTER_FILE, error.message, Place(CLUSTER))
 
 
-def _catalog(store: ObjectStore, contents: Contents) -> ReadCatalog:
+def _catalog(store: ObjectStore) -> ReadCatalog:
     """Read the catalog; what looks wrong is looked at again: a newer snapshot may have replaced what was read."""
     register = catalog_register(store)
-    read = _read_once(register, contents)
+    read = _read_once(register)
     for _ in range(_LOOKS - 1):
         if not any(finding.severity is Severity.ERROR for finding in read.findings):
             break
-        read = _read_once(register, contents)
+        read = _read_once(register)
     return read
 
 
-def _read_once(register: Register, contents: Contents) -> ReadCatalog:
+def _read_once(register: Register) -> ReadCatalog:
     try:
         held = register.read()
     except UserError as error:
         return ReadCatalog(None, (), (Finding(Kind.CATALOG_DAMAGED, error.message, Place(CATALOG)),))
-    has_heads = bool(contents.registers[HEADS])
-    if held is None and (has_heads or contents.has_catalog):
-        what = "the catalog's head is not there, and objects of topics are"
-        return ReadCatalog(None, (), (Finding(Kind.CATALOG_LOST, what, Place(CATALOG)),))
+    trace = trace_of_catalog(register.store) if held is None else None
+    if trace is not None:
+        return ReadCatalog(None, (), (Finding(Kind.CATALOG_LOST, lost_text(trace), Place(CATALOG)),))
     return read_catalog(register.store, held)
 
 

@@ -44,8 +44,6 @@ class Contents:
     """By folder, `""` for what lies in none."""
     objects: int = 0
     bytes: int = 0
-    has_catalog: bool = False
-    """Whether anything of a catalog was there, be it its head or not."""
 
 
 class Stored:
@@ -104,7 +102,6 @@ def list_store(store: ObjectStore) -> tuple[Contents, Stored]:
         if folder in REGISTERS:
             contents.registers[folder].append(listed.key)
         elif folder in IMMUTABLE:
-            contents.has_catalog |= folder == "catalog/"
             if listed.key != CATALOG:
                 names.frombytes(_hash(listed.key))
                 sizes.append(listed.size)

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from reconciler.embedded.catalog.absence import lost_catalog, trace_of_catalog
 from reconciler.embedded.catalog.commits import catalog_register
 from reconciler.embedded.checking.stored import IMMUTABLE, list_store
 from reconciler.embedded.checking.threads import SideBySide
-from reconciler.embedded.keys import CATALOG, HEADS, partition_of_head, runner_key
+from reconciler.embedded.keys import HEADS, partition_of_head, runner_key
 from reconciler.embedded.partition.head import NOBODY, read_head
 from reconciler.embedded.partition.pages import all_pages, read_page
 from reconciler.embedded.upkeep.deletion import remove_partition
-from reconciler.errors import MissingObjectError, UserError
+from reconciler.errors import MissingObjectError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -113,9 +114,9 @@ def _batches(found: Iterable[Listed]) -> Iterator[list[Listed]]:
 def _named_by_catalog(store: ObjectStore) -> list[str]:
     held = catalog_register(store).read()
     if held is None:
-        if next(iter(store.list(HEADS)), None) is not None:
-            message = f"{store.url}: {CATALOG} is not there, and heads of topics are"
-            raise UserError(message, hint="Restore it from a copy of the store; nothing was deleted.")
+        trace = trace_of_catalog(store)
+        if trace is not None:
+            raise lost_catalog(store, trace)
         return []
     pieces = [held.value["snapshot"], *held.value["tail"]]
     return [piece["key"] for piece in pieces if piece is not None and "key" in piece]
