@@ -46,9 +46,12 @@ def check_namespace(namespace: str) -> str:
 
 def check_full_name(full_name: str) -> str:
     """Return `full_name`, `<namespace>:<topic>` or `<topic>`, if both parts and their length are legal."""
-    namespace, _, name = full_name.rpartition(":")
+    namespace, colon, name = full_name.rpartition(":")
     check_namespace(namespace)
     check_topic_name(name)
+    if colon and not namespace:
+        message = "not a name: nothing stands before its ':'"
+        raise ValueError(message)
     if len(full_name) > MAX_NAME:
         message = f"namespace and topic together are longer than {MAX_NAME} characters"
         raise ValueError(message)

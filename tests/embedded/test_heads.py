@@ -81,7 +81,7 @@ def test_what_is_not_stable_is_not_read(store: ObjectStore, cluster: EmbeddedClu
     register = head_register(store, orders, 0)
     held = register.read()
     assert held is not None
-    register.swap(held, held.value | {"transactions": {"t": {"base": 2}}})
+    register.swap(held, held.value | {"transactions": {"t": {"epoch": 1, "base": 2}}})
     assert contents(cluster.log("orders")) == [(0, b"a"), (1, b"b")]
     assert cluster.log("orders").bounds()[0].stable == 2
 

@@ -46,6 +46,12 @@ def test_what_is_no_topic_name_is_refused(name: str) -> None:
         check_topic_name(name)
 
 
+def test_a_topic_of_the_default_namespace_has_one_name() -> None:
+    """`:orders` would be a second one, with the same folder."""
+    with pytest.raises(ValueError, match="nothing stands before"):
+        check_full_name(":orders")
+
+
 @pytest.mark.parametrize("namespace", ["a_b", "a::b", ":a", "a:", "a b", "a/b", ".", "a:..", "x" * 65, "a\n"])
 def test_what_is_no_namespace_is_refused(namespace: str) -> None:
     """F-K-004: tiers of letters, digits, dots and dashes only."""

@@ -1,0 +1,325 @@
+"""Registers and pages edited by hand, and input that cannot be: a sentence, a way on, and nothing lost."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pyarrow as pa
+import pytest
+
+from reconciler.embedded.catalog import commits
+from reconciler.embedded.catalog.entries import AclEntry
+from reconciler.embedded.checking.check import check_cluster
+from reconciler.embedded.partition import spilling
+from reconciler.embedded.partition.sizes import size_of
+from reconciler.errors import BrokenInvariantError, MissingObjectError, ReconcilerError, UserError
+from reconciler.objectstore.memory import MemoryStore
+from tests.embedded.crashing import opened
+from tests.embedded.observing import observe
+from tests.embedded.samples import NOW, cluster_in, values
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from reconciler.embedded.cluster import EmbeddedCluster
+    from reconciler.objectstore.base import ObjectStore
+
+Place = tuple[str | int, ...]
+Act = "Callable[[EmbeddedCluster], object]"
+
+WRONG: tuple[Any, ...] = (..., None, "x", -7, 1.5, [], {}, [1], {"a": 1}, True)
+"""What somebody may have written in the place of something; `...`: it was taken away."""
+BODIES = (b"", b"{", b"[]", b"null", b"\xff\xfe", b"{}", b'{"format": 3}')
+
+
+@pytest.fixture(autouse=True)
+def _small_registers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few appends are enough for pages of pages, a few commits for a snapshot."""
+    monkeypatch.setattr(spilling, "TAIL", 2)
+    monkeypatch.setattr(spilling, "BRANCHES", 2)
+    monkeypatch.setattr(commits, "TAIL", 5)
+
+
+def busy() -> dict[str, bytes]:
+    """Return the objects of a cluster with something of everything in it."""
+    store = MemoryStore()
+    cluster = cluster_in(store)
+    cluster.create_namespace("shop", {"retention.ms": "1d"})
+    cluster.create_topic("shop:orders", configs={"max.message.bytes": "1000"})
+    for retention in ("2d", "3d", "4d", None):
+        cluster.alter_topic("shop:orders", {"retention.ms": retention})
+    cluster.create_topic("clicks", partitions=2)
+    cluster.set_topic_acls("clicks", [AclEntry("User:alice", "allow", ("read",))])
+    for value in range(13):
+        with cluster.producer() as producer:
+            producer.send("shop:orders", b"%d" % value)
+    cluster.groups.commit("readers", {("shop:orders", 0): 2})
+    writer = cluster.producer("checkout")
+    writer.init_transactions()
+    writer.begin()
+    writer.send("clicks", b"open", partition=0)
+    writer.send_offsets("readers", {("shop:orders", 0): 3})
+    writer.flush()
+    return contents_of(store)
+
+
+def contents_of(store: ObjectStore) -> dict[str, bytes]:
+    """Return every object of a store."""
+    found = ((listed.key, store.get(listed.key)) for listed in store.list(""))
+    return {key: stored.body for key, stored in found if stored is not None}
+
+
+def stored(objects: dict[str, bytes]) -> ObjectStore:
+    """Return a store of these objects."""
+    store = MemoryStore()
+    for key, body in objects.items():
+        store.put(key, body)
+    return store
+
+
+# -- what is done with a damaged cluster
+
+
+def send(cluster: EmbeddedCluster, topic: str) -> None:
+    with cluster.producer() as producer:
+        producer.send(topic, b"more", partition=0)
+
+
+READS: dict[str, Act] = {
+    "observe": observe,
+    "look by time": lambda cluster: cluster.log("shop:orders").offset_for_time(0, NOW),
+    "describe a group": lambda cluster: cluster.groups.describe("readers"),
+    "measure": lambda cluster: size_of(cluster.store, cluster.topic("shop:orders").id),
+    "check": lambda cluster: check_cluster(cluster.store, deep=True),
+}
+WRITES: dict[str, Act] = {
+    "append": lambda cluster: send(cluster, "shop:orders"),
+    "append beside a transaction": lambda cluster: send(cluster, "clicks"),
+    "commit offsets": lambda cluster: cluster.groups.commit("readers", {("shop:orders", 0): 4}),
+    "take a transaction over": lambda cluster: cluster.producer("checkout").init_transactions(),
+    "finish transactions": lambda cluster: cluster.finish_transactions(),
+    "create": lambda cluster: cluster.create_topic("new"),
+    "move": lambda cluster: cluster.move_topic("shop:orders", "moved"),
+    "retain": lambda cluster: cluster.upkeep().retain(),
+    "roll": lambda cluster: cluster.upkeep().roll(),
+    "compact": lambda cluster: cluster.upkeep().compact(),
+    "sweep": lambda cluster: cluster.sweep(),
+}
+
+
+def refused(objects: dict[str, bytes], key: str, body: bytes, act: Act) -> bool:
+    """Do something with a damaged cluster and tell whether that was refused; nothing may be lost then."""
+    store = stored({**objects, key: body})
+    told: ReconcilerError | None = None
+    try:
+        act(opened(store))
+    except ReconcilerError as error:
+        told = error
+    if told is None:
+        return False
+    assert told.message
+    assert told.hint
+    assert not isinstance(told, BrokenInvariantError)
+    after = contents_of(store)
+    assert after[key] == body
+    assert [name for name in objects if name not in after] == []
+    return True
+
+
+# -- how it is damaged
+
+
+def places(value: Any, at: Place = ()) -> Iterator[Place]:
+    """Yield every place in a JSON value, of a list the first and the last."""
+    yield at
+    keys: list[Any] = list(value) if isinstance(value, dict) else []
+    if isinstance(value, list) and value:
+        keys = sorted({0, len(value) - 1})
+    for key in keys:
+        yield from places(value[key], (*at, key))
+
+
+def edited(value: Any, at: Place, wrong: Any) -> Any:
+    """Return it with something else at one place."""
+    changed = copy.deepcopy(value)
+    holder = changed
+    for key in at[:-1]:
+        holder = holder[key]
+    if wrong is ...:
+        del holder[at[-1]]
+    else:
+        holder[at[-1]] = wrong
+    return changed
+
+
+def edits(body: bytes, wrong: Callable[[], list[Any]]) -> Iterator[bytes]:
+    """Yield a JSON object with other things in the place of each of its own."""
+    is_zipped = body.startswith(b"\x1f\x8b")
+    value = orjson.loads(gzip.decompress(body) if is_zipped else body)
+    for at in places(value):
+        for what in wrong() if at and at[0] != "marks" else []:
+            written = orjson.dumps(edited(value, at, what))
+            yield gzip.compress(written) if is_zipped else written
+
+
+def kinds(objects: dict[str, bytes]) -> dict[str, str]:
+    """Return one object of each kind: what it is, and its key."""
+    pages = sorted((key for key in objects if key.startswith("pages/")), key=lambda key: b'"pages"' in objects[key])
+    heads = sorted((key for key in objects if key.startswith("heads/")), key=lambda key: len(objects[key]))
+    return {
+        "cluster file": "cluster.json",
+        "catalog": "catalog/head.json",
+        "snapshot": next(key for key in objects if key.endswith(".json.gz")),
+        "head with a transaction": heads[0],
+        "head with pages": heads[-1],
+        "page": pages[0],
+        "page of pages": pages[-1],
+        "group": "groups/readers.json",
+        "transaction": "transactions/checkout.json",
+    }
+
+
+KINDS = (
+    "cluster file",
+    "catalog",
+    "snapshot",
+    "head with a transaction",
+    "head with pages",
+    "page",
+    "page of pages",
+    "group",
+    "transaction",
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_edited_by_hand_is_read_or_refused_in_a_sentence(kind: str) -> None:
+    """Two wrong values in every place, and of what is done with each two things, in turn."""
+    objects = busy()
+    key = kinds(objects)[kind]
+    acts, turn = [*READS.values(), *WRITES.values()], count()
+    wrong = lambda: [WRONG[next(turn) % len(WRONG)] for _ in range(2)]  # noqa: E731 - it counts
+    refusals = [
+        refused(objects, key, body, acts[(next(turn) + number) % len(acts)])
+        for body in edits(objects[key], wrong)
+        for number in (0, 7)
+    ]
+    assert any(refusals)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", KINDS)
+def test_whatever_was_edited_by_hand_is_read_or_refused_whatever_is_done(kind: str) -> None:
+    objects = busy()
+    key = kinds(objects)[kind]
+    for body in edits(objects[key], lambda: list(WRONG)):
+        for act in (*READS.values(), *WRITES.values()):
+            refused(objects, key, body, act)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_truncated_or_something_else_is_refused_by_its_name(kind: str) -> None:
+    objects = busy()
+    key = kinds(objects)[kind]
+    for body in (*BODIES, objects[key][: len(objects[key]) // 2]):
+        acts = [READS["observe"], WRITES["take a transaction over"], WRITES["append beside a transaction"]]
+        assert True in [refused(objects, key, body, act) for act in acts]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "snapshot"])
+def test_a_newer_format_is_refused(kind: str) -> None:
+    objects = busy()
+    key = kinds(objects)[kind]
+    value = orjson.loads(objects[key])
+    name, _, version = value["format"].partition("/")
+    newer = orjson.dumps({**value, "format": f"{name}/{int(version) + 1}"})
+    acts = [READS["observe"], WRITES["take a transaction over"]]
+    assert True in [refused(objects, key, newer, act) for act in acts]
+
+
+def test_what_is_gone_behind_our_back_is_said_with_the_offsets_that_lay_in_it() -> None:
+    objects = busy()
+    for key in (key for key in objects if key.startswith(("topics/shop", "pages/"))):
+        store = stored({name: body for name, body in objects.items() if name != key})
+        with pytest.raises(
+            MissingObjectError, match=r"shop:orders, partition 0: what lies at offsets \d+ to \d+"
+        ) as it:
+            observe(opened(store))
+        assert key in it.value.message
+        assert it.value.hint
+        assert contents_of(store) == {name: body for name, body in objects.items() if name != key}
+
+
+# -- input that cannot be
+
+FORBIDDEN = (
+    "",
+    ".",
+    "..",
+    "a/b",
+    "a b",
+    "ä",
+    "a\0",
+    "a\n",
+    "a" * 250,
+    "a::b",
+    ":a",
+    "a:",
+    "a:..",
+    "no:such",
+    "../a",
+    "a*",
+)
+UNNAMEABLE = ("", "a" * 250, "\udc80", "no:such")
+"""Of groups and transactional ids, which may have any characters."""
+INPUTS: dict[str, Act] = {
+    **{f"topic {name!r}": lambda cluster, name=name: cluster.create_topic(name) for name in FORBIDDEN},
+    **{f"moved to {name!r}": lambda cluster, name=name: cluster.move_topic("clicks", name) for name in FORBIDDEN},
+    **{
+        f"namespace {name!r}": lambda cluster, name=name: cluster.create_namespace(name)
+        for name in FORBIDDEN
+        if name != "no:such"
+    },
+    **{
+        f"group {name!r}": lambda cluster, name=name: cluster.groups.commit(name, {("clicks", 0): 1})
+        for name in UNNAMEABLE
+    },
+    **{
+        f"transactional id {name!r}": lambda cluster, name=name: cluster.producer(name).init_transactions()
+        for name in UNNAMEABLE
+    },
+    "a record that is too large": lambda cluster: cluster.sequenced_producer("p").append(
+        "shop:orders", 0, values(b"x" * 1_001), sequence=0
+    ),
+    "a time too far ahead": lambda cluster: cluster.sequenced_producer("p").append(
+        "clicks", 1, values(b"x", timestamp_ms=pa.array([NOW + 3_600_001])), sequence=0
+    ),
+    "a negative sequence number": lambda cluster: cluster.sequenced_producer("p").append(
+        "clicks", 1, values(b"x"), sequence=-1
+    ),
+    "a sequence number that is too large": lambda cluster: cluster.sequenced_producer("p").append(
+        "clicks", 1, values(b"x"), sequence=1 << 31
+    ),
+    "a partition that is not there": lambda cluster: cluster.sequenced_producer("p").append(
+        "clicks", 7, values(b"x"), sequence=0
+    ),
+    "an offset that cannot be": lambda cluster: cluster.groups.commit("readers", {("clicks", 0): -1}),
+    "no partitions": lambda cluster: cluster.create_topic("new", partitions=0),
+    "a config that is none": lambda cluster: cluster.create_topic("new", configs={"retention": "1d"}),
+    "a value that is none": lambda cluster: cluster.create_topic("new", configs={"retention.ms": "soon"}),
+}
+
+
+@pytest.mark.parametrize("act", INPUTS.values(), ids=[ascii(name)[:60] for name in INPUTS])
+def test_input_that_cannot_be_is_refused_in_a_sentence_and_nothing_is_written(act: Act) -> None:
+    objects = busy()
+    store = stored(objects)
+    with pytest.raises(UserError) as refused:
+        act(opened(store))
+    assert refused.value.message
+    assert refused.value.hint
+    assert contents_of(store) == objects
