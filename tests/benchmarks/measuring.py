@@ -74,8 +74,10 @@ def process(*command: str, folder: Path | None = None) -> Finished:
 
 
 def script(name: str, *arguments: str, folder: Path | None = None) -> Finished:
-    """Run a script of this folder (`floors/…`, `probes/…`); its neighbours can be imported, by Spark's workers too."""
-    return process("env", f"PYTHONPATH={HERE}", sys.executable, str(HERE / name), *arguments, folder=folder)
+    """Run a script of this folder (`floors/…`, `probes/…`); its neighbours can be imported, and the test servers."""
+    return process(
+        "env", f"PYTHONPATH={HERE}:{HERE.parents[1]}", sys.executable, str(HERE / name), *arguments, folder=folder
+    )
 
 
 def printed_seconds(name: str, *arguments: str) -> float:
