@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -140,6 +140,11 @@ def leaf_page(cluster: EmbeddedCluster) -> str:
 
 def _none() -> Any:
     raise AssertionError
+
+
+def move_and_lose_head(cluster: EmbeddedCluster) -> None:
+    cluster.move_topic(ORDERS, "moved")
+    cluster.store.delete([head_of(cluster, "moved")])
 
 
 def lose_root_page(cluster: EmbeddedCluster) -> None:
@@ -303,6 +308,20 @@ DAMAGES = {
         is_mended=True,
     ),
     "mirror without its link": Damage(on_catalog(make_mirror("nowhere")), (Kind.LINK_MISSING,)),
+    "head lost": Damage(
+        lambda c: c.store.delete([head_of(c, ORDERS)]), (Kind.HEAD_LOST, Kind.GROUP_BEYOND), says="has pages"
+    ),
+    "head lost of a topic with a new name": Damage(
+        move_and_lose_head,
+        (Kind.HEAD_LOST, Kind.GROUP_BEYOND),
+        says="a group has read from it",
+    ),
+    "head lost of a topic that was written once": Damage(
+        lambda c: c.store.delete([head_of(c, CLICKS)]), (Kind.PARTS_WITHOUT_HEAD,), says="1 object and no heads/"
+    ),
+    "a first append that was never published": Damage(
+        lambda c: c.store.put(part_key(CLICKS, 3), b"x"), (Kind.PARTS_WITHOUT_HEAD,), says="00003.json"
+    ),
     "head cut short": Damage(
         lambda c: overwrite(c.store, head_of(c, CLICKS), b'{"format": "rec'), (Kind.HEAD_DAMAGED,)
     ),
@@ -570,6 +589,47 @@ def test_the_sweep_deletes_nothing_of_what_an_older_catalog_does_not_know(busy: 
     with pytest.raises(UserError, match="the catalog is lost"):
         opened(store).sweep()
     assert len(keys(busy.store, "topics/shop/eu/orders_0/")) == 20
+
+
+def test_where_a_head_is_lost_neither_sweep_nor_repair_deletes_what_it_named(busy: EmbeddedCluster) -> None:
+    kept = {head_of(busy, topic, number): None for topic, number in ((ORDERS, 0), (CLICKS, 0), (CLICKS, 1))}
+    bodies = {key: (busy.store.get(key) or _none()).body for key in kept}
+    busy.move_topic(ORDERS, "shop:eu:moved")
+    before = keys(busy.store, "topics/"), keys(busy.store, "pages/")
+    busy.store.delete(bodies)
+    store = Aged(busy.store)
+    assert opened(store).sweep().objects == 0
+    checked = check_cluster(store)
+    assert [finding.kind for finding in checked.findings if finding.severity is ERROR] == [Kind.HEAD_LOST]
+    assert mend(opened(store), checked) == []
+    assert (keys(busy.store, "topics/"), keys(busy.store, "pages/")) == before
+    for key, body in bodies.items():
+        overwrite(busy.store, key, body)
+    assert check_cluster(busy.store, deep=True).findings == []
+    orphan(busy)
+    assert opened(store).sweep().objects == 1
+
+
+class Slow(WatchedStore):
+    """A store whose parts were written eleven minutes apart."""
+
+    def list(self, prefix: str) -> Any:
+        found = list(self.inner.list(prefix))
+        return iter(replace(each, modified_ms=NOW + number * 11 * 60_000) for number, each in enumerate(found))
+
+
+def test_parts_that_were_not_written_at_once_had_a_head(busy: EmbeddedCluster) -> None:
+    produce_more(busy)
+    busy.store.delete([head_of(busy, CLICKS)])
+    (finding,) = check_cluster(Slow(busy.store)).findings
+    assert (finding.kind, finding.place.topic, finding.place.partition) == (Kind.HEAD_LOST, CLICKS, 0)
+    assert finding.what.endswith("they were not written at once")
+
+
+def test_a_lost_head_is_found_beside_other_damage(busy: EmbeddedCluster) -> None:
+    busy.store.delete([head_of(busy, CLICKS)])
+    lose_root_page(busy)
+    assert {Kind.PAGE_MISSING, Kind.PARTS_WITHOUT_HEAD} <= set(found_in(check_cluster(busy.store)))
 
 
 def test_what_nobody_names_is_swept_once_it_is_a_day_old(busy: EmbeddedCluster) -> None:

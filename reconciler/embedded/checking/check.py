@@ -15,6 +15,7 @@ from reconciler.embedded.catalog.commits import CatalogRegister, catalog_registe
 from reconciler.embedded.checking.catalogs import ReadCatalog, read_catalog
 from reconciler.embedded.checking.findings import Finding, Kind, Place, Severity
 from reconciler.embedded.checking.groups import GroupCheck
+from reconciler.embedded.checking.headless import Headless, Heads
 from reconciler.embedded.checking.partitions import PartitionCheck, Topics
 from reconciler.embedded.checking.stored import IMMUTABLE, list_store
 from reconciler.embedded.checking.threads import SideBySide
@@ -27,6 +28,7 @@ from reconciler.errors import UserError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from reconciler.embedded.catalog.tables import Catalog
     from reconciler.embedded.checking.partitions import Looked
     from reconciler.embedded.checking.stored import Contents, Stored
     from reconciler.objectstore.base import ObjectStore
@@ -117,11 +119,11 @@ def check_cluster(store: ObjectStore, *, deep: bool = False) -> Checked:
             store, contents, stored, read, SideBySide(threads, 4 * at_once), _Present(store, checked.serial)
         )
         ends = look.partitions(checked, deep=deep)
-        look.groups(checked, ends)
+        committed = look.groups(checked, ends)
         look.transactions(checked)
     checked.add(_of_foreign(contents))
-    if checked.is_sure:
-        checked.add(unnamed_findings(store, stored, IMMUTABLE))
+    found = unnamed_findings(store, stored, IMMUTABLE, look.headless(committed))
+    checked.add(each for each in list(found) if checked.is_sure or each.kind is not Kind.UNNAMED)
     checked.findings.sort(key=_order)
     return checked
 
@@ -137,18 +139,25 @@ class _Present:
 
     def topics(self) -> Topics | None:
         """Return them; `None` where the catalog cannot be read, or holds less than it did: no topic is gone then."""
-        if self._serial is None:
-            return None
         with self._lock:
-            try:
-                catalog = self._catalog.read()
-            except UserError:
-                return None
-            if catalog.serial < self._serial:
+            catalog = self._read()
+            if catalog is None:
                 return None
             if self._turned is None or self._turned[0] != catalog.id:
                 self._turned = catalog.id, Topics.of(catalog)
             return self._turned[1]
+
+    def catalog(self) -> Catalog | None:
+        """Return the catalog itself, with the same exceptions."""
+        with self._lock:
+            return self._read()
+
+    def _read(self) -> Catalog | None:
+        try:
+            catalog = None if self._serial is None else self._catalog.read()
+        except UserError:
+            return None
+        return catalog if catalog is not None and catalog.serial >= (self._serial or 0) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,12 +200,23 @@ class _Cluster:
         for found in self.threads.over(look.look_at_open, self.opened):
             checked.add(found)
 
-    def groups(self, checked: Checked, ends: dict[tuple[str, int], int]) -> None:
-        """Look at every group."""
+    def headless(self, committed: set[tuple[str, int]]) -> Heads | None:
+        """Return what tells partitions without head; `None` where the catalog cannot be read now.
+
+        Heads are listed again: who made one since the first listing has named what is there.
+        """
+        catalog = self.present.catalog()
+        if catalog is None or self.stored.is_all_named:
+            return None
+        return Heads(Headless.of(catalog, (listed.key for listed in self.store.list(HEADS))), committed)
+
+    def groups(self, checked: Checked, ends: dict[tuple[str, int], int]) -> set[tuple[str, int]]:
+        """Look at every group; return the partitions without head that one has read from."""
         look = GroupCheck(self.store, self.present.topics, ends)
         for found in self.threads.over(look.look, self.contents.registers[GROUPS]):
             checked.groups += 1
             checked.add(found)
+        return look.headless
 
     def _heads(self, checked: Checked) -> Iterator[str]:
         for key in self.contents.registers[HEADS]:

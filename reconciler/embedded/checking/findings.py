@@ -32,6 +32,8 @@ class Kind(StrEnum):
     CATALOG_CONTRADICTION = "catalog-contradiction"
     NAMESPACE_MISSING = "namespace-missing"
     LINK_MISSING = "link-missing"
+    HEAD_LOST = "head-lost"
+    PARTS_WITHOUT_HEAD = "parts-without-head"
     HEAD_DAMAGED = "head-damaged"
     HEAD_CONTRADICTION = "head-contradiction"
     HEAD_WRITER = "head-writer"
@@ -87,6 +89,16 @@ RULES: Final[Mapping[Kind, Rule]] = {
     ),
     Kind.LINK_MISSING: Rule(
         Severity.ERROR, "The mirror is never brought up to date, and nobody else may write to it", "Delete the mirror"
+    ),
+    Kind.HEAD_LOST: Rule(
+        Severity.ERROR,
+        "Nothing finds the partition's records any more, and what is appended begins at offset 0 again",
+        "Stop its producers and restore the head that is named from a copy of the store; nothing deletes the records",
+    ),
+    Kind.PARTS_WITHOUT_HEAD: Rule(
+        Severity.WARNING,
+        "A first append died before it was published, or the head was removed",
+        "If records were acknowledged there, restore the head that is named from a copy; nothing deletes them",
     ),
     Kind.HEAD_DAMAGED: Rule(Severity.ERROR, "The partition can neither be read nor written", _RESTORE),
     Kind.HEAD_CONTRADICTION: Rule(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from reconciler.embedded.checking.findings import Finding, Kind, Place
@@ -28,6 +28,8 @@ class GroupCheck:
     store: ObjectStore
     topics: Callable[[], Topics | None]
     ends: Mapping[Partition, int]
+    headless: set[Partition] = field(default_factory=set)
+    """Gathers where groups have read from partitions that have no head."""
 
     def look(self, key: str) -> list[Finding]:
         """Look at the group whose register has this key."""
@@ -38,6 +40,8 @@ class GroupCheck:
             group = read_group(self.store, name)
         except UserError as error:
             return [Finding(Kind.GROUP_DAMAGED, error.message, Place(key))]
+        if group is not None:
+            self.headless.update(place for place, at in group.own.items() if at.offset > 0 and place not in self.ends)
         # The catalog is read after the register: a topic that a group has offsets of was there before them.
         known = self.topics() if group is not None and group.topic_ids else None
         return [] if group is None or known is None else list(judge_group(name, group, Place(key), known, self._end))

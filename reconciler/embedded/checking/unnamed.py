@@ -10,6 +10,7 @@ from reconciler.embedded.checking.findings import Finding, Kind, Place
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from reconciler.embedded.checking.headless import Heads
     from reconciler.embedded.checking.stored import Stored
     from reconciler.objectstore.base import Listed, ObjectStore
 
@@ -27,15 +28,22 @@ class _Folder:
     oldest_ms: int
 
 
-def unnamed_findings(store: ObjectStore, stored: Stored, prefixes: Sequence[str]) -> Iterator[Finding]:
-    """Yield one finding for each folder with objects that nobody names: lists again only where there are any."""
+def unnamed_findings(
+    store: ObjectStore, stored: Stored, prefixes: Sequence[str], heads: Heads | None
+) -> Iterator[Finding]:
+    """Yield one finding for each folder with objects that nobody names: lists again only where there are any.
+
+    What is left of partitions that have no head is told apart, where topics are known.
+    """
     if stored.is_all_named:
         return
     now_ms = store.clock_ms()
     folders: dict[str, _Folder] = {}
     for prefix in prefixes:
         for listed in stored.unnamed(store.list(prefix)):
-            _count(folders, listed)
+            if heads is None or not heads.take(listed):
+                _count(folders, listed)
+    yield from () if heads is None else heads.findings(now_ms)
     for folder, found in sorted(folders.items()):
         age_ms = max(0, now_ms - found.oldest_ms)
         what = f"{found.objects:,} in {folder} that nobody names, the oldest {age_text(age_ms)} old"

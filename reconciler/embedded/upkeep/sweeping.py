@@ -2,7 +2,8 @@
 
 Objects are listed first, then every name is read: what was written after the listing is not in it, and what was named
 before is found. A name that cannot be read stops the sweep: what seems to be left over may be all there is of
-something. Nothing but parts, pages, pieces of the catalog and heads of topics that are gone is ever looked at.
+something. What lies where a topic that is there has a partition without a head stays. Nothing but parts, pages, pieces
+of the catalog and heads of topics that are gone is ever looked at.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from reconciler.embedded.catalog.absence import lost_catalog, trace_of_catalog
-from reconciler.embedded.catalog.commits import catalog_register
+from reconciler.embedded.catalog.commits import catalog_register, named_by
+from reconciler.embedded.checking.headless import Headless
 from reconciler.embedded.checking.stored import IMMUTABLE, list_store
 from reconciler.embedded.checking.threads import SideBySide
 from reconciler.embedded.keys import HEADS, partition_of_head, runner_key
@@ -72,7 +74,9 @@ def sweep(store: ObjectStore, catalog: CatalogRegister, *, unless_recent: bool =
             stored.name(named)
     partitions = _left_over(store, catalog, (listed for listed in heads if listed.modified_ms < old_ms))
     objects = size = 0
-    for batch in _batches(_unnamed(store, stored, old_ms)):
+    # Where a head was removed, its parts are all there is of acknowledged records.
+    headless = Headless.of(catalog.read(), (listed.key for listed in heads))
+    for batch in _batches(each for each in _unnamed(store, stored, old_ms) if not headless.partitions(each.key)):
         store.delete(listed.key for listed in batch)
         objects += len(batch)
         size += sum(listed.size for listed in batch)
@@ -118,8 +122,7 @@ def _named_by_catalog(store: ObjectStore) -> list[str]:
         if trace is not None:
             raise lost_catalog(store, trace)
         return []
-    pieces = [held.value["snapshot"], *held.value["tail"]]
-    return [piece["key"] for piece in pieces if piece is not None and "key" in piece]
+    return named_by(store, held)
 
 
 def _named_by_head(store: ObjectStore, key: str) -> list[str]:
