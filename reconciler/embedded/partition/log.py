@@ -71,6 +71,7 @@ class EmbeddedLog:
 
         Raises:
             MissingObjectError: A part or page is not there; the message says which offsets lay in it.
+        UserError: It is damaged; as above.
             NotAuthorizedError: It may not be read.
         """
         self._check(Operation.READ)
@@ -89,8 +90,9 @@ class EmbeddedLog:
                 # A running job may have put another object in its place and deleted it: the head tells.
                 looks += 1
                 if looks == _LOOKS:
-                    message = f"{self.full_name}, partition {partition}: {error.message}"
-                    raise MissingObjectError(message, hint=error.hint) from error
+                    raise MissingObjectError(self._said(partition, error), hint=error.hint) from error
+            except UserError as error:
+                raise UserError(self._said(partition, error), hint=error.hint) from error
             else:
                 return
 
@@ -117,9 +119,11 @@ class EmbeddedLog:
         for look in range(1, _LOOKS + 1):
             try:
                 return self._offset_for_time(partition, timestamp_ms)
-            except MissingObjectError:
+            except MissingObjectError as error:
                 if look == _LOOKS:
-                    raise
+                    raise MissingObjectError(self._said(partition, error), hint=error.hint) from error
+            except UserError as error:
+                raise UserError(self._said(partition, error), hint=error.hint) from error
         return None
 
     def _offset_for_time(self, partition: int, timestamp_ms: int) -> int | None:
@@ -174,6 +178,9 @@ class EmbeddedLog:
             catalog = self.catalog.known()
             name = name_with_id(catalog, self.topic_id, self.full_name)
             self.permissions.check(catalog, operation, Kind.TOPIC, name)
+
+    def _said(self, partition: int, error: UserError) -> str:
+        return f"{self.full_name}, partition {partition}: {error.message}"
 
     def _stop(self, head: Head, offsets: OffsetRange) -> int:
         return min(offsets.stop, head.bounds.readable_end(self.isolation))

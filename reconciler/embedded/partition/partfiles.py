@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import io
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from reconciler.embedded.jsonobjects import damaged, missing
+from reconciler.embedded.jsonobjects import RESTORE_HINT, missing
 from reconciler.embedded.partition.parts import PART_BYTES, PART_SCHEMA
-from reconciler.errors import MissingObjectError
+from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.schema import RECORD_SCHEMA
 
 if TYPE_CHECKING:
@@ -34,12 +35,9 @@ def read_part(store: ObjectStore, entry: Entry, partition: int, offsets: OffsetR
         UserError: It is damaged.
     """
     is_whole = offsets.start <= entry.base and entry.last < offsets.stop
-    file = _opened(store, entry, is_fetched=is_whole and entry.bytes <= PART_BYTES)
-    for group in range(file.num_row_groups):
-        first, last = _ends(file, group, entry)
-        if last < offsets.start or first >= offsets.stop:
-            continue
-        for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], use_threads=False):
+    with _undamaged(store, entry):
+        file = _opened(store, entry, is_fetched=is_whole and entry.bytes <= PART_BYTES)
+        for batch in _batches(file, entry, offsets):
             records = _records(batch, entry.base, partition)
             if not is_whole:
                 records = within(records, offsets)
@@ -48,8 +46,14 @@ def read_part(store: ObjectStore, entry: Entry, partition: int, offsets: OffsetR
 
 
 def read_times(store: ObjectStore, entry: Entry) -> pa.Table:
-    """Return `offset_delta` and `timestamp_ms` of a part: all that a search by time needs."""
-    return _opened(store, entry, is_fetched=False).read(["offset_delta", "timestamp_ms"], use_threads=False)
+    """Return `offset_delta` and `timestamp_ms` of a part: all that a search by time needs.
+
+    Raises:
+        MissingObjectError: The part is not there.
+        UserError: It is damaged.
+    """
+    with _undamaged(store, entry):
+        return _opened(store, entry, is_fetched=False).read(["offset_delta", "timestamp_ms"], use_threads=False)
 
 
 def read_keys(store: ObjectStore, entry: Entry, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
@@ -59,14 +63,9 @@ def read_keys(store: ObjectStore, entry: Entry, offsets: OffsetRange) -> Iterato
         MissingObjectError: The part is not there.
         UserError: It is damaged.
     """
-    file = _opened(store, entry, is_fetched=False)
-    for group in range(file.num_row_groups):
-        first, last = _ends(file, group, entry)
-        if last < offsets.start or first >= offsets.stop:
-            continue
-        for batch in file.iter_batches(
-            _BATCH_ROWS, row_groups=[group], columns=["offset_delta", "key"], use_threads=False
-        ):
+    with _undamaged(store, entry):
+        file = _opened(store, entry, is_fetched=False)
+        for batch in _batches(file, entry, offsets, ["offset_delta", "key"]):
             columns = [pc.add(batch.column("offset_delta"), entry.base), batch.column("key")]
             records = within(pa.RecordBatch.from_arrays(columns, names=["offset", "key"]), offsets)
             if records.num_rows:
@@ -90,11 +89,34 @@ def _opened(store: ObjectStore, entry: Entry, *, is_fetched: bool) -> pq.Parquet
         file = pq.ParquetFile(source, pre_buffer=isinstance(source, pa.PythonFile))
     except MissingObjectError as error:
         raise missing(store, entry.key, f"what lies at offsets {entry.base} to {entry.last}") from error
-    except pa.ArrowException as error:
-        raise damaged(store, entry.key, str(error)) from error
     if file.schema_arrow.names != PART_SCHEMA.names or file.metadata.num_rows != entry.digest.records:
-        raise damaged(store, entry.key, "its columns or the number of its rows are not what the head says")
+        raise _damaged(store, entry, "its columns or the number of its rows are not what the head says")
     return file
+
+
+@contextmanager
+def _undamaged(store: ObjectStore, entry: Entry) -> Iterator[None]:
+    """Raise our error for what Arrow says of bytes that are no part; what a store says is ours already."""
+    try:
+        yield
+    # Of the errors of files only Thrift's and the codecs' arrive here.
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise _damaged(store, entry, str(error) or type(error).__name__) from error
+
+
+def _damaged(store: ObjectStore, entry: Entry, why: str) -> UserError:
+    said = " ".join(why.split()).rstrip(". ")
+    lost = f"what lies at offsets {entry.base} to {entry.last} cannot be read"
+    return UserError(f"{lost}: {store.url}: object {entry.key} is damaged: {said}", hint=RESTORE_HINT)
+
+
+def _batches(
+    file: pq.ParquetFile, entry: Entry, offsets: OffsetRange, columns: list[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    for group in range(file.num_row_groups):
+        first, last = _ends(file, group, entry)
+        if first < offsets.stop and offsets.start <= last:
+            yield from file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns, use_threads=False)
 
 
 def _ends(file: pq.ParquetFile, group: int, entry: Entry) -> tuple[int, int]:
