@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from reconciler.embedded.catalog.absence import lost_catalog, trace_of_catalog
+from reconciler.embedded.catalog.shapes import COMMIT, HEAD
 from reconciler.embedded.catalog.tables import Catalog, Draft
 from reconciler.embedded.jsonobjects import damaged, get_gzipped, put_gzipped
 from reconciler.embedded.keys import CATALOG, catalog_key, fresh_mark
 from reconciler.errors import MissingObjectError
 from reconciler.noting import note
 from reconciler.objectstore.register import Register
+from reconciler.objectstore.shapes import check_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +38,21 @@ TAIL: Final = 64
 
 def catalog_register(store: ObjectStore) -> Register:
     """Return the register of a cluster's catalog: its head, not what it names."""
-    return Register(store, CATALOG, format="reconciler.catalog/2")
+    return Register(store, CATALOG, format="reconciler.catalog/2", shape=HEAD)
+
+
+def named_by(store: ObjectStore, held: Held) -> list[str]:
+    """Return the keys of the objects that the register names.
+
+    Raises:
+        UserError: It is damaged.
+    """
+    try:
+        check_shape(held.value["tail"], [COMMIT])
+    except TypeError as error:
+        raise damaged(store, CATALOG, str(error)) from error
+    pieces = [held.value["snapshot"], *held.value["tail"]]
+    return [piece["key"] for piece in pieces if piece is not None and "key" in piece]
 
 
 class CatalogRegister:
@@ -164,6 +180,8 @@ class CatalogRegister:
         return catalog
 
     def _whole(self, commit: Json) -> Json:
+        """Return a commit with its tables; those in an object of their own are known by its sha256."""
+        check_shape(commit, COMMIT)
         return get_gzipped(self._store, commit["key"], commit["sha256"]) if "key" in commit else commit
 
     def _remember(self, catalog: Catalog) -> Catalog:
