@@ -15,6 +15,7 @@ from reconciler.embedded.partition.pages import all_entries, all_pages, read_pag
 from reconciler.embedded.partition.spilling import Spill
 from reconciler.embedded.upkeep.deletion import finish_deletions, remove_partition
 from reconciler.errors import MissingObjectError, UserError
+from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.digest import Digest
 from reconciler.records.hashing import digest_of
 from reconciler.records.log import OffsetRange
@@ -479,3 +480,54 @@ def test_a_writer_with_a_known_head_learns_that_its_topic_is_gone(store: ObjectS
     with pytest.raises(UserError, match="orders was deleted"):
         producer.flush()
     assert keys(store, "heads/") == []
+
+
+# -- a head that contradicts itself
+
+CONTRADICTIONS: dict[str, tuple[Any, str]] = {
+    "end lowered": (lambda head: head.update(end=2), "it ends at 2 and names offset 2"),
+    "start above end": (lambda head: head.update(start=9), "it begins at offset 9 and ends at 3"),
+    "start below nothing": (lambda head: head.update(start=-1), "it begins at offset -1"),
+    "compacted beyond the end": (lambda head: head.update(compacted_to=4), "compacted to offset 4 and ends at 3"),
+    "parts turned around": (lambda head: head["entries"].reverse(), "has offsets 1 to 1, after offset 2"),
+    "a part that ends before it begins": (
+        lambda head: head["entries"][0].update(last=-1),
+        "has offsets 0 to -1, after offset -1",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "says"), CONTRADICTIONS.values(), ids=CONTRADICTIONS.keys())
+def test_a_head_that_contradicts_itself_is_neither_read_nor_written(change: Any, says: str) -> None:
+    store = MemoryStore()
+    cluster = cluster_in(store)
+    cluster.create_topic("orders", partitions=2)
+    for value in "abc":
+        produce(cluster, value)
+    (key,) = keys(store, "heads/")
+    stored = store.get(key)
+    assert stored is not None
+    value = orjson.loads(stored.body)
+    change(value)
+    overwrite(store, key, orjson.dumps(value))
+    topic_id = cluster.topic("orders").id
+    for act in (
+        lambda: contents(cluster.log("orders")),
+        lambda: produce(cluster, "d"),
+        lambda: produce(cluster_in(store), "d"),
+    ):
+        with pytest.raises(UserError, match=says) as error:
+            act()
+        assert f"{key} cannot be read: the head of partition 0 of topic id {topic_id}" in error.value.message
+    cluster.delete_topic("orders")
+    assert keys(store, "heads/") == []
+
+
+def test_an_end_that_was_raised_looks_like_a_gap(store: ObjectStore, cluster: EmbeddedCluster, orders: str) -> None:
+    produce(cluster, "a")
+    register = head_register(store, orders, 0)
+    held = register.read()
+    assert held is not None
+    register.swap(held, held.value | {"end": 5})
+    produce(cluster, "b")
+    assert contents(cluster.log("orders")) == [(0, b"a"), (5, b"b")]

@@ -15,7 +15,7 @@ from reconciler.embedded.checking.heads import are_numbers, is_whole, judge_head
 from reconciler.embedded.keys import partition_of_head
 from reconciler.embedded.partition.entries import Entry, PageRef
 from reconciler.embedded.partition.gate import writer_of
-from reconciler.embedded.partition.head import NOBODY, head_register, parse_head
+from reconciler.embedded.partition.head import NOBODY, head_as_kept, head_register
 from reconciler.embedded.partition.pages import read_page, read_pages
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.log import OffsetRange
@@ -98,7 +98,7 @@ class PartitionCheck:
         looked, place = Looked(topic_id=topic_id, topic=name, partition=partition), Place(key, name, partition)
         try:
             held = head_register(self.store, topic_id, partition).read()
-            head = None if held is None else parse_head(self.store, key, held.value)
+            head = None if held is None else head_as_kept(self.store, key, held.value)
         except UserError as error:
             return replace(looked, findings=(Finding(Kind.HEAD_DAMAGED, error.message, place),)), None
         if held is None or head is None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.embedded.catalog.entries import TopicEntry
 from reconciler.embedded.catalog.lookups import topic_with_id
-from reconciler.embedded.partition.head import NOBODY, PRODUCERS, Head, head_register, link_writer, parse_head_to_append
+from reconciler.embedded.partition.head import NOBODY, PRODUCERS, Head, head_register, link_writer, parse_head
 from reconciler.embedded.partition.recent import Recent, RecentHeads
 from reconciler.embedded.partition.spilling import Spill
 from reconciler.embedded.producing.rekeying import Rekeying
@@ -89,7 +89,7 @@ class Gate:
             return Head(self.writer)
         is_known = recent is not None and held is recent.held
         return self._settled(
-            recent.head if recent is not None and is_known else parse_head_to_append(self.store, key, held.value)
+            recent.head if recent is not None and is_known else parse_head(self.store, key, held.value)
         )
 
     def _settled(self, head: Head) -> Head:

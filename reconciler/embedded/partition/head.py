@@ -143,6 +143,22 @@ def parse_head(store: ObjectStore, key: str, kept: Json) -> Head:
     """Read a head back.
 
     Raises:
+        UserError: It is damaged, or contradicts itself: records would be missed, or offsets come twice.
+    """
+    head = head_as_kept(store, key, kept)
+    wrong = next(_contradictions(head), None)
+    if wrong is not None:
+        topic_id, partition = partition_of_head(key)
+        raise damaged(
+            store, key, f"the head of partition {partition} of topic id {topic_id} contradicts itself: {wrong}"
+        )
+    return head
+
+
+def head_as_kept(store: ObjectStore, key: str, kept: Json) -> Head:
+    """Read a head back whatever it says; for who looks for faults, or deletes it.
+
+    Raises:
         UserError: It is damaged.
     """
     try:
@@ -151,17 +167,20 @@ def parse_head(store: ObjectStore, key: str, kept: Json) -> Head:
         raise damaged(store, key, f"{type(error).__name__}: {error}") from error
 
 
-def parse_head_to_append(store: ObjectStore, key: str, kept: Json) -> Head:
-    """Read a head back that will be appended to.
-
-    Raises:
-        UserError: It is damaged, or its end contradicts what it names: offsets would come twice.
-    """
-    head = parse_head(store, key, kept)
-    newest = max([*(page.last for page in head.pages[-1:]), *(entry.last for entry in head.entries[-1:])], default=-1)
-    if not 0 <= head.start <= head.end or newest >= head.end:
-        raise damaged(store, key, f"it begins at {head.start}, ends at {head.end}, and names offset {newest}")
-    return head
+def _contradictions(head: Head) -> Iterator[str]:
+    """Look where it costs the same however long the log is: at the borders of what a head names."""
+    if not 0 <= head.start <= head.end:
+        yield f"it begins at offset {head.start} and ends at {head.end}"
+    if head.compacted_to > head.end:
+        yield f"it is compacted to offset {head.compacted_to} and ends at {head.end}"
+    borders: list[PageRef | Entry] = [*head.pages[:2], *head.pages[2:][-2:], *head.entries[:2], *head.entries[2:][-2:]]
+    last = -1
+    for each in borders:
+        if not last < each.base <= each.last:
+            yield f"{each.key} has offsets {each.base} to {each.last}, after offset {last}"
+        last = each.last
+    if last >= head.end:
+        yield f"it ends at {head.end} and names offset {last}"
 
 
 def read_head(store: ObjectStore, topic_id: str, partition: int) -> Head | None:
@@ -181,8 +200,12 @@ def read_bounds(store: ObjectStore, topic_id: str, partitions: int) -> dict[int,
     found = dict.fromkeys(range(partitions), NEVER_WRITTEN)
     for partition, key, kept in _kept_heads(store, topic_id):
         if partition in found:
-            found[partition] = parse_head(store, key, {**kept, "pages": [], "entries": []}).bounds
+            found[partition] = parse_head(store, key, _at_borders(kept)).bounds
     return found
+
+
+def _at_borders(kept: Json) -> Json:
+    return {**kept, "pages": kept["pages"][-1:], "entries": kept["entries"][-1:]}
 
 
 def _kept_heads(store: ObjectStore, topic_id: str) -> Iterator[tuple[int, str, Json]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from reconciler.embedded.checking.threads import SideBySide
 from reconciler.embedded.keys import HEADS, fresh_mark, heads_prefix, partition_of_head
-from reconciler.embedded.partition.head import NOBODY, head_register, parse_head
+from reconciler.embedded.partition.head import NOBODY, head_as_kept, head_register
 from reconciler.embedded.partition.pages import all_entries, all_pages
 from reconciler.errors import ReconcilerError
 
@@ -95,7 +95,7 @@ def remove_partition(store: ObjectStore, topic_id: str, partition: int) -> None:
     held = register.update(seal, mark=fresh_mark(), raises_epoch=True)
     if held is None:
         return
-    head = parse_head(store, register.key, held.value)
+    head = head_as_kept(store, register.key, held.value)
     store.delete(entry.key for entry in all_entries(store, head, skips_missing=True))
     for pages in _by_level(all_pages(store, head, skips_missing=True)):
         store.delete(page.key for page in pages)
