@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from reconciler.applying.events import ActionFailed
 from reconciler.errors import UserError
 from reconciler.providers.base import Means
-from reconciler.resources.address import Address, matches
+from reconciler.resources.address import Address, cluster_address, matches
 from reconciler.workflow.jobs import SparkJobs
 from reconciler.workflow.opening import open_work
 from reconciler.workflow.upkeep.clusters import answering
@@ -93,6 +94,10 @@ class _Pass:
         now_ms = self.work.invocation.now_ms
         began_ms = now_ms()
         found = answering(self.work)
+        for lost in found.lost:
+            for error in lost.errors:
+                address = cluster_address(lost.cluster) if lost.cluster else Address(lost.name)
+                self.report(ActionFailed(lost.name, address, error.message, error.hint))
         mirrors = live_mirrors(found.inventories.values(), self._is_wanted) if MIRROR in self.names else []
         brought = tuple(synced(self.jobs, self._until_stopped(mirrors), now_ms=now_ms, report=self.report))
         done = tuple(

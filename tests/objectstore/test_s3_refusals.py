@@ -195,6 +195,8 @@ def test_a_store_nobody_listens_at_is_said(settings: StoreSettings) -> None:
         error = told(call, replace(settings, endpoint=f"http://127.0.0.1:{port}"))
         assert isinstance(error, RetryableError)
         assert "refused" in error.message
+        assert error.message.count(settings.url.removeprefix("s3://").split("/")[0]) == 1
+        assert error.message.count(f"127.0.0.1:{port}") == 1
 
 
 def test_a_name_nobody_knows_is_said(settings: StoreSettings) -> None:

@@ -13,15 +13,15 @@ from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted
 from reconciler.cli.documents.logs import PipelineDocument
 from reconciler.cli.render.upkeep_text import pass_line, upkeep_text
 from reconciler.errors import IncompleteError, PartialError, UsageError, UserError
+from reconciler.providers.base import Upkept
 from reconciler.workflow.invocation import Select
 from reconciler.workflow.produce import ProduceOptions, produce
 from reconciler.workflow.run import run_every, run_once
+from reconciler.workflow.upkeep.outcomes import JobOutcome, Upkeep
 from reconciler.workflow.upkeep.registry import JOBS
 
 if TYPE_CHECKING:
     from conftest import Bench
-
-    from reconciler.workflow.upkeep.outcomes import JobOutcome, Upkeep
 
 DAY = 86_400_000
 NO_JAVA = {"PATH": "/nonexistent", "JAVA_HOME": "/nonexistent"}
@@ -227,3 +227,10 @@ def test_upkeep_is_the_super_users(applied: Bench) -> None:
         with pytest.raises(UserError, match="upkeep is done by the super user") as caught:
             refused()
         assert caught.value.hint == "Leave --principal out."
+
+
+def test_what_is_only_marked_is_told_without_a_size() -> None:
+    marked = JobOutcome("roll", "west", 1.0, Upkept("partition", 3))
+    upkeep = Upkeep((), (marked,), 1.0)
+    assert "".join(span.text for span in pass_line(upkeep, 1)) == "pass 1: roll 3 partitions in 1 s"
+    assert "0 B" not in "".join(lines_of(upkeep))

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from reconciler.workflow.upkeep.outcomes import JobOutcome, Upkeep
 
 
-def upkeep_text(upkeep: Upkeep) -> list[Line]:
-    """Return what each mirror took over, what each job did, and what failed and why."""
-    blocks = [block for block in (_mirrors(upkeep), _jobs(upkeep), list(_failures(upkeep))) if block]
-    if not blocks:
+def upkeep_text(upkeep: Upkeep, *, with_failures: bool = True) -> list[Line]:
+    """Return what each mirror took over, what each job did, and what failed and why where that was not told before."""
+    failures = list(_failures(upkeep)) if with_failures else []
+    blocks = [block for block in (_mirrors(upkeep), _jobs(upkeep), failures) if block]
+    if not blocks and not any(each.errors for each in upkeep.outcomes):
         return [line(f"Nothing to do: {counted(len(upkeep.jobs), 'job')}, {counted(len(upkeep.synced), 'mirror')}.")]
     return [part for block in blocks for part in (*block, EMPTY)][:-1]
 
@@ -47,7 +48,7 @@ def _jobs(upkeep: Upkeep) -> list[Line]:
             each.cluster,
             counted(each.upkept.done, each.upkept.unit),
             count_text(each.upkept.records),
-            bytes_text(each.upkept.bytes),
+            bytes_text(each.upkept.bytes) if each.upkept.bytes else "-",
             took(each.seconds),
         )
         for each in upkeep.jobs
@@ -68,4 +69,8 @@ def _is_news(outcome: JobOutcome) -> bool:
 
 def _amount(outcome: JobOutcome) -> str:
     upkept = outcome.upkept
-    return "" if upkept is None else f"{counted(upkept.done, upkept.unit)} ({bytes_text(upkept.bytes)})"
+    if upkept is None:
+        return ""
+    # Some jobs write and delete nothing: a segment that is one part already is only marked as one.
+    size = f" ({bytes_text(upkept.bytes)})" if upkept.bytes else ""
+    return f"{counted(upkept.done, upkept.unit)}{size}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from urllib.parse import urlsplit
 
 from reconciler.errors import ReconcilerError, RetryableError, UserError
 
@@ -157,5 +158,7 @@ def _unreachable(error: BotoCoreError) -> str:
     while (cause.__cause__ or cause.__context__) is not None:
         cause = cause.__cause__ or cause.__context__ or cause
     if isinstance(cause, OSError) and cause.strerror:
-        return f"{cause.strerror.lower()} ({str(error).rstrip('. ')})"
+        # The whole address of the request names bucket and key, as what we say of it does: its host is enough.
+        asked = urlsplit(str(getattr(error, "kwargs", {}).get("endpoint_url", "")))
+        return f"{cause.strerror.lower()}{f' ({asked.scheme}://{asked.netloc})' if asked.netloc else ''}"
     return str(error).rstrip(". ")

@@ -91,6 +91,5 @@ class Upkeep:
         if not failed:
             return None
         names = ", ".join(one.name for one in failed[:_NAMED]) + (" …" if failed[_NAMED:] else "")
-        first = failed[0].errors[0]
-        what = f"{len(failed)} of {len(self.outcomes)} failed: {names}; the first: {first.message}"
-        return PartialError(what, hint=f"{first.hint} Then run it again.")
+        what = f"{len(failed)} of {len(self.outcomes)} failed: {names}"
+        return PartialError(what, hint="Mend why, as told for each of them, then run it again.")
