@@ -11,6 +11,7 @@ from typer import Option
 from reconciler.cli import signals
 from reconciler.cli.asking import ask, require_someone_to_ask
 from reconciler.cli.console import are_one, err, out
+from reconciler.cli.logs import speaks
 from reconciler.cli.options import TextOrJson, seconds
 from reconciler.cli.planned import show_as_text, warn_about
 from reconciler.cli.presenting import blocked_above, raise_verdict
@@ -115,5 +116,8 @@ class _Talk:
     def _show(self, planned: Planned) -> None:
         self._is_shown = True
         warn_about(planned)
-        # With JSON standard output belongs to the events.
-        show_as_text(planned, out() if self._doing.form == "text" else err())
+        if self._doing.form == "text":
+            show_as_text(planned, out())
+        elif not (self._is_approved and speaks()):
+            # With JSON standard output belongs to the events, and with --verbose standard error to the log.
+            show_as_text(planned, err())

@@ -51,7 +51,12 @@ def invocation(workspace: Path | None = None, principal: str | None = None, host
 
 
 def warn(text: str) -> None:
-    """Say one line to people, at once."""
+    """Say one line to people, at once; with `--verbose` as a line of the log."""
+    from reconciler.cli.logs import note, speaks
+
+    if speaks():
+        note("warning", text=text)
+        return
     err().show([line(Span("Warning: ", Tone.CHANGE), text)])
 
 

@@ -37,8 +37,13 @@ def log_to_stderr() -> None:
 
 def note(message: str, /, **facts: object) -> None:
     """Log something worth knowing at 3 a.m.; costs nothing where nobody asked."""
-    if _LOGGER.isEnabledFor(logging.DEBUG):
+    if speaks():
         _LOGGER.debug(message, extra={"facts": facts})
+
+
+def speaks() -> bool:
+    """Tell whether somebody asked for the log."""
+    return _LOGGER.isEnabledFor(logging.DEBUG)
 
 
 def hush() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from reconciler.cli.console import err
 from reconciler.cli.render.lines import Span, Tone, line
 from reconciler.cli.render.prometheus import prometheus_text
-from reconciler.errors import ReconcilerError, UserError
+from reconciler.errors import PartialError, ReconcilerError, UserError
 from reconciler.workflow.metrics import Instruments, metrics_of
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class MetricsFile:
             metrics = metrics_of(measured, upkeep, now_ms=self._invocation.now_ms())
             write_whole(self._path, prometheus_text(metrics))
         except ReconcilerError as error:
-            self.trouble = UserError("metrics are missing", hint="What was done stands; why they are is said above.")
+            self.trouble = PartialError("metrics are missing", hint="What was done stands; why they are is said above.")
             err().show([line(Span("Error: ", Tone.DANGER), f"{error.message}. {error.hint}")])
 
 

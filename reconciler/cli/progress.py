@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.console import err
+from reconciler.cli.logs import note, speaks
 from reconciler.cli.render.amounts import bytes_text, counted
 from reconciler.cli.render.lines import line
 
@@ -31,6 +32,9 @@ def counting(word: str) -> Iterator[Callable[[int, int], None]]:
         if now - said_at < every:
             return
         said_at = now
+        if speaks():
+            note(word, records=records, bytes=size)
+            return
         text = f"{word}: {counted(records, 'record')}, {bytes_text(size)}"
         if screen.is_terminal:
             widest = max(widest, len(text))

@@ -19,7 +19,7 @@ from reconciler.applying.events import (
     Summary,
 )
 from reconciler.cli.console import err, out
-from reconciler.cli.logs import note
+from reconciler.cli.logs import note, speaks
 from reconciler.cli.render.amounts import counted
 from reconciler.cli.render.events_text import done_line, failed_line, lost_line, progress_text
 from reconciler.cli.render.lines import line
@@ -44,6 +44,9 @@ def reporter(form: Literal["text", "json"], ending: Ending | None = None) -> Ite
     ending = ending or Ending()
     if form == "json":
         yield _serial(_as_json, lock, ending)
+    elif speaks():
+        # Standard error is for who reads JSON there: events are among its lines, and what failed is said at the end.
+        yield _serial(_as_log_only, lock, ending)
     elif err().is_terminal:
         from reconciler.cli.bars import Bars
 
@@ -63,6 +66,10 @@ def _serial(take: Callable[[Event], None], lock: threading.Lock, ending: Ending)
                 ending.summary = event
 
     return report
+
+
+def _as_log_only(_event: Event) -> None:
+    """Say nothing more: every event is noted."""
 
 
 def _as_json(event: Event) -> None:

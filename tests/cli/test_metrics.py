@@ -245,9 +245,20 @@ def test_a_run_writes_them_and_one_that_cannot_says_so_and_does_its_work(run: Ru
     assert read.of("job_last_run_success", job="sweep", cluster="west") == 1
     assert read.of("run_last_success") == 1
     refused = run("run", "--once", "--only", "sweep", "--metrics", "nowhere/m.prom")
-    assert refused.returncode == 1
+    assert refused.returncode == 8
     assert "Nothing to do" in refused.stdout
     assert refused.stderr.startswith(f"Error: cannot write the metrics to {tmp_path}/nowhere/m.prom: ")
+
+
+def test_a_full_disk_and_a_folder_that_is_read_only_exit_8_as_other_partial_failures(run: Run) -> None:
+    assert run("init").returncode == 0
+    assert run("apply", "--yes").returncode == 0
+    # Not even root makes files in /proc; a link to /dev/full takes the place of the unfinished file's disk.
+    for path in ("/proc/m.prom", "/dev/full/m.prom"):
+        refused = run("run", "--once", "--only", "sweep", "--metrics", path)
+        assert refused.returncode == 8, refused.stderr
+        assert refused.stderr.startswith(f"Error: cannot write the metrics to {path}: ")
+        assert "Traceback" not in refused.stderr
 
 
 def test_a_stopped_pass_is_no_success() -> None:

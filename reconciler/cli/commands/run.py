@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 from typer import Option
 
 from reconciler.cli import signals
 from reconciler.cli.bundles import bundled
+from reconciler.cli.console import are_one
+from reconciler.cli.logs import speaks
 from reconciler.cli.options import Files, Place, TextOrJson, seconds
 from reconciler.cli.presenting import present, raise_verdict
 from reconciler.errors import UsageError
@@ -16,6 +18,9 @@ from reconciler.errors import UsageError
 if TYPE_CHECKING:
     from reconciler.applying.events import Event
     from reconciler.workflow.upkeep.outcomes import Upkeep
+
+_SHORTEST_S: Final = 1.0
+"""A pass asks every cluster what it has: more often than this, it would do nothing else."""
 
 
 @bundled
@@ -56,7 +61,7 @@ def command(
     stop = Stop()
     jobs = tuple(name for text in only or () for name in text.split(",") if name)
     if interval is not None:
-        every = seconds("--interval", interval)
+        every = _interval_s(interval)
         with signals.stopping(stop), reporter("text") as report:
 
             def refused(event: Event) -> None:
@@ -75,11 +80,20 @@ def command(
 
     with signals.stopping(stop), reporter("text") as report:
         upkeep = run_once(invocation, select, only=jobs, report=report, stop=stop)
-    present(form, lambda: upkeep_text(upkeep), lambda: PipelineDocument.of(upkeep))
+    present(
+        form, lambda: upkeep_text(upkeep, with_failures=speaks() or not are_one()), lambda: PipelineDocument.of(upkeep)
+    )
     if told is not None:
         told.write(upkeep)
     raise_verdict(upkeep.verdict)
     raise_verdict(told.trouble if told is not None else None)
+
+
+def _interval_s(text: str) -> float:
+    every = seconds("--interval", text)
+    if every < _SHORTEST_S:
+        raise UsageError(f"--interval {text} is too short", hint="It is at least 1s; write --interval 30s")
+    return every
 
 
 def _say(upkeep: Upkeep, number: int, form: str) -> None:
