@@ -328,7 +328,7 @@ def test_verbose_speaks_in_json_lines_on_standard_error_only(applied: Call) -> N
     edit("partitions: 3", "partitions: 6")
     said = applied("apply", "--yes", "--verbose", "--format", "json")
     assert json.loads(said.out.splitlines()[0])["event"] == "plan"
-    lines = [json.loads(line) for line in said.err.splitlines() if line.startswith("{")]
+    lines = [json.loads(line) for line in said.err.splitlines()]
     assert all(set(line) >= {"at", "level", "logger", "message"} for line in lines)
     own = [line["message"] for line in lines if line["logger"] == "reconciler.cli"]
     assert own == ["began", "ActionStarted", "ActionDone", "Summary", "ended"]
@@ -365,3 +365,28 @@ def test_fmt_lays_out_what_is_not_canonical_and_check_only_tells(call: Call) -> 
     assert call("fmt").out.splitlines()[0] == "changed  manifests/example.yaml"
     assert "partitions: 3" in Path("manifests/example.yaml").read_text()
     assert call("fmt", "--check").code == 0
+
+
+@pytest.mark.parametrize("text", ["0s", "0", "999ms"])
+def test_an_interval_that_would_keep_a_core_busy_is_refused(applied: Call, text: str) -> None:
+    said = applied("run", "--interval", text)
+    assert said.code == 64
+    assert f"--interval {text} is too short" in said.err
+
+
+def test_what_fails_in_a_run_is_told_once_on_each_stream(applied: Call, tmp_path: Path) -> None:
+    (tmp_path / ".clusters").rename(tmp_path / "away")
+    said = applied("run", "--once")
+    assert said.code == 8
+    reason = "it is recorded, but nothing is there now"
+    assert (said.out.count(reason), said.err.count(reason)) == (1, 1)
+    assert "1 of 1 failed: observe:west" in said.err
+
+
+def test_topics_that_are_not_measured_are_counted(applied: Call) -> None:
+    edit("partitions: 3", "partitions: 1001")
+    assert applied("apply", "--yes").code == 0
+    said = applied("topic", "list", "--sizes")
+    assert said.code == 0
+    assert said.err == "Not measured: 1 of 1 topic. Name fewer by a pattern\n"
+    assert applied("topic", "list").err == ""
