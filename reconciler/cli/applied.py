@@ -111,7 +111,7 @@ class _Talk:
         if not self._is_shown:
             self._show(applied.planned)
         # What failed was told on standard error when it did.
-        out().show(applied_text(applied, summary, with_failures=not are_one()))
+        out().show(applied_text(applied, summary, with_failures=speaks() or not are_one()))
 
     def _show(self, planned: Planned) -> None:
         self._is_shown = True
