@@ -49,8 +49,9 @@ class DirectoryStore:
 
     def __init__(self, root: Path) -> None:
         """Open the store under `root`, absolute from here on: it may travel to where the current folder differs."""
-        self._root = Path(os.path.abspath(root))  # noqa: PTH100 - Path.resolve would also follow links
-        self._unfinished = self._root / RESERVED / "unfinished"
+        self._root = Path(os.path.abspath(root))  # Path.resolve would also follow links
+        self._folder = str(self._root)
+        self._unfinished = f"{self._folder}/{RESERVED}/unfinished"
         self._has_swept = False
 
     def __reduce__(self) -> tuple[type[DirectoryStore], tuple[Path]]:
@@ -78,38 +79,39 @@ class DirectoryStore:
 
     def clock_ms(self) -> int:
         """Return what time the file system has: that of a file just made."""
-        with file_faults("write", str(self._unfinished)), self._writing() as stream:
+        with file_faults("write", self._unfinished), self._writing() as stream:
             return os.fstat(stream.fileno()).st_mtime_ns // 1_000_000
 
     def get(self, key: str) -> Stored | None:
         """Return the object, or `None` where there is none."""
-        path = self.path_of(key)
-        with file_faults("read", str(path)):
+        path = self._file(key)
+        with file_faults("read", path):
             try:
-                body = path.read_bytes()
+                with open(path, "rb", buffering=0) as stream:
+                    body = stream.readall()
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 return None
         return Stored(body, _version(body))
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Return at most `length` bytes from `start`."""
-        path = self.path_of(key)
-        with file_faults("read", str(path)), _opened(path) as source:
+        path = self._file(key)
+        with file_faults("read", path), _opened(path) as source:
             source.seek(start)
             return source.read(length)
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
         """Store under a fresh name, unconditionally. Durable when it returns."""
-        path = self.path_of(key)
+        path = self._file(key)
         refuse_key(self.url, kms_key_id)
-        with file_faults("write", str(path)), self._writing() as stream:
+        with file_faults("write", path), self._writing() as stream:
             stream.write(body)
             put_in_place(seal(stream), path)
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
         """Store `body` if `key` is still at `expected` (`None`: if it does not exist). Durable when it returns."""
-        path = self.path_of(key)
-        with file_faults("write", str(path)), self._writing() as stream:
+        path = self._file(key)
+        with file_faults("write", path), self._writing() as stream:
             stream.write(body)
             finished = seal(stream)
             if expected is None:
@@ -129,11 +131,11 @@ class DirectoryStore:
 
         Never a hard link: a mirror exists so that what damages one file, a bad block or a hand, leaves the other.
         """
-        path = self.path_of(key)
+        path = self._file(key)
         refuse_key(self.url, kms_key_id)
-        with file_faults("write", str(path)), self._writing() as stream:
+        with file_faults("write", path), self._writing() as stream:
             if isinstance(source, DirectoryStore):
-                with _opened(source.path_of(source_key)) as found:
+                with _opened(str(source.path_of(source_key))) as found:
                     copy_contents(found, stream)
             else:
                 _copy_ranges(source, source_key, stream)
@@ -144,36 +146,39 @@ class DirectoryStore:
 
         The hint is (inode, mtime, size); younger than 2 s it never equals another, for clocks of files are coarse.
         """
-        with file_faults("list", str(self._root)):
+        with file_faults("list", self._folder):
             yield from walk(self._root, prefix)
 
     def delete(self, keys: Iterable[str]) -> None:
         """Remove objects, unconditionally; a key that is not there is no error."""
         for key in keys:
-            path = self.path_of(key)
-            with file_faults("delete", str(path)):
+            path = self._file(key)
+            with file_faults("delete", path):
                 self._delete(key, path)
 
     def probe(self) -> Sequence[str]:
         """Return what this directory does not honour of the conditions; empty when it may be trusted."""
         stripe = self._stripe("")
-        with file_faults("lock", str(stripe)):
+        with file_faults("lock", stripe):
             problems = [] if is_exclusive(stripe) else ["its file locks do not keep a second holder out"]
         return problems + probe_conditions(self)
 
-    def _delete(self, key: str, path: Path) -> None:
+    def _file(self, key: str) -> str:
+        return f"{self._folder}/{check_key(key)}"
+
+    def _delete(self, key: str, path: str) -> None:
         try:
-            path.stat()
+            os.stat(path)
         except (FileNotFoundError, NotADirectoryError):
             return
         # Under the stripe's lock, so that a swap that has compared does not bring the object back.
-        with locked(self._stripe(key)):
-            path.unlink(missing_ok=True)
-        remove_empty(path.parent, above=self._root)
+        with locked(self._stripe(key)), suppress(FileNotFoundError):
+            os.unlink(path)
+        remove_empty(os.path.dirname(path), above=self._folder)
 
-    def _stripe(self, key: str) -> Path:
+    def _stripe(self, key: str) -> str:
         number = sha256(key.encode()).digest()[0] % _STRIPES
-        return self._root / RESERVED / "stripes" / f"{number:02}"
+        return f"{self._folder}/{RESERVED}/stripes/{number:02}"
 
     @contextmanager
     def _writing(self) -> Iterator[BinaryIO]:
@@ -189,7 +194,7 @@ class DirectoryStore:
             for entry in entries:
                 with suppress(FileNotFoundError):
                     if fresh - entry.stat().st_mtime > _ABANDONED_SECONDS:
-                        os.unlink(entry.path)  # noqa: PTH108 - an entry of scandir is no Path
+                        os.unlink(entry.path)
 
 
 def _version(body: bytes) -> Version:
@@ -197,9 +202,9 @@ def _version(body: bytes) -> Version:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
+def _opened(path: str) -> Iterator[IO[bytes]]:
     try:
-        stream = path.open("rb", buffering=0)
+        stream = open(path, "rb", buffering=0)  # noqa: SIM115 - closed below
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         message = f"there is no object {path}"
         raise MissingObjectError(message, hint="Something else removed it; check the folder.") from error

@@ -1,4 +1,7 @@
-"""Files that are whole and durable or not there: what a directory store is made of."""
+"""Files that are whole and durable or not there: what a directory store is made of.
+
+Paths are strings here: an append touches a dozen of them, and a `Path` for each costs as much as the calls themselves.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ import errno
 import fcntl
 import os
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from stat import S_ISDIR
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +17,8 @@ from reconciler.objectstore.nonces import nonce
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import IO, BinaryIO
+
+    StrPath = str | os.PathLike[str]
 
 _FOLDER_RACES: Final = 100
 """Folders that become empty are removed: whoever is about to put a file into one makes it again, this often."""
@@ -26,7 +30,7 @@ _NO_KERNEL_COPY: Final = frozenset(
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def locked(path: StrPath) -> Iterator[None]:
     """Hold `path` (made when missing) exclusively, between threads and processes; the kernel frees it on a kill."""
     descriptor = _open_lock(path)
     try:
@@ -40,7 +44,7 @@ def locked(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def is_exclusive(path: Path) -> bool:
+def is_exclusive(path: StrPath) -> bool:
     """Tell whether a lock on `path` keeps a second holder out."""
     with locked(path):
         descriptor = _open_lock(path)
@@ -53,43 +57,44 @@ def is_exclusive(path: Path) -> bool:
         return False
 
 
-def _open_lock(path: Path) -> int:
+def _open_lock(path: StrPath) -> int:
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except FileNotFoundError:
-        make_folder(path.parent)
+        make_folder(os.path.dirname(path))
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
 
 
 @contextmanager
-def unfinished(folder: Path) -> Iterator[BinaryIO]:
+def unfinished(folder: str) -> Iterator[BinaryIO]:
     """Open a fresh file in `folder`; it is removed at the end unless it was renamed away."""
-    path = folder / nonce()
+    path = f"{folder}/{nonce()}"
     try:
-        stream = path.open("xb")
+        stream = open(path, "xb")  # noqa: SIM115 - closed below
     except FileNotFoundError:
         make_folder(folder)
-        stream = path.open("xb")
+        stream = open(path, "xb")  # noqa: SIM115 - as above
     try:
         with stream:
             yield stream
     finally:
-        path.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            os.unlink(path)
 
 
-def seal(stream: BinaryIO) -> Path:
+def seal(stream: BinaryIO) -> str:
     """Make what was written durable and return where it stands."""
     stream.flush()
     os.fsync(stream.fileno())
-    return Path(stream.name)
+    return stream.name
 
 
-def put_in_place(finished: Path, target: Path) -> None:
+def put_in_place(finished: str, target: str) -> None:
     """Rename a sealed file to its name, replacing what is there; durable when it returns."""
-    _into_folder(target, lambda: finished.rename(target))
+    _into_folder(target, lambda: os.rename(finished, target))
 
 
-def create_in_place(finished: Path, target: Path) -> None:
+def create_in_place(finished: str, target: str) -> None:
     """Give a sealed file its name if that is free; durable when it returns.
 
     Raises:
@@ -98,33 +103,33 @@ def create_in_place(finished: Path, target: Path) -> None:
     _into_folder(target, lambda: os.link(finished, target))
 
 
-def _into_folder(target: Path, act: Callable[[], object]) -> None:
+def _into_folder(target: str, act: Callable[[], object]) -> None:
     for _ in range(_FOLDER_RACES):
         with suppress(FileNotFoundError):
             act()
             break
-        make_folder(target.parent)
+        make_folder(os.path.dirname(target))
     else:
         act()
-    sync_folder(target.parent)
+    sync_folder(os.path.dirname(target))
 
 
-def make_folder(folder: Path) -> None:
+def make_folder(folder: str) -> None:
     """Make a folder and those above it, durably, also while others remove them for being empty."""
     for _ in range(_FOLDER_RACES):
         with suppress(FileNotFoundError, FileExistsError):
-            folder.mkdir()
-            sync_folder(folder.parent)
+            os.mkdir(folder)
+            sync_folder(os.path.dirname(folder))
             return
         with suppress(FileNotFoundError):
-            if S_ISDIR(folder.stat().st_mode):
+            if S_ISDIR(os.stat(folder).st_mode):
                 return
             break
-        make_folder(folder.parent)
-    folder.mkdir()
+        make_folder(os.path.dirname(folder))
+    os.mkdir(folder)
 
 
-def sync_folder(folder: Path) -> None:
+def sync_folder(folder: str) -> None:
     """Make the names in a folder durable; a folder that was removed meanwhile has none."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -136,14 +141,14 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def remove_empty(folder: Path, *, above: Path) -> None:
+def remove_empty(folder: str, *, above: str) -> None:
     """Remove `folder` and what lies between it and `above`, as long as nothing is in it."""
-    while folder != above and above in folder.parents:
+    while folder.startswith(f"{above}/"):
         try:
-            folder.rmdir()
+            os.rmdir(folder)
         except OSError:  # not empty, or gone already: either way there is nothing left to do
             return
-        folder = folder.parent
+        folder = os.path.dirname(folder)
 
 
 def copy_contents(source: IO[bytes], sink: IO[bytes]) -> None:
