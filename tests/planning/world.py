@@ -51,7 +51,7 @@ class World:
         return plan(self.desired, self.recorded, self.observed, given=self.given)
 
     def applied(self, plan: Plan) -> World:
-        """Do every action of a plan, in its order, blocked ones left out, and what changes a topic that did not move."""
+        """Do every action of a plan in order, but not the blocked ones, nor what changes a topic that did not move."""
         world = self
         unmoved = {action.id for action in plan.blocked if isinstance(action, Transition)}
         for action in plan.actions:
