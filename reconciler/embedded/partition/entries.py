@@ -154,28 +154,23 @@ class PageRef:
     @classmethod
     def of(cls, key: str, entries: Sequence[Entry]) -> PageRef:
         """Sum up entries, oldest first."""
-        return cls(
-            key,
-            entries[0].base,
-            entries[-1].last,
-            min(entry.min_ts for entry in entries),
-            max(entry.max_ts for entry in entries),
-            sum(entry.bytes for entry in entries),
-            sum(entry.digest.records for entry in entries),
-            len(entries),
-        )
+        return cls._sum(key, entries, sum(entry.digest.records for entry in entries), len(entries))
 
     @classmethod
     def over(cls, key: str, pages: Sequence[PageRef]) -> PageRef:
         """Sum up pages, oldest first."""
+        summed = cls._sum(key, pages, sum(page.records for page in pages), sum(page.entries for page in pages))
+        return replace(summed, level=1 + max(page.level for page in pages))
+
+    @classmethod
+    def _sum(cls, key: str, below: Sequence[Entry | PageRef], records: int, entries: int) -> PageRef:
         return cls(
             key,
-            pages[0].base,
-            pages[-1].last,
-            min(page.min_ts for page in pages),
-            max(page.max_ts for page in pages),
-            sum(page.bytes for page in pages),
-            sum(page.records for page in pages),
-            sum(page.entries for page in pages),
-            1 + max(page.level for page in pages),
+            below[0].base,
+            below[-1].last,
+            min(each.min_ts for each in below),
+            max(each.max_ts for each in below),
+            sum(each.bytes for each in below),
+            records,
+            entries,
         )
