@@ -54,7 +54,7 @@ def run(store: Callable[[], ObjectStore], *, examples: int, steps: int, is_new: 
 
 
 def test_in_memory() -> None:
-    run(MemoryStore, examples=25, steps=30)
+    run(MemoryStore, examples=12, steps=30)
 
 
 def test_in_a_directory(tmp_path: Path) -> None:
