@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
-import gzip
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 import pyarrow as pa
@@ -19,21 +17,14 @@ from reconciler.embedded.partition.sizes import size_of
 from reconciler.errors import BrokenInvariantError, MissingObjectError, ReconcilerError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.crashing import opened
+from tests.embedded.damaging import BODIES, WRONG, contents_of, edits, kinds, stored
 from tests.embedded.observing import observe
 from tests.embedded.samples import NOW, cluster_in, values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.objectstore.base import ObjectStore
 
-Place = tuple[str | int, ...]
 Act = "Callable[[EmbeddedCluster], object]"
-
-WRONG: tuple[Any, ...] = (..., None, "x", -7, 1.5, [], {}, [1], {"a": 1}, True)
-"""What somebody may have written in the place of something; `...`: it was taken away."""
-BODIES = (b"", b"{", b"[]", b"null", b"\xff\xfe", b"{}", b'{"format": 3}')
 
 
 @pytest.fixture(autouse=True)
@@ -65,20 +56,6 @@ def busy() -> dict[str, bytes]:
     writer.send_offsets("readers", {("shop:orders", 0): 3})
     writer.flush()
     return contents_of(store)
-
-
-def contents_of(store: ObjectStore) -> dict[str, bytes]:
-    """Return every object of a store."""
-    found = ((listed.key, store.get(listed.key)) for listed in store.list(""))
-    return {key: stored.body for key, stored in found if stored is not None}
-
-
-def stored(objects: dict[str, bytes]) -> ObjectStore:
-    """Return a store of these objects."""
-    store = MemoryStore()
-    for key, body in objects.items():
-        store.put(key, body)
-    return store
 
 
 # -- what is done with a damaged cluster
@@ -128,59 +105,6 @@ def refused(objects: dict[str, bytes], key: str, body: bytes, act: Act) -> bool:
     assert after[key] == body
     assert [name for name in objects if name not in after] == []
     return True
-
-
-# -- how it is damaged
-
-
-def places(value: Any, at: Place = ()) -> Iterator[Place]:
-    """Yield every place in a JSON value, of a list the first and the last."""
-    yield at
-    keys: list[Any] = list(value) if isinstance(value, dict) else []
-    if isinstance(value, list) and value:
-        keys = sorted({0, len(value) - 1})
-    for key in keys:
-        yield from places(value[key], (*at, key))
-
-
-def edited(value: Any, at: Place, wrong: Any) -> Any:
-    """Return it with something else at one place."""
-    changed = copy.deepcopy(value)
-    holder = changed
-    for key in at[:-1]:
-        holder = holder[key]
-    if wrong is ...:
-        del holder[at[-1]]
-    else:
-        holder[at[-1]] = wrong
-    return changed
-
-
-def edits(body: bytes, wrong: Callable[[], list[Any]]) -> Iterator[bytes]:
-    """Yield a JSON object with other things in the place of each of its own."""
-    is_zipped = body.startswith(b"\x1f\x8b")
-    value = orjson.loads(gzip.decompress(body) if is_zipped else body)
-    for at in places(value):
-        for what in wrong() if at and at[0] != "marks" else []:
-            written = orjson.dumps(edited(value, at, what))
-            yield gzip.compress(written) if is_zipped else written
-
-
-def kinds(objects: dict[str, bytes]) -> dict[str, str]:
-    """Return one object of each kind: what it is, and its key."""
-    pages = sorted((key for key in objects if key.startswith("pages/")), key=lambda key: b'"pages"' in objects[key])
-    heads = sorted((key for key in objects if key.startswith("heads/")), key=lambda key: len(objects[key]))
-    return {
-        "cluster file": "cluster.json",
-        "catalog": "catalog/head.json",
-        "snapshot": next(key for key in objects if key.endswith(".json.gz")),
-        "head with a transaction": heads[0],
-        "head with pages": heads[-1],
-        "page": pages[0],
-        "page of pages": pages[-1],
-        "group": "groups/readers.json",
-        "transaction": "transactions/checkout.json",
-    }
 
 
 KINDS = (
