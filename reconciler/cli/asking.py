@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import select
 import sys
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from reconciler.cli import signals
 from reconciler.cli.console import err, out, stdin_is_terminal
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from reconciler.cli.render.lines import Line
 
 
+_LOOK_S: Final = 0.2
+"""A signal that comes just before a read begins does not end it: Python runs its handler when the read is over."""
+
+
 def ask(question: str) -> bool:
     """Ask on the terminal and return whether the answer was `yes`.
 
@@ -23,10 +28,12 @@ def ask(question: str) -> bool:
         EOFError: Nobody answers any more.
     """
     screen = err()
-    screen.show([line(Span(question, Tone.STRONG))])
-    screen.write(text_of([line("Only 'yes' goes on: ")]).rstrip("\n") + " ")
     try:
         with signals.asking():
+            screen.show([line(Span(question, Tone.STRONG))])
+            screen.write(text_of([line("Only 'yes' goes on: ")]).rstrip("\n") + " ")
+            while not select.select([sys.stdin], [], [], _LOOK_S)[0]:
+                pass
             answer = sys.stdin.readline()
     except KeyboardInterrupt:
         screen.write("\n")  # what is said next does not stand behind the question
