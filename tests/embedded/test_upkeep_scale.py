@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pytest
 
 from reconciler.jobs.ranges import Budget, rounds, tasks_of
 from reconciler.objectstore.memory import MemoryStore
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 PARTITIONS = 2_000
 
 
+@pytest.mark.soak
 def test_two_thousand_partitions_are_one_stage_and_few_requests() -> None:
     store = WatchedStore(MemoryStore())
     cluster, _ = clocked(store)
