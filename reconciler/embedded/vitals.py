@@ -6,10 +6,10 @@ from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
-from reconciler.embedded.checking.threads import SideBySide
 from reconciler.embedded.consuming.groups import list_groups, read_group
 from reconciler.embedded.keys import HEADS, partition_of_head
 from reconciler.embedded.partition.head import NEVER_WRITTEN, read_head
+from reconciler.embedded.threads import SideBySide
 from reconciler.errors import UserError
 from reconciler.resources.address import address_of
 from reconciler.resources.vitals import GroupLag, TopicVitals, Vitals

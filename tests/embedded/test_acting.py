@@ -309,6 +309,19 @@ def test_a_log_keeps_to_the_rules_of_where_its_topic_has_moved(cluster: Embedded
         log.bounds()
 
 
+def test_a_sink_travels_without_the_heads_it_swapped(tmp_path: Path) -> None:
+    there = cluster_in(DirectoryStore(tmp_path / "west"))
+    there.create_topic("copy")
+    sink = there.sink("copy")
+    before = len(pickle.dumps(sink))
+    sink.publish([sink.stage(0, [numbered(0, 3)], at=None)])
+    shipped = pickle.dumps(sink)
+    assert len(shipped) == before
+    other = pickle.loads(shipped)  # noqa: S301 - as Spark does
+    assert other.publish([other.stage(0, [numbered(0, 2)], at=None)]) == {0: OffsetRange(3, 5)}
+    assert sink.publish([sink.stage(0, [numbered(0, 1)], at=None)]) == {0: OffsetRange(5, 6)}
+
+
 def test_logs_and_sinks_take_who_acts_along_to_another_process(tmp_path: Path) -> None:
     there = cluster_in(DirectoryStore(tmp_path / "west"))
     there.create_topic("orders")

@@ -12,8 +12,9 @@ from reconciler.embedded.catalog.topics import delete_topic
 from reconciler.embedded.partition import spilling
 from reconciler.embedded.partition.head import NOBODY, PRODUCERS, Head, head_register, read_head
 from reconciler.embedded.partition.pages import all_entries, all_pages, read_page
+from reconciler.embedded.partition.removing import remove_partition
 from reconciler.embedded.partition.spilling import Spill
-from reconciler.embedded.upkeep.deletion import finish_deletions, remove_partition
+from reconciler.embedded.upkeep.deletion import finish_deletions
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.digest import Digest

@@ -9,7 +9,7 @@ import pytest
 from reconciler.embedded.catalog.commits import CatalogRegister
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.partition.head import PRODUCERS, Head, head_register
-from reconciler.embedded.upkeep.deletion import remove_partition
+from reconciler.embedded.partition.removing import remove_partition
 from reconciler.embedded.upkeep.sweeping import RECENT_MS, Swept, sweep
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.objectstore.directory import DirectoryStore

@@ -18,11 +18,11 @@ from reconciler.embedded.checking.groups import GroupCheck
 from reconciler.embedded.checking.headless import Headless, Heads
 from reconciler.embedded.checking.partitions import PartitionCheck, Topics
 from reconciler.embedded.checking.stored import IMMUTABLE, list_store
-from reconciler.embedded.checking.threads import SideBySide
 from reconciler.embedded.checking.transactions import Opened, TransactionCheck
 from reconciler.embedded.checking.unnamed import unnamed_findings
 from reconciler.embedded.clusterfile import read_cluster_id
 from reconciler.embedded.keys import CATALOG, CLUSTER, GROUPS, HEADS, TRANSACTIONS, partition_of_head
+from reconciler.embedded.threads import SideBySide
 from reconciler.errors import UserError
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from reconciler.embedded.checking.catalogs import missing_namespaces
 from reconciler.embedded.checking.findings import Kind
 from reconciler.embedded.consuming.groups import change_group
 from reconciler.embedded.keys import group_of_key, partition_of_head, transactional_id_of_key
+from reconciler.embedded.partition.removing import remove_partition
 from reconciler.embedded.transactions.finishing import finish
-from reconciler.embedded.upkeep.deletion import remove_partition
 from reconciler.errors import UserError
 
 if TYPE_CHECKING:

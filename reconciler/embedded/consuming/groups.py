@@ -15,7 +15,7 @@ from reconciler.embedded.keys import GROUPS, fresh_mark, group_key, group_of_key
 from reconciler.embedded.partition.head import read_head
 from reconciler.errors import BlockedError, UserError
 from reconciler.objectstore.register import Register
-from reconciler.records.log import Bounds
+from reconciler.records.log import MAX_OFFSET, Bounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -31,7 +31,6 @@ _SHAPE: Final = {"offsets": _OFFSETS, "synced": _OFFSETS}
 
 MAX_METADATA_BYTES: Final = 4096
 """As Kafka's `offset.metadata.max.bytes`."""
-MAX_OFFSET: Final = (1 << 63) - 1
 
 
 def check_commit(catalog: Catalog, group: str, offsets: Mapping[Place, int | Committed]) -> None:

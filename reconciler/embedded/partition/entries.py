@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
+STALE_MS: Final = 60 * 60 * 1000
+"""What was put longer ago is not named any more, but put again: what no head names is swept after a day."""
+
 
 _USUAL: Final = 10
 """Fields that every entry has."""

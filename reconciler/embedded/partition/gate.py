@@ -14,9 +14,9 @@ from reconciler.embedded.catalog.entries import TopicEntry
 from reconciler.embedded.catalog.lookups import topic_with_id
 from reconciler.embedded.partition.head import NOBODY, PRODUCERS, Head, head_register, link_writer, parse_head
 from reconciler.embedded.partition.recent import Recent, RecentHeads
+from reconciler.embedded.partition.rekeying import Rekeying
+from reconciler.embedded.partition.removing import remove_partition
 from reconciler.embedded.partition.spilling import Spill
-from reconciler.embedded.producing.rekeying import Rekeying
-from reconciler.embedded.upkeep.deletion import remove_partition
 from reconciler.errors import UserError
 
 if TYPE_CHECKING:

@@ -22,11 +22,15 @@ class Recent:
 
 
 class RecentHeads:
-    """The heads one producer swapped last, by their keys. Not shared between threads."""
+    """The heads one writer swapped last, by their keys. Threads share it as long as each has partitions of its own."""
 
     def __init__(self) -> None:
         """Know none yet."""
         self._heads: OrderedDict[str, Recent] = OrderedDict()
+
+    def __reduce__(self) -> tuple[type[RecentHeads], tuple[()]]:
+        """Travel without what is known: elsewhere others have swapped since."""
+        return RecentHeads, ()
 
     def get(self, key: str) -> Recent | None:
         """Return what is known of a head."""

@@ -10,9 +10,9 @@ import hashlib
 from bisect import bisect_left
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, assert_never
 
-from reconciler.embedded.partition.entries import Entry, PageRef
+from reconciler.embedded.partition.entries import STALE_MS, Entry, PageRef
 from reconciler.embedded.partition.headswaps import swap_head
 from reconciler.embedded.partition.pages import read_page, read_pages
 from reconciler.embedded.partition.spilling import TAIL, Spill
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from reconciler.embedded.partition.head import Head
     from reconciler.embedded.partition.headswaps import Partition
     from reconciler.objectstore.base import ObjectStore
-
-STALE_MS: Final = 60 * 60 * 1000
-"""What was written longer ago is not published any more: what no head names is swept after a day."""
 
 
 @dataclass(frozen=True, slots=True)

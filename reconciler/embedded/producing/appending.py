@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from reconciler.embedded.keys import fresh_mark, part_key
+from reconciler.embedded.partition.entries import STALE_MS
 from reconciler.embedded.producing.sequences import Identity, Numbered, is_there, offsets_of, remembering
 from reconciler.errors import BrokenInvariantError, MissingObjectError, UserError
 from reconciler.records.log import OffsetRange
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     from reconciler.embedded.partition.gate import Gate
     from reconciler.embedded.partition.head import Head
     from reconciler.embedded.producing.delivery import Delivery
-
-STALE_MS: Final = 60 * 60 * 1000
-"""Parts older than this are put again before they are published: what no head names is swept after a day."""
 
 
 class _StaleError(Exception):

@@ -136,6 +136,7 @@ class Producer:
             try:
                 routed.append(route(self._cluster, topic, self._waiting[topic], self._courses[topic]))
             except Exception:
+                # What was refused must not be refused again with the next flush, and keeps no other topic waiting.
                 self._forget(topic)
                 raise
         for topic in topics:

@@ -13,7 +13,7 @@ from reconciler.embedded.catalog.lookups import check_namespace_of
 from reconciler.embedded.consuming.groups import check_commit
 from reconciler.embedded.consuming.offsets import Committed
 from reconciler.embedded.keys import fresh_mark, transaction_key
-from reconciler.embedded.producing.appending import STALE_MS
+from reconciler.embedded.partition.entries import STALE_MS
 from reconciler.embedded.producing.delivery import DELIVERY_TIMEOUT_MS
 from reconciler.embedded.producing.producer import Gained, Producer
 from reconciler.embedded.transactions.finishing import carry_out

@@ -6,13 +6,11 @@ Every step may be repeated: a run that died is finished by whoever comes next.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from reconciler.embedded.checking.threads import SideBySide
-from reconciler.embedded.keys import HEADS, fresh_mark, heads_prefix, partition_of_head
-from reconciler.embedded.partition.head import NOBODY, head_as_kept, head_register
-from reconciler.embedded.partition.pages import all_entries, all_pages
+from reconciler.embedded.keys import HEADS, heads_prefix, partition_of_head
+from reconciler.embedded.partition.removing import remove_partition
+from reconciler.embedded.threads import SideBySide
 from reconciler.errors import ReconcilerError
 
 if TYPE_CHECKING:
@@ -20,9 +18,7 @@ if TYPE_CHECKING:
 
     from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.embedded.catalog.tables import Draft
-    from reconciler.embedded.partition.entries import PageRef
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.objectstore.register import Held
 
 Failure: TypeAlias = ReconcilerError | None
 
@@ -81,31 +77,6 @@ def raise_first(failed: Mapping[str, Failure]) -> None:
     for error in failed.values():
         if error is not None:
             raise error
-
-
-def remove_partition(store: ObjectStore, topic_id: str, partition: int) -> None:
-    """Seal a partition's head, then delete all that it names, and it last: until then its keys can be found again."""
-    register = head_register(store, topic_id, partition)
-
-    def seal(held: Held | None) -> dict[str, Any] | None:
-        if held is None or held.value.get("writer") == NOBODY:
-            return None
-        return {**held.value, "writer": NOBODY}
-
-    held = register.update(seal, mark=fresh_mark(), raises_epoch=True)
-    if held is None:
-        return
-    head = head_as_kept(store, register.key, held.value)
-    store.delete(entry.key for entry in all_entries(store, head, skips_missing=True))
-    for pages in _by_level(all_pages(store, head, skips_missing=True)):
-        store.delete(page.key for page in pages)
-    store.delete([register.key])
-
-
-def _by_level(pages: Iterable[PageRef]) -> list[list[PageRef]]:
-    """Group pages, the lowest level first: a page goes after all that it names."""
-    ordered = sorted(pages, key=lambda page: page.level)
-    return [list(group) for _, group in groupby(ordered, key=lambda page: page.level)]
 
 
 def heads_of(store: ObjectStore, topic_ids: Iterable[str]) -> Iterator[tuple[str, int]]:

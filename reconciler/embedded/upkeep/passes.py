@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
-from reconciler.embedded.checking.threads import SideBySide
+from reconciler.embedded.threads import SideBySide
 from reconciler.embedded.upkeep.chores import Chore, Refused, is_little
 from reconciler.embedded.upkeep.cleanable import next_cleaning_ms, to_clean
 from reconciler.embedded.upkeep.retention import Expired, expired, live_bytes, live_entries, next_expiry_ms, retain

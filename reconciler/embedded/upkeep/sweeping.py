@@ -19,11 +19,11 @@ from reconciler.embedded.catalog.absence import lost_catalog, trace_of_catalog
 from reconciler.embedded.catalog.commits import catalog_register, named_by
 from reconciler.embedded.checking.headless import Headless
 from reconciler.embedded.checking.stored import IMMUTABLE, list_store
-from reconciler.embedded.checking.threads import SideBySide
 from reconciler.embedded.keys import HEADS, partition_of_head, runner_key
 from reconciler.embedded.partition.head import NOBODY, read_head
 from reconciler.embedded.partition.pages import all_pages, read_page
-from reconciler.embedded.upkeep.deletion import remove_partition
+from reconciler.embedded.partition.removing import remove_partition
+from reconciler.embedded.threads import SideBySide
 from reconciler.errors import MissingObjectError
 
 if TYPE_CHECKING:
