@@ -26,8 +26,7 @@ demo: setup ## the main job on real data: 336,776 flights mirrored between two c
 	@$(BIN)/python examples/flights/demo.py
 
 test: setup check ## everything that must hold, in under ten minutes
-	@$(BIN)/coverage erase
-	@$(BIN)/python -m pytest -q -m "not soak" -n 4 --dist loadfile --cov --cov-report=
+	@$(BIN)/python -m pytest -q -m "not soak" -n 4 --dist loadfile
 
 check: setup ## formatting, lint, types, import contracts
 	@$(BIN)/ruff format --check --quiet .
