@@ -70,7 +70,7 @@ def do_batch(provider: Provider, actions: Sequence[ControlAction], turn: Turn) -
     )
     try:
         turn.check()
-        for outcome in provider.apply(actions):
+        for outcome in provider.apply(actions, may_go_on=turn.check):
             found[outcome.id] = outcome
     except ReconcilerError as error:
         unanswered = error

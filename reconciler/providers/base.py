@@ -82,6 +82,10 @@ class Standing:
     bytes: int | None
 
 
+def go_on() -> None:
+    """Go on: whoever calls holds no lease that could be lost."""
+
+
 class GroupsOfCluster(Protocol):
     """The consumer groups of one cluster. Offsets go by (full name of the topic, partition)."""
 
@@ -223,8 +227,14 @@ class Provider(Protocol):
         """Return names and shapes of what is there, as lightly as the platform can. Changes nothing."""
         ...
 
-    def apply(self, actions: Sequence[ControlAction]) -> Iterator[Outcome]:
-        """Do a batch of independent actions and yield one outcome each. Doing one twice does it once."""
+    def apply(self, actions: Sequence[ControlAction], *, may_go_on: Callable[[], None] = go_on) -> Iterator[Outcome]:
+        """Do a batch of independent actions and yield one outcome each. Doing one twice does it once.
+
+        `may_go_on` is asked before every attempt that changes something: a call may have waited, or tried before.
+
+        Raises:
+            LeaseError: By `may_go_on`; nothing was done since it was last asked.
+        """
         ...
 
     def measure(self, addresses: Sequence[Address]) -> Measures:

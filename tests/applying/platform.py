@@ -9,7 +9,7 @@ from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted, 
 from reconciler.applying.ports import Means, Moved
 from reconciler.errors import IncompleteError, LeaseError, ReconcilerError, UserError
 from reconciler.planning.actions import Create, Delete, Forget, RunJob
-from reconciler.providers.base import Done, Failed
+from reconciler.providers.base import Done, Failed, go_on
 from reconciler.resources.address import Address
 from reconciler.resources.capabilities import Capabilities
 from reconciler.resources.topic import Topic
@@ -62,7 +62,8 @@ class Platform:
     def capabilities(self) -> Capabilities:
         return Capabilities(platform="test", batch=self.batch)
 
-    def apply(self, actions: Sequence[ControlAction]) -> Iterator[Outcome]:
+    def apply(self, actions: Sequence[ControlAction], *, may_go_on: Callable[[], None] = go_on) -> Iterator[Outcome]:
+        may_go_on()
         self.calls.append([action.id for action in actions])
         if self.on_call is not None:
             self.on_call()

@@ -55,6 +55,10 @@ def named_by(store: ObjectStore, held: Held) -> list[str]:
     return [piece["key"] for piece in pieces if piece is not None and "key" in piece]
 
 
+def _go_on() -> None:
+    """Go on: there is no lease that could be lost."""
+
+
 class CatalogRegister:
     """Reads and commits the catalog of one cluster. Safe to share between threads."""
 
@@ -84,11 +88,12 @@ class CatalogRegister:
         """Return the catalog as it was last read or committed here; reads it where it never was."""
         return self._cached if self._cached.serial else self.read()
 
-    def commit(self, decide: Callable[[Draft], object]) -> Catalog:
+    def commit(self, decide: Callable[[Draft], object], *, may_go_on: Callable[[], None] = _go_on) -> Catalog:
         """Let `decide` change a draft, commit it by one swap, and return the catalog that holds then.
 
         `decide` checks what it needs and raises to refuse; it runs again on the newer catalog when another commit was
-        faster, at most 20 times. A draft that is left as it was commits nothing.
+        faster, at most 20 times. A draft that is left as it was commits nothing. `may_go_on` is asked right before
+        every swap, and may raise: what was decided, and written beside the head, may have taken long.
 
         Raises:
             LostRaceError: Others were faster every time.
@@ -110,7 +115,9 @@ class CatalogRegister:
                 after = before
                 return None
             after = draft.committed(commit_id)
-            return self._next(held, draft, after, written)
+            following = self._next(held, draft, after, written)
+            may_go_on()
+            return following
 
         held = self._register.update(change, mark=commit_id)
         # Only the last try can have landed: what the tries before it wrote is named by nobody.

@@ -15,7 +15,7 @@ from reconciler.noting import ms_since, note, now
 from reconciler.objectstore.opening import open_store
 from reconciler.objectstore.settings import StoreSettings
 from reconciler.planning.actions import Create
-from reconciler.providers.base import Done, Failed, Standing
+from reconciler.providers.base import Done, Failed, Standing, go_on
 from reconciler.providers.embedded.client import Batch
 from reconciler.providers.embedded.permitting import check_shown, hide
 from reconciler.providers.embedded.translate import observed_in, overview_in
@@ -127,12 +127,13 @@ class EmbeddedProvider:
         cluster = self._cluster()
         return overview_in(cluster.catalog.read(), self._declared.metadata.name, cluster.permissions)
 
-    def apply(self, actions: Sequence[ControlAction]) -> Iterator[Outcome]:
+    def apply(self, actions: Sequence[ControlAction], *, may_go_on: Callable[[], None] = go_on) -> Iterator[Outcome]:
         """Do a batch by one commit and yield one outcome each; what is deleted is marked, and gone once `run` ran."""
         rest: list[ControlAction] = []
         for action in actions:
             match action:
                 case Create(after=Cluster() as wanted):
+                    may_go_on()
                     yield self._create_cluster(action.id, wanted)
                 case _:
                     rest.append(action)
@@ -140,7 +141,7 @@ class EmbeddedProvider:
             cluster = self._cluster()
             batch = Batch(rest, cluster.permissions, cluster_id=cluster.cluster_id, new_id=self._edge.new_id)
             began = now()
-            cluster.catalog.commit(batch.decide)
+            cluster.catalog.commit(batch.decide, may_go_on=may_go_on)
             failed = sum(isinstance(outcome, Failed) for outcome in batch.outcomes)
             name = self._declared.metadata.name
             note(_LOGGER, "batch", cluster=name, actions=len(rest), failed=failed, ms=ms_since(began))
