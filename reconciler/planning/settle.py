@@ -1,0 +1,130 @@
+"""Has an action in doubt happened? Decided from what is observed, and from nothing else.
+
+A run that died between "about to" and "done" leaves actions of which nobody knows. Names are deterministic, so looking
+at their addresses tells: it has not happened, it has, or a part of it has. What fits neither is somebody else's doing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never
+
+from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
+from reconciler.planning.fields import equal, fields_of
+from reconciler.resources.address import Address
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from reconciler.planning.actions import Action, Change, Value
+    from reconciler.resources.configs import ConfigKey
+    from reconciler.resources.inventory import Inventory, Observed
+
+Verdict: TypeAlias = Literal["absent", "done", "partial", "conflict"]
+"""`absent`: nothing of it has happened. `partial`: some has, and doing it again completes it. `conflict`: what is there
+is neither what it was nor what it was to be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What became of an action in doubt, as far as can be seen; `left` is what is there now, where it is done."""
+
+    verdict: Verdict
+    left: Observed | None = None
+
+    @property
+    def incarnation(self) -> str | None:
+        """Which one is there."""
+        return self.left.incarnation if self.left else None
+
+    @property
+    def physical_name(self) -> str | None:
+        """What the platform calls it."""
+        return self.left.physical_name if self.left else None
+
+
+def scope_of(action: Action) -> tuple[Address, ...]:
+    """Return the addresses that have to be looked at to settle an action."""
+    match action:
+        case Transition():
+            old = action.parameters.get("from")
+            return (action.address, Address(old)) if isinstance(old, str) and "/" in old else (action.address,)
+        case Create() | Update() | Delete():
+            return (action.address,)
+        case Adopt() | Forget() | RunJob():
+            return ()
+        case _:
+            assert_never(action)
+
+
+def settle(action: Action, observed: Inventory, catalog: Mapping[str, ConfigKey]) -> Settlement:
+    """Return what became of `action`; `observed` has what is there of `scope_of(action)`, and nothing where it is not.
+
+    A job counts as absent: what it published is found by the next one, which does the rest.
+    """
+    there = observed.get(action.address)
+    match action:
+        case Create():
+            return _created(action, there, catalog)
+        case Update():
+            return _updated(action, there, catalog)
+        case Delete():
+            return _deleted(action, there)
+        case Transition():
+            return _moved(action, there, observed)
+        case Adopt() | Forget():
+            return Settlement("done")
+        case RunJob():
+            return Settlement("absent")
+        case _:
+            assert_never(action)
+
+
+def _created(action: Create, there: Observed | None, catalog: Mapping[str, ConfigKey]) -> Settlement:
+    if there is None:
+        return Settlement("absent")
+    want, have = fields_of(action.after), fields_of(there.resource)
+    differing = [path for path in want if not equal(path, want[path], have.get(path), catalog)]
+    if type(there.resource) is not type(action.after) or "partitions" in differing:
+        return Settlement("conflict")
+    return Settlement("partial" if differing else "done", there)
+
+
+def _updated(action: Update, there: Observed | None, catalog: Mapping[str, ConfigKey]) -> Settlement:
+    if there is None:
+        return Settlement("conflict")
+    have = fields_of(there.resource)
+    found = {_side(change, have.get(change.path), catalog) for change in action.changes}
+    if "other" in found:
+        return Settlement("conflict")
+    if found <= {"after"}:
+        return Settlement("done", there)
+    return Settlement("absent" if found == {"before"} else "partial")
+
+
+def _deleted(action: Delete, there: Observed | None) -> Settlement:
+    """Another one under its name is none of ours: what was to be deleted is gone."""
+    is_ours = there is not None and (action.incarnation is None or there.incarnation in {None, action.incarnation})
+    return Settlement("absent" if is_ours else "done")
+
+
+def _moved(action: Transition, there: Observed | None, observed: Inventory) -> Settlement:
+    old = next((address for address in scope_of(action) if address != action.address), None)
+    if old is not None:
+        match (there is not None, old in observed):
+            case (True, False):
+                return Settlement("done", there)
+            case (False, True):
+                return Settlement("absent")
+            case _:
+                return Settlement("conflict")
+    state = there.state if there is not None else None
+    if state == action.to_state:
+        return Settlement("done", there)
+    return Settlement("absent" if state == action.from_state or there is None else "conflict")
+
+
+def _side(change: Change, have: Value, catalog: Mapping[str, ConfigKey]) -> Literal["before", "after", "other"]:
+    if equal(change.path, change.after, have, catalog):
+        return "after"
+    return "before" if equal(change.path, change.before, have, catalog) else "other"

@@ -1,0 +1,82 @@
+"""What a run has done so far: its base, its actions and its journal, folded. Any prefix of a journal folds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, assert_never
+
+from reconciler.planning.recording import after_action
+from reconciler.state.entries import (
+    ActionEnded,
+    ActionRefused,
+    ActionSkipped,
+    Closed,
+    Detached,
+    Intent,
+    TakenOver,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reconciler.planning.actions import Action
+    from reconciler.planning.recording import RecordChanges
+    from reconciler.resources.address import Address
+    from reconciler.resources.inventory import Record, Recorded
+    from reconciler.state.journal import Written
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """Where a run stands."""
+
+    record: Record
+    """The base, and everything that is done."""
+    done: tuple[str, ...]
+    """Ids, in the order in which they ended."""
+    in_doubt: tuple[Action, ...]
+    """Begun, and not known to have ended; in plan order."""
+    left: tuple[Action, ...]
+    """Never begun, or stopped; in plan order."""
+    is_closed: bool
+
+
+def fold_run(base: Record, actions: Sequence[Action], written: Written) -> Folded:
+    """Return where a run stands after what is written of it; entries of unknown actions belong to no run of ours."""
+    by_id = {action.id: action for action in actions}
+    record: dict[Address, Recorded] = dict(base)
+    open_ids: set[str] = set()
+    done: dict[str, None] = {}
+    ended: set[str] = set()
+    for entry in written.entries:
+        match entry:
+            case Intent():
+                open_ids.add(entry.id)
+            case ActionEnded():
+                open_ids.discard(entry.id)
+                if entry.id in by_id and entry.id not in done:
+                    _apply(record, after_action(by_id[entry.id], entry, record, written.run))
+                    done[entry.id] = None
+            case ActionRefused() | ActionSkipped():
+                open_ids.discard(entry.id)
+                ended.add(entry.id)
+            case TakenOver() | Detached() | Closed():
+                pass
+            case _:
+                assert_never(entry)
+    known = {*done, *ended, *open_ids}
+    return Folded(
+        record,
+        tuple(done),
+        tuple(action for action in actions if action.id in open_ids),
+        tuple(action for action in actions if action.id not in known),
+        is_closed=written.is_closed,
+    )
+
+
+def _apply(record: dict[Address, Recorded], changes: RecordChanges) -> None:
+    for address, recorded in changes.items():
+        if recorded is None:
+            record.pop(address, None)
+        else:
+            record[address] = recorded
