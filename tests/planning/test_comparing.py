@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from reconciler.planning.document.differences import Why
 from reconciler.planning.document.saved import compare, to_document
 from reconciler.planning.plan import Plan
 from tests.planning.casefile import Case
@@ -60,19 +61,86 @@ def test_more_is_refused(other: dict[str, Any], wrong: str, message: str) -> Non
     assert message in found.more[0].message
 
 
-def test_a_higher_risk_than_was_approved_is_refused() -> None:
-    row: dict[str, Any] = {
-        "desired": [{"topic": "b", "configs": {"retention.ms": "1d"}}],
-        "recorded": [{"topic": "b", "configs": {"retention.ms": "2d"}}],
-        "observed": [{"topic": "b", "configs": {"retention.ms": "2d"}}],
-    }
-    empty = planned(**row, given={"measures": {"topic/west/b": {"bytes": 0, "records": 0}}})
-    filled = planned(**row, given={"measures": {"topic/west/b": {"bytes": 9, "records": 9, "ages": [[10**9, 9]]}}})
-    found = compare(to_document(empty), filled)
-    assert [difference.message for difference in found.more] == [
-        "its risk was none when it was approved, and is data-loss now"
-    ]
+LOWERED: dict[str, Any] = {
+    "desired": [{"topic": "b", "configs": {"retention.ms": "1d"}}],
+    "recorded": [{"topic": "b", "configs": {"retention.ms": "2d"}}],
+    "observed": [{"topic": "b", "configs": {"retention.ms": "2d"}}],
+}
+EMPTY = {"topic/west/b": {"bytes": 0, "records": 0}}
+FILLED = {"topic/west/b": {"bytes": 9, "records": 9, "ages": [[10**9, 9]]}}
+
+
+def test_a_higher_risk_than_was_approved_is_refused_and_a_lower_one_is_not() -> None:
+    allowed = {"allow": ["update:topic/west/b"]}
+    empty = planned(**LOWERED, given={"measures": EMPTY, **allowed})
+    filled = planned(**LOWERED, given={"measures": FILLED, **allowed})
+    (found,) = compare(to_document(empty), filled).more
+    assert found.message == "its risk was none when it was approved, and is data-loss now"
+    assert (found.is_dangerous, found.approved_risk, found.risk) == (True, "none", "data-loss")
     assert compare(to_document(filled), empty).is_allowed
+
+
+def test_what_a_guard_refuses_now_and_did_not_is_told_with_the_guard() -> None:
+    empty, filled = (planned(**LOWERED, given={"measures": sizes}) for sizes in (EMPTY, FILLED))
+    (found,) = compare(to_document(empty), filled).more
+    assert found.whys == (Why.RISK, Why.BLOCKED)
+    assert found.blocked is not None
+    assert found.blocked.allow == "update:topic/west/b"
+    assert "a guard refuses it now" in found.message
+
+
+def test_what_was_blocked_when_it_was_approved_is_blocked_still_or_was_never_agreed_to() -> None:
+    empty, filled = (planned(**LOWERED, given={"measures": sizes}) for sizes in (EMPTY, FILLED))
+    assert compare(to_document(filled), filled).is_allowed
+    (found,) = compare(to_document(filled), empty).more
+    assert found.whys == (Why.UNBLOCKED,)
+
+
+def test_a_field_that_moved_is_told_before_and_after_on_both_sides() -> None:
+    now = planned(observed=[{"topic": "b", "configs": {"segment.ms": "3d"}}])
+    (found,) = compare(to_document(planned()), now).more
+    assert found.whys == (Why.GROUND,)
+    (field,) = found.fields
+    assert field.path == "configs.segment.ms"
+    assert field.approved is not None
+    assert field.now is not None
+    day = 86_400_000
+    assert (field.approved.before, field.approved.after) == (str(day), str(2 * day))
+    assert (field.now.before, field.now.after) == (str(3 * day), str(2 * day))
+
+
+def test_a_field_of_what_is_made_is_told_with_what_it_would_be() -> None:
+    now = planned(desired=[{"topic": "a", "partitions": 9, "configs": {"segment.ms": "1d"}}, APPROVED["desired"][1]])
+    (found,) = compare(to_document(planned()), now).more
+    assert found.whys == (Why.RESULT,)
+    told = {each.path: (each.approved and each.approved.after, each.now and each.now.after) for each in found.fields}
+    assert told == {"configs.segment.ms": (None, "86400000"), "partitions": (1, 9)}
+
+
+def test_what_was_made_again_since_is_told_so() -> None:
+    there = [*APPROVED["observed"], {"topic": "a"}]
+    again = [*APPROVED["observed"], {"topic": "a", "is": {"incarnation": "another"}}]
+    (found,) = compare(to_document(planned(observed=there)), planned(observed=again)).more
+    assert found.id == "adopt:topic/west/a"
+    assert found.message == "it was deleted and made again on the cluster since it was approved"
+    assert found.fields == ()
+
+
+def test_what_would_be_done_instead_names_what_was_approved() -> None:
+    exists = planned(observed=[*APPROVED["observed"], {"topic": "a"}])
+    found = compare(to_document(planned()), exists)
+    assert {each.id: each.instead_of for each in found.more} == {"adopt:topic/west/a": ("create:topic/west/a",)}
+    assert found.not_needed == ("create:topic/west/a",)
+
+
+def test_danger_comes_first_and_else_the_order_of_the_plan_stays() -> None:
+    two = planned(
+        desired=[*APPROVED["desired"], {"topic": "c"}, {"topic": "d"}],
+        observed=[*APPROVED["observed"], {"topic": "z"}],
+        recorded=[*APPROVED["recorded"], {"topic": "z"}],
+    )
+    found = compare(to_document(planned()), two)
+    assert [each.id for each in found.more] == ["delete:topic/west/z", "create:topic/west/c", "create:topic/west/d"]
 
 
 def test_what_changes_elsewhere_does_not_make_a_plan_stale() -> None:

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from reconciler.planning.document.differences import Difference, Why, difference
 from reconciler.planning.document.digest import after_of, parameters_of
 
 if TYPE_CHECKING:
+    from reconciler.planning.actions import Action
     from reconciler.planning.document.documents import ActionDocument, PlanDocument
     from reconciler.planning.plan import Plan
 
-_RISKS: Final = ("none", "disruptive", "irreversible", "data-loss")
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """An action that was not approved as it is now."""
-
-    id: str
-    message: str
+RISKS = ("none", "disruptive", "irreversible", "data-loss")
+"""Mildest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +22,7 @@ class SameOrLess:
     """What is more than was approved (then nothing may be done), and what is no longer needed."""
 
     more: tuple[Difference, ...] = ()
+    """What is dangerous now first, then in the order of the plan."""
     not_needed: tuple[str, ...] = ()
 
     @property
@@ -36,26 +32,38 @@ class SameOrLess:
 
 
 def compare(approved: PlanDocument, now: Plan) -> SameOrLess:
-    """Return how a plan made now differs from the approved one: same id, same result, resting on the same fields."""
-    by_id = {action.id: action for action in approved.actions}
+    """Return how a plan made now differs from the approved one: same id, same result, resting on the same fields.
+
+    An action that a guard refuses now, and refused when it was approved, is no difference: it is blocked. One that was
+    blocked and is not now is more: nobody agreed to it.
+    """
+    known = {action.id: action for action in approved.actions}
+    planned = {action.id for action in now.actions}
+    gone: dict[str, list[str]] = {}
+    for each in approved.actions:
+        if each.id not in planned:
+            gone.setdefault(each.address, []).append(each.id)
     more: list[Difference] = []
     for action in now.actions:
-        known = by_id.pop(action.id, None)
-        if known is None:
-            more.append(Difference(action.id, "it was not in the approved plan"))
-            continue
-        row = (after_of(action), parameters_of(action), action.precondition, action.risk.value)
-        message = _difference(known, *row)
-        if message:
-            more.append(Difference(action.id, message))
-    return SameOrLess(tuple(more), tuple(sorted(by_id)))
+        before = known.get(action.id)
+        if whys := _whys(before, action):
+            more.append(difference(whys, before, action, instead_of=tuple(gone.get(action.address, ()))))
+    more.sort(key=lambda found: not found.is_dangerous)
+    return SameOrLess(tuple(more), tuple(sorted(name for names in gone.values() for name in names)))
 
 
-def _difference(known: ActionDocument, after: object, parameters: object, precondition: str, risk: str) -> str | None:
-    if known.after != after or known.parameters != parameters:
-        return "it would lead to something else than was approved"
-    if known.precondition != precondition:
-        return "what it changes has changed on the cluster since it was approved"
-    if _RISKS.index(risk) > _RISKS.index(known.risk):
-        return f"its risk was {known.risk} when it was approved, and is {risk} now"
-    return None
+def _whys(approved: ActionDocument | None, now: Action) -> tuple[Why, ...]:
+    if approved is None:
+        return (Why.NOT_APPROVED, Why.BLOCKED) if now.blocked else (Why.NOT_APPROVED,)
+    found: list[Why] = []
+    if approved.after != after_of(now) or approved.parameters != parameters_of(now):
+        found.append(Why.RESULT)
+    if approved.precondition != now.precondition:
+        found.append(Why.GROUND)
+    if RISKS.index(now.risk.value) > RISKS.index(approved.risk):
+        found.append(Why.RISK)
+    if now.blocked is not None and approved.blocked is None:
+        found.append(Why.BLOCKED)
+    if now.blocked is None and approved.blocked is not None:
+        found.append(Why.UNBLOCKED)
+    return tuple(found)
