@@ -44,6 +44,8 @@ class Edge:
     """Who acts on an embedded cluster; `None` is the super user."""
     host: str = "*"
     """Where they act from; `*`: nobody knows, and only rules for all hosts are about them."""
+    is_reader: bool = False
+    """Nothing may be written: providers are opened so that they cannot."""
 
 
 @dataclass(frozen=True, slots=True)

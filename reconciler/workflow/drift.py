@@ -61,7 +61,7 @@ def drift(invocation: Invocation, select: Select, *, fail_on: Sequence[str] = ()
         if name not in CLASSES:
             raise UsageError(f"there is no class {name!r} of drift", hint=f"Classes: {', '.join(CLASSES)}.")
     started_ms = invocation.now_ms()
-    work = open_work(invocation, select)
+    work = open_work(invocation, select, is_reader=True)
     planned = show_decided(work, decide(work, read_state(work)), started_ms)
     findings = sort_out(planned.plan)
     if known is not None:

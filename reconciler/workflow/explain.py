@@ -54,7 +54,7 @@ def explain(invocation: Invocation, select: Select, address: str) -> Explained:
     Raises:
         UserError: Nobody knows it.
     """
-    work = open_work(invocation, select)
+    work = open_work(invocation, select, is_reader=True)
     decided = decide(work, read_state(work))
     asked = Address(address)
     shown = sides_of(asked, declared(work.loaded.desired), decided.recorded, decided.seen)

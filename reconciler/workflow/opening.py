@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.errors import UserError
 from reconciler.objectstore.opening import open_store
+from reconciler.objectstore.readonly import read_only
 from reconciler.objectstore.settings import StoreSettings
 from reconciler.providers.base import Edge, Provider
 from reconciler.providers.registry import open_provider
@@ -78,8 +79,9 @@ class Site:
 
     @cached_property
     def state(self) -> ObjectStore:
-        """The store of the state."""
-        return open_store(self.state_settings)
+        """The store of the state; for who only reads, one that cannot be written."""
+        store = open_store(self.state_settings)
+        return read_only(store, self.edge.now_ms) if self.edge.is_reader else store
 
     @cached_property
     def providers(self) -> Providers:
@@ -113,8 +115,10 @@ class Work(Site):
         return tuple(name for name in sorted(self.clusters) if name not in skipped)
 
 
-def open_work(invocation: Invocation, select: Select) -> Work:
+def open_work(invocation: Invocation, select: Select, *, is_reader: bool = False) -> Work:
     """Find the workspace and load its manifests; touches no cluster and no store.
+
+    With `is_reader` neither the state nor a cluster can be written through what is returned.
 
     Raises:
         UserError: There is no workspace here, or its files have problems (`ManifestError` lists them all).
@@ -123,7 +127,7 @@ def open_work(invocation: Invocation, select: Select) -> Work:
     declared = (item.resource for item in loaded.desired.values())
     return Work(
         invocation=invocation,
-        edge=edge_of(invocation, loaded.folder),
+        edge=edge_of(invocation, loaded.folder, is_reader=is_reader),
         owner=Owner(loaded.workspace.metadata.name, select.environment),
         state_settings=_state_settings(loaded.workspace, loaded.folder, select),
         clusters={item.metadata.name: item for item in declared if isinstance(item, Cluster)},
@@ -133,8 +137,10 @@ def open_work(invocation: Invocation, select: Select) -> Work:
     )
 
 
-def open_state(invocation: Invocation, select: Select) -> Site:
+def open_state(invocation: Invocation, select: Select, *, is_reader: bool = False) -> Site:
     """Open a workspace's state alone: its manifests may be broken or gone, and none of its clusters is known.
+
+    With `is_reader` it cannot be written through what is returned.
 
     Raises:
         UserError: There is no workspace here, or `reconciler.yaml` has problems.
@@ -142,7 +148,7 @@ def open_state(invocation: Invocation, select: Select) -> Site:
     workspace, folder = load_workspace_file(invocation, select), workspace_folder(invocation)
     return Site(
         invocation=invocation,
-        edge=edge_of(invocation, folder),
+        edge=edge_of(invocation, folder, is_reader=is_reader),
         owner=Owner(workspace.metadata.name, select.environment),
         state_settings=_state_settings(workspace, folder, select),
         clusters={},
@@ -177,7 +183,7 @@ def open_site(invocation: Invocation, state_url: str) -> Site:
     )
 
 
-def edge_of(invocation: Invocation, folder: Path) -> Edge:
+def edge_of(invocation: Invocation, folder: Path, *, is_reader: bool = False) -> Edge:
     """Return what providers are told of the world."""
     return Edge(
         folder=folder,
@@ -186,6 +192,7 @@ def edge_of(invocation: Invocation, folder: Path) -> Edge:
         now_ms=invocation.now_ms,
         principal=invocation.principal,
         host=invocation.host,
+        is_reader=is_reader,
     )
 
 

@@ -63,7 +63,7 @@ class Planned:
 def plan(invocation: Invocation, select: Select, *, out: Path | None = None) -> Planned:
     """Plan the workspace as its files are; with `out` also write the plan there, for `apply FILE`."""
     started_ms = invocation.now_ms()
-    work = open_work(invocation, select)
+    work = open_work(invocation, select, is_reader=True)
     work.warn_about_local_state()
     planned = show_decided(work, decide(work, read_state(work)), started_ms)
     if out is not None:

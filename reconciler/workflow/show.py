@@ -48,7 +48,7 @@ def show(invocation: Invocation, select: Select, address: str | None) -> tuple[S
     Raises:
         UserError: Nobody knows that address.
     """
-    work = open_work(invocation, select)
+    work = open_work(invocation, select, is_reader=True)
     rows = _rows(work, Address(address) if address else None)
     if address is not None and not rows[0].is_known:
         raise unknown_address(address)

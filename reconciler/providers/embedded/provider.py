@@ -13,6 +13,7 @@ from reconciler.embedded.partition.sizes import holdings_of, size_of
 from reconciler.errors import NotAuthorizedError, RetryableError, UserError
 from reconciler.noting import ms_since, note, now
 from reconciler.objectstore.opening import open_store
+from reconciler.objectstore.readonly import read_only
 from reconciler.objectstore.settings import StoreSettings
 from reconciler.planning.actions import Create
 from reconciler.providers.base import Done, Failed, Standing, go_on
@@ -83,7 +84,8 @@ class EmbeddedProvider:
             raise UserError(f"{declared.address}: spec.embedded is missing", hint="Say where its root is.")
         root = declared.spec.embedded.root
         settings = StoreSettings(root.url, root.region, root.endpoint, root.force_path_style, root.kms_key_id)
-        return cls(declared, open_store(settings.resolved(edge.folder)), edge)
+        store = open_store(settings.resolved(edge.folder))
+        return cls(declared, read_only(store, edge.now_ms) if edge.is_reader else store, edge)
 
     @property
     def capabilities(self) -> Capabilities:
