@@ -53,6 +53,7 @@ _STATE: Final = (
     _command("Commands", "list", "what this workspace owns", "state_list"),
     _command("Commands", "show", "one resource as it was last applied", "state_show"),
     _command("Commands", "history", "the state's snapshots, newest first", "state_history"),
+    _command("Commands", "diff", "what two states say differently", "state_diff"),
     _command("Commands", "unlock", "take the lease from a run that died", "state_unlock"),
 )
 

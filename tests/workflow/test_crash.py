@@ -13,7 +13,7 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.state.lockfile import read_lockfile
 from reconciler.workflow.apply import ApplyOptions
 from reconciler.workflow.invocation import Select
-from reconciler.workflow.state import state_unlock
+from reconciler.workflow.stating.unlocking import state_unlock
 
 if TYPE_CHECKING:
     from conftest import Bench

@@ -15,7 +15,7 @@ from reconciler.objectstore.s3 import swap as s3swap
 from reconciler.state.lockfile import read_lockfile
 from reconciler.workflow.init import init
 from reconciler.workflow.invocation import Select
-from reconciler.workflow.state import state_unlock
+from reconciler.workflow.stating.unlocking import state_unlock
 from reconciler.workflow.validate import validate
 from tests.servers.proxy import Lost, Proxy, Refused, Stripped
 

@@ -10,9 +10,9 @@ from reconciler.cli.presenting import present
 @bundled
 def command(files: Files, place: Place, form: TextOrJson = "text") -> None:
     """List what this workspace owns."""
-    from reconciler.cli.documents.inventory import StateListDocument
+    from reconciler.cli.documents.states import StateListDocument
     from reconciler.cli.render.state_text import listing_text
-    from reconciler.workflow.state import state_list
+    from reconciler.workflow.stating.looking import state_list
 
     listing = state_list(place.invocation(), files.select())
     present(form, lambda: listing_text(listing), lambda: StateListDocument.of(listing))

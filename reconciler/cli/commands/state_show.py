@@ -19,9 +19,9 @@ def command(
     form: TextOrJson = "text",
 ) -> None:
     """Show one resource as it was last applied."""
-    from reconciler.cli.documents.inventory import StateShowDocument
+    from reconciler.cli.documents.states import StateShowDocument
     from reconciler.cli.render.state_text import recorded_text
-    from reconciler.workflow.state import state_show
+    from reconciler.workflow.stating.looking import state_show
 
     recorded = state_show(place.invocation(), files.select(), address)
     present(form, lambda: recorded_text(address, recorded), lambda: StateShowDocument.of(address, recorded))

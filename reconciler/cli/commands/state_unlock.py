@@ -24,7 +24,7 @@ def command(
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Take the lease from a run that died. With RUN at once; without, only if nothing moves for a whole lease."""
-    from reconciler.workflow.state import state_unlock
+    from reconciler.workflow.stating.unlocking import state_unlock
     from reconciler.workflow.stopping import Stop
 
     def confirm(said: str) -> bool:

@@ -1,4 +1,4 @@
-"""JSON of `show`, `explain` and the state commands: what is desired, recorded and observed."""
+"""JSON of `show` and `explain`: what is desired, recorded and observed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Observed, Recorded
     from reconciler.workflow.explain import Explained
     from reconciler.workflow.show import Shown
-    from reconciler.workflow.state import HistoryRow, StateListing
 
 ResourceJson = dict[str, Any]
 
@@ -151,77 +150,3 @@ class ExplainDocument(Document):
             acls=tuple(AclPart.of(row) for row in explained.acls),
             actions=tuple(PlannedPart.of(action) for action in explained.actions),
         )
-
-
-class StateListDocument(Document):
-    """What a workspace owns."""
-
-    format: Literal["reconciler.state-list/1"] = "reconciler.state-list/1"
-    url: str
-    lineage: str | None
-    serial: int
-    resources: dict[str, RecordedPart]
-
-    @classmethod
-    def of(cls, listing: StateListing) -> StateListDocument:
-        """Say the whole record."""
-        return cls(
-            url=listing.url,
-            lineage=listing.lineage,
-            serial=listing.serial,
-            resources={address: RecordedPart.of(recorded) for address, recorded in listing.rows},
-        )
-
-
-class StateShowDocument(Document):
-    """One resource as it was last applied."""
-
-    format: Literal["reconciler.state-show/1"] = "reconciler.state-show/1"
-    address: str
-    recorded: RecordedPart
-
-    @classmethod
-    def of(cls, address: str, recorded: Recorded) -> StateShowDocument:
-        """Say what is remembered of it."""
-        return cls(address=address, recorded=RecordedPart.of(recorded))
-
-
-class SnapshotPart(Part):
-    """One snapshot of the state, and what the run that wrote it says of itself."""
-
-    serial: int
-    key: str
-    bytes: int
-    is_current: bool
-    run: str | None
-    command: str | None
-    who: str | None
-    started: str | None = Field(description="When the run began.")
-    git_commit: str | None
-
-    @classmethod
-    def of(cls, row: HistoryRow) -> SnapshotPart:
-        """Say one snapshot."""
-        return cls(
-            serial=row.serial,
-            key=row.key,
-            bytes=row.bytes,
-            is_current=row.is_current,
-            run=row.run,
-            command=row.command,
-            who=row.who,
-            started=row.started,
-            git_commit=row.git_commit,
-        )
-
-
-class StateHistoryDocument(Document):
-    """Every snapshot of the state, newest first."""
-
-    format: Literal["reconciler.state-history/1"] = "reconciler.state-history/1"
-    snapshots: tuple[SnapshotPart, ...]
-
-    @classmethod
-    def of(cls, rows: Iterable[HistoryRow]) -> StateHistoryDocument:
-        """Say every snapshot."""
-        return cls(snapshots=tuple(SnapshotPart.of(row) for row in rows))

@@ -16,18 +16,18 @@ from reconciler.cli.documents.groups import (
     GroupResetDocument,
     GroupsDocument,
 )
-from reconciler.cli.documents.inventory import (
-    ExplainDocument,
-    ShowDocument,
-    StateHistoryDocument,
-    StateListDocument,
-    StateShowDocument,
-)
+from reconciler.cli.documents.inventory import ExplainDocument, ShowDocument
 from reconciler.cli.documents.logs import PipelineDocument, VerifyDocument
 from reconciler.cli.documents.namespaces import (
     NamespaceCreationDocument,
     NamespaceDeletionDocument,
     TopicMovesDocument,
+)
+from reconciler.cli.documents.states import (
+    StateDiffDocument,
+    StateHistoryDocument,
+    StateListDocument,
+    StateShowDocument,
 )
 from reconciler.manifests.jsonschema import DIALECT, schemas
 from reconciler.planning.document.documents import PlanDocument
@@ -52,6 +52,7 @@ OUTPUTS: Final[Mapping[str, type[BaseModel]]] = {
     "pipeline": PipelineDocument,
     "plan": PlanDocument,
     "show": ShowDocument,
+    "state-diff": StateDiffDocument,
     "state-history": StateHistoryDocument,
     "state-list": StateListDocument,
     "state-show": StateShowDocument,

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, Final
 
-from reconciler.cli.render.amounts import bytes_text, counted
+from reconciler.cli.render.amounts import bytes_text, count_text, counted
 from reconciler.cli.render.inventory_text import fields_of
 from reconciler.cli.render.lines import EMPTY, Line, Span, Tone, line
-from reconciler.cli.render.tables import table
-from reconciler.cli.render.values import value_text
+from reconciler.cli.render.tables import plain_table, table
+from reconciler.cli.render.values import change_text, field_name, value_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator
 
+    from reconciler.planning.actions import Change
     from reconciler.resources.inventory import Recorded
     from reconciler.state.unlock import Unlocked
-    from reconciler.workflow.state import HistoryRow, StateListing
+    from reconciler.workflow.stating.diff import Difference, StateDiff
+    from reconciler.workflow.stating.history import History
+    from reconciler.workflow.stating.looking import StateListing
 
 
 def listing_text(listing: StateListing) -> list[Line]:
@@ -29,7 +33,7 @@ def listing_text(listing: StateListing) -> list[Line]:
         (address, recorded.ownership, "protected" if recorded.protect else "", recorded.run)
         for address, recorded in listing.rows
     ]
-    return [head, EMPTY, *table(("address", "ownership", "", "run"), cells)]
+    return [head, EMPTY, *plain_table(("address", "ownership", "", "run"), cells)]
 
 
 def recorded_text(address: str, recorded: Recorded) -> list[Line]:
@@ -50,9 +54,9 @@ def recorded_text(address: str, recorded: Recorded) -> list[Line]:
     ]
 
 
-def history_text(rows: Sequence[HistoryRow]) -> list[Line]:
-    """Return the snapshots, newest first."""
-    if not rows:
+def history_text(history: History) -> list[Line]:
+    """Return the snapshots, newest first, and how to see the older ones."""
+    if not history.rows:
         return [line("There is no state yet.")]
     cells = [
         (
@@ -65,9 +69,45 @@ def history_text(rows: Sequence[HistoryRow]) -> list[Line]:
             bytes_text(row.bytes),
             row.run or "",
         )
-        for row in rows
+        for row in history.rows
     ]
-    return table(("serial", "", "began", "command", "who", "commit", "size", "run"), cells, numbers=(0, 6))
+    more = f"… and {counted(history.older, 'older state')}: --limit 0 shows all"
+    return [
+        *table(("serial", "", "began", "command", "who", "commit", "size", "run"), cells, numbers=(0, 6)),
+        *([line(Span(more, Tone.QUIET))] if history.older else []),
+    ]
+
+
+_SIGNS: Final = {"created": ("+", Tone.ADD), "deleted": ("-", Tone.REMOVE), "changed": ("~", Tone.CHANGE)}
+
+
+def diff_text(diff: StateDiff) -> list[Line]:
+    """Return how two states differ: one line an address, one line a value."""
+    counts = Counter[str](difference.change for difference in diff.differences)
+    told = ", ".join(f"{count_text(counts[change])} {change}" for change in _SIGNS if counts[change])
+    head = line(
+        Span(f"State #{diff.before.serial} → #{diff.after.serial}", Tone.STRONG), f" · {told or 'no difference'}"
+    )
+    return [head, *([EMPTY] if diff.differences else []), *(row for each in diff.differences for row in _differs(each))]
+
+
+def _differs(difference: Difference) -> Iterator[Line]:
+    sign, tone = _SIGNS[difference.change]
+    facts = {change.path: change for change in difference.facts}
+    if difference.change == "created":
+        yield line(Span(f"{sign} {difference.address}", tone), f"  {facts['ownership'].after}")
+        return
+    if difference.change == "deleted":
+        yield line(Span(f"{sign} {difference.address}", tone), f"  was {facts['ownership'].before}")
+        return
+    yield line(Span(f"{sign} {difference.address}", tone))
+    yield from (line("    ", change_text(change)) for change in (*difference.fields, *difference.facts))
+    yield from (line(Span(f"    {_origin_text(change)}", Tone.QUIET)) for change in difference.origins)
+
+
+def _origin_text(change: Change) -> str:
+    before, after = change.before or "itself", change.after or "itself"
+    return f"{field_name(change.path) or 'it'} comes from {before} → {after}"
 
 
 def unlocked_text(unlocked: Unlocked) -> list[Line]:

@@ -1,0 +1,148 @@
+"""JSON of the state commands: what is recorded, when it came to be, how two states differ."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from reconciler.cli.documents.base import Document, Part, jsonable
+from reconciler.cli.documents.inventory import RecordedPart
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from reconciler.planning.actions import Change
+    from reconciler.resources.inventory import Recorded
+    from reconciler.workflow.stating.diff import Difference, StateDiff
+    from reconciler.workflow.stating.history import History, HistoryRow
+    from reconciler.workflow.stating.looking import StateListing
+
+
+class StateListDocument(Document):
+    """What a workspace owns."""
+
+    format: Literal["reconciler.state-list/1"] = "reconciler.state-list/1"
+    url: str
+    lineage: str | None
+    serial: int
+    resources: dict[str, RecordedPart]
+
+    @classmethod
+    def of(cls, listing: StateListing) -> StateListDocument:
+        """Say the whole record."""
+        return cls(
+            url=listing.url,
+            lineage=listing.lineage,
+            serial=listing.serial,
+            resources={address: RecordedPart.of(recorded) for address, recorded in listing.rows},
+        )
+
+
+class StateShowDocument(Document):
+    """One resource as it was last applied."""
+
+    format: Literal["reconciler.state-show/1"] = "reconciler.state-show/1"
+    address: str
+    recorded: RecordedPart
+
+    @classmethod
+    def of(cls, address: str, recorded: Recorded) -> StateShowDocument:
+        """Say what is remembered of it."""
+        return cls(address=address, recorded=RecordedPart.of(recorded))
+
+
+class SnapshotPart(Part):
+    """One snapshot of the state, and what the run that wrote it says of itself."""
+
+    serial: int
+    key: str
+    bytes: int
+    is_current: bool
+    run: str | None
+    command: str | None
+    who: str | None
+    started: str | None = Field(description="When the run began.")
+    git_commit: str | None
+
+    @classmethod
+    def of(cls, row: HistoryRow) -> SnapshotPart:
+        """Say one snapshot."""
+        return cls(
+            serial=row.serial,
+            key=row.key,
+            bytes=row.bytes,
+            is_current=row.is_current,
+            run=row.run,
+            command=row.command,
+            who=row.who,
+            started=row.started,
+            git_commit=row.git_commit,
+        )
+
+
+class StateHistoryDocument(Document):
+    """The newest snapshots of the state, newest first."""
+
+    format: Literal["reconciler.state-history/1"] = "reconciler.state-history/1"
+    snapshots: tuple[SnapshotPart, ...]
+    older: int = Field(description="How many older ones are kept and not shown: `--limit`.")
+
+    @classmethod
+    def of(cls, history: History) -> StateHistoryDocument:
+        """Say what was asked for."""
+        return cls(snapshots=tuple(SnapshotPart.of(row) for row in history.rows), older=history.older)
+
+
+class MovedPart(Part):
+    """One value that differs; null where there is none."""
+
+    path: str
+    before: Any
+    after: Any
+
+    @classmethod
+    def of(cls, changes: Iterable[Change]) -> tuple[MovedPart, ...]:
+        """Say what differs."""
+        return tuple(
+            cls(path=change.path, before=jsonable(change.before), after=jsonable(change.after)) for change in changes
+        )
+
+
+class DifferencePart(Part):
+    """One address on which two states differ."""
+
+    address: str
+    change: Literal["created", "deleted", "changed"]
+    fields: tuple[MovedPart, ...] = Field(description="What was applied, by field.")
+    facts: tuple[MovedPart, ...] = Field(description="`ownership`, `protect`, `incarnation`, `physicalName`.")
+    origins: tuple[MovedPart, ...] = Field(description="Where values come from, by field; null: the resource itself.")
+
+    @classmethod
+    def of(cls, difference: Difference) -> DifferencePart:
+        """Say one address."""
+        return cls(
+            address=difference.address,
+            change=difference.change,
+            fields=MovedPart.of(difference.fields),
+            facts=MovedPart.of(difference.facts),
+            origins=MovedPart.of(difference.origins),
+        )
+
+
+class StateDiffDocument(Document):
+    """What two states say differently."""
+
+    format: Literal["reconciler.state-diff/1"] = "reconciler.state-diff/1"
+    before: int = Field(description="The serial of the first.")
+    after: int = Field(description="The serial of the second.")
+    differences: tuple[DifferencePart, ...]
+
+    @classmethod
+    def of(cls, diff: StateDiff) -> StateDiffDocument:
+        """Say every difference, in the order of plans."""
+        return cls(
+            before=diff.before.serial,
+            after=diff.after.serial,
+            differences=tuple(DifferencePart.of(each) for each in diff.differences),
+        )

@@ -1,0 +1,45 @@
+"""`state unlock`: the lease of a run that is dead, taken away; never deleted."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from reconciler.applying.threads import ThreadEffects
+from reconciler.errors import UserError
+from reconciler.state.lockfile import read_lockfile
+from reconciler.state.unlock import Unlocked, Unlocking, unlock
+from reconciler.workflow.opening import open_state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from reconciler.workflow.invocation import Invocation, Select
+    from reconciler.workflow.stopping import Stop
+
+
+def state_unlock(
+    invocation: Invocation, select: Select, run: str | None, *, confirm: Callable[[str], bool], stop: Stop
+) -> Unlocked:
+    """Free a lease whose holder is dead: at once with its run, else after watching one whole lease.
+
+    `confirm` gets one line that says who holds it; where nobody does there is nothing to ask.
+
+    Raises:
+        LeaseError: It is alive, or another run holds it.
+        UserError: Not confirmed.
+    """
+    site = open_state(invocation, select)
+    found = read_lockfile(site.state, owner=site.owner)
+    if found is None or found.lockfile.lease.status == "free":
+        return Unlocked(was_free=True, epoch=found.lockfile.lease.epoch if found else 0)
+    lease = found.lockfile.lease
+    if not confirm(f"The lease is held by {lease.who} since {lease.since}, run {lease.run}."):
+        raise UserError("not confirmed: nothing was changed", hint="Only 'yes' confirms.")
+    effects = ThreadEffects()
+    wanted = Unlocking(owner=site.owner, run=run, is_stopped=lambda: stop.is_requested)
+    try:
+        with stop.ends(lambda: None):
+            return asyncio.run(unlock(site.state, effects, wanted))
+    finally:
+        effects.close()
