@@ -35,7 +35,7 @@ class Doing:
     lock_timeout: Annotated[str, Option(metavar="TIME", help="How long to wait for the lease.")] = "10m"
     form: TextOrJson = "text"
 
-    def options(self, *, file: Path | None = None, strict: bool = False) -> ApplyOptions:
+    def options(self, *, file: Path | None = None, strict: bool = False, only_drift: bool = False) -> ApplyOptions:
         """Say it in the words of the workflow."""
         from reconciler.workflow.apply import ApplyOptions
 
@@ -43,6 +43,7 @@ class Doing:
             file=file,
             yes=self.yes,
             strict=strict,
+            only_drift=only_drift,
             parallelism=self.parallelism,
             lock_timeout_s=seconds("--lock-timeout", self.lock_timeout),
         )

@@ -95,6 +95,8 @@ class Given:
     is_destroy: bool = False
     include_adopted: bool = False
     """With `is_destroy`: delete also what was adopted."""
+    is_only_drift: bool = False
+    """Only set back what the clusters moved away from; leave undone what the files changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from reconciler.planning.deciding.decide import decide_wanted
 from reconciler.planning.deciding.decision import Decision
 from reconciler.planning.deciding.drift import ignoring
+from reconciler.planning.deciding.onlydrift import only_drift
 from reconciler.planning.deciding.overrides import overrides, warnings_of
 from reconciler.planning.deciding.removed import decide_removed
 from reconciler.planning.deciding.unmanaged import unmanaged
@@ -45,6 +46,8 @@ def plan(desired: Desired, recorded: Record, observed: Inventory, *, given: Give
     decision = Decision(errors=findings)
     decide_wanted(situation, frozenset(item.address for item in findings if item.address), decision)
     decide_removed(situation, decision)
+    if given.is_only_drift:
+        decision.actions = only_drift(decision.actions, situation)
 
     impact = Impact(situation)
     allowed = allowances(given.guards, given.selection)
@@ -53,7 +56,7 @@ def plan(desired: Desired, recorded: Record, observed: Inventory, *, given: Give
     quotas = judge_quotas(situation, actions, impact.measure)
 
     hiding = () if given.is_destroy else overrides(situation)
-    unmatched = check_unmatched(actions, allowed, is_partial=is_partial(given.selection))
+    unmatched = check_unmatched(actions, allowed, is_partial=given.is_only_drift or is_partial(given.selection))
     return Plan(
         workspace=given.workspace,
         environment=given.environment,

@@ -45,6 +45,8 @@ class ApplyOptions:
     yes: bool = False
     strict: bool = False
     """With `file`: refuse also where less than it holds is left to do."""
+    only_drift: bool = False
+    """Without `file`: only set back what drifted."""
     parallelism: int = 8
     lock_timeout_s: float = 600.0
 
@@ -92,7 +94,11 @@ def apply(
     """
     hooks = Hooks(confirm, report, stop)
     if options.file is None:
-        return apply_wanted(invocation, select, options, hooks, Wanted())
+        return apply_wanted(invocation, select, options, hooks, Wanted(is_only_drift=options.only_drift))
+    if options.only_drift:
+        raise UsageError(
+            "FILE says what is done: --only-drift has no say in it", hint="Give either FILE or --only-drift."
+        )
     if select != Select():
         raise UsageError("FILE brings its own selection", hint="Give either FILE or options that select, not both.")
     approved = read_plan(invocation.cwd / options.file, str(options.file))

@@ -23,6 +23,7 @@ class Wanted:
 
     is_destroy: bool = False
     include_adopted: bool = False
+    is_only_drift: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,4 +79,5 @@ def _given(work: Work, snapshot: Snapshot | None, seen: Seen, wanted: Wanted) ->
         tool=invocation.tool,
         is_destroy=wanted.is_destroy,
         include_adopted=wanted.include_adopted,
+        is_only_drift=wanted.is_only_drift,
     )

@@ -26,6 +26,9 @@ def command(
     strict: Annotated[
         bool, Option("--strict", help="With FILE: refuse also when less than it holds is left to do.")
     ] = False,
+    only_drift: Annotated[
+        bool, Option("--only-drift", help="Only set back what drifted; what the files changed stays undone.")
+    ] = False,
 ) -> None:
     """Plan, confirm, do. With FILE: the same as it holds or less, never more."""
 
@@ -35,7 +38,7 @@ def command(
         return apply(
             place.invocation(),
             chosen.select(),
-            doing.options(file=file, strict=strict),
+            doing.options(file=file, strict=strict, only_drift=only_drift),
             confirm=hooks.confirm,
             report=hooks.report,
             stop=hooks.stop,
