@@ -95,6 +95,8 @@ class Given:
     is_destroy: bool = False
     include_adopted: bool = False
     """With `is_destroy`: delete also what was adopted."""
+    back_to: int | None = None
+    """The serial of the state that is wanted in place of the files."""
     is_only_drift: bool = False
     """Only set back what the clusters moved away from; leave undone what the files changed."""
 
@@ -119,6 +121,8 @@ class Plan:
     warnings: tuple[Finding, ...] = ()
     unmeasured: tuple[Address, ...] = ()
     """Topics whose size the risk or the estimate of an action rests on, and that were not measured."""
+    back_to: int | None = None
+    """The serial of the state this goes back to; `None`: it leads to what the files say."""
     digest: str = ""
     """sha256 over the canonical actions, hexadecimal."""
 

@@ -21,6 +21,7 @@ from reconciler.planning.judging.guards import guard
 from reconciler.planning.judging.hidden import check_hidden
 from reconciler.planning.judging.impact import Impact
 from reconciler.planning.judging.quotas import judge_quotas
+from reconciler.planning.judging.returning import warnings_of_return
 from reconciler.planning.judging.rules import check_rules
 from reconciler.planning.ordering.order import in_order
 from reconciler.planning.plan import Given, Plan
@@ -76,9 +77,11 @@ def plan(desired: Desired, recorded: Record, observed: Inventory, *, given: Give
                 *unmatched,
                 *warnings_of(hiding, situation),
                 *quotas.warnings,
+                *warnings_of_return(given, actions),
             ]
         ),
         unmeasured=impact.unmeasured,
+        back_to=given.back_to,
         digest=digest(actions),
     )
 

@@ -19,6 +19,8 @@ class Declared:
 
     resource: Resource
     source: str
+    origins: Mapping[str, str] | None = None
+    """Of what was applied before, and is wanted as it was: where its values came from. It is effective already."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,5 +79,6 @@ def _given(work: Work, snapshot: Snapshot | None, seen: Seen, wanted: Wanted) ->
         tool=invocation.tool,
         is_destroy=wanted.is_destroy,
         include_adopted=wanted.include_adopted,
+        back_to=work.back_to,
         is_only_drift=wanted.is_only_drift,
     )

@@ -102,6 +102,8 @@ class Work(Site):
 
     select: Select
     loaded: Loaded
+    back_to: int | None = None
+    """The serial of the state that `loaded` says in place of the files."""
 
     @property
     def folder(self) -> Path:

@@ -9,7 +9,7 @@ from reconciler.cli.render.amounts import count_text, counted
 from reconciler.cli.render.lines import text_of
 from reconciler.cli.render.markdown import block, cell, code, comment_safe, folded, row
 from reconciler.cli.render.mermaid import picture
-from reconciler.cli.render.plan_text import last_lines, totals
+from reconciler.cli.render.plan_text import back_lines, last_lines, totals
 from reconciler.cli.render.sections import Row, Sections, sections
 from reconciler.resources.address import kind_of
 
@@ -64,6 +64,7 @@ def _head(plan: Plan) -> list[str]:
         f"<!-- reconciler:plan workspace={comment_safe(plan.workspace)}{environment} digest={plan.digest} -->",
         f"### Plan for {code(name)}",
         "",
+        *([text_of(back_lines(plan))] if plan.back_to is not None else []),
         f"**{totals(plan)}**",
         "",
     ]

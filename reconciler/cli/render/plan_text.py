@@ -48,16 +48,24 @@ class Reading(Protocol):
 def plan_text(plan: Plan, reading: Reading | None = None, *, width: int | None = None) -> list[Line]:
     """Return a whole plan. `width`: of a terminal; a line that would not fit goes on below itself."""
     found = sections(plan)
-    lines = [_header(plan, reading), EMPTY]
+    lines = [_header(plan, reading), *back_lines(plan), EMPTY]
     for name, rows, tone in _in_order(found):
         if rows:
             lines.append(line(Span(f"{name:<8}{count_text(len(rows))}", tone)))
             lines.extend(_rows(rows, width))
     if plan.unmanaged:
         lines.append(line(Span(f"{counted(len(plan.unmanaged), 'resource')} not in the files, left alone", Tone.QUIET)))
-    if len(lines) > 2:  # noqa: PLR2004 - more than the header
+    if lines[-1] != EMPTY:
         lines.append(EMPTY)
     return [*lines, *last_lines(plan)]
+
+
+def back_lines(plan: Plan) -> list[Line]:
+    """Return what to know of a plan that leads back to a state, and not to the files."""
+    if plan.back_to is None:
+        return []
+    where = f"Back to what was applied as state #{plan.back_to}. "
+    return [line(Span(where, Tone.DANGER), "Change the files too, or the next plan undoes it.")]
 
 
 def last_lines(plan: Plan) -> list[Line]:

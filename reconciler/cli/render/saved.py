@@ -60,6 +60,7 @@ def plan_of(document: PlanDocument) -> Plan:
         errors=tuple(_finding(each) for each in document.errors),
         warnings=tuple(_finding(each) for each in document.warnings),
         digest=document.digest,
+        back_to=document.back_to,
     )
 
 

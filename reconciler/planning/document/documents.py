@@ -128,6 +128,7 @@ class PlanDocument(_Part):
     tool: str
     git: GitDocument | None
     base: BaseDocument | None
+    back_to: int | None = Field(None, description="Serial of the state it goes back to; null: it leads to the files.")
     digest: str
     summary: SummaryDocument
     actions: tuple[ActionDocument, ...]

@@ -100,6 +100,7 @@ def plan_row(plan: Plan) -> dict[str, Any]:
         "tool": plan.tool,
         "git": {"commit": plan.git_commit} if plan.git_commit else None,
         "base": {"lineage": base.lineage, "serial": base.serial, "sha256": base.sha256} if base else None,
+        "back_to": plan.back_to,
         "digest": plan.digest,
         "summary": summary_of(plan),
         "drift": [

@@ -63,6 +63,9 @@ class _Making:
 
     def _add(self, address: Address, declared: Declared) -> None:
         resource = declared.resource
+        if declared.origins is not None:
+            self._wanted[address] = Wanted(resource, declared.source, declared.origins)
+            return
         match resource:
             case Topic():
                 self._wanted[address] = self._topic(resource, declared)
