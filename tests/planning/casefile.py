@@ -166,4 +166,5 @@ def _given(row: dict[str, Any], declared_names: list[str], standing: list[str]) 
         tool="0.1.0",
         is_destroy=row.get("destroy", False),
         include_adopted=row.get("include_adopted", False),
+        is_only_drift=row.get("only_drift", False),
     )

@@ -8,7 +8,7 @@ from random import Random
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reconciler.planning.actions import Adopt, Delete, Forget, Transition, Update
+from reconciler.planning.actions import Adopt, Create, Delete, Forget, Transition, Update
 from reconciler.planning.document.saved import canonical_bytes, digest_of_document, to_document
 from reconciler.resources.address import kind_of
 from tests.planning.inventories import strangers, without_allowances, worlds
@@ -131,3 +131,28 @@ def _shuffled(mapping: object, seed: int) -> dict:  # type: ignore[type-arg]
 
 def _moved(actions: object) -> set[object]:
     return {action.parameters["from"] for action in actions if action.verb == "move"}  # type: ignore[attr-defined]
+
+
+@quick
+@given(worlds())
+def test_setting_only_drift_back_undoes_no_intent_and_leaves_no_drift_it_could_set_back(world: World) -> None:
+    whole = world.plan()
+    narrow = replace(world, given=replace(world.given, is_only_drift=True))
+    first = narrow.plan()
+    assert {action.id for action in first.actions} <= {action.id for action in whole.actions}
+    assert all(change.drift for action in first.actions if isinstance(action, Update) for change in action.changes)
+    assert first.drift == whole.drift
+    made = [action for action in first.actions if isinstance(action, Create) and kind_of(action.address) != "mirror"]
+    assert all(action.after == world.recorded[action.address].resource for action in made)
+    if first.errors or first.blocked:
+        return
+    after = narrow.applied(first)
+    assert [action.id for action in after.plan().actions] == []
+    left = {change.path: change for action in after_all(after) for change in action.changes}
+    assert not any(change.drift for change in left.values())
+
+
+def after_all(world: World) -> list[Update]:
+    """Return the updates an ordinary plan still has."""
+    plain = replace(world, given=replace(world.given, is_only_drift=False))
+    return [action for action in plain.plan().actions if isinstance(action, Update)]
