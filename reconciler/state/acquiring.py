@@ -12,8 +12,8 @@ from reconciler.errors import InterruptedRunError, LeaseError, LostRaceError, Re
 from reconciler.noting import note
 from reconciler.objectstore.nonces import nonce
 from reconciler.state.lease import Lease
-from reconciler.state.lockfile import KEY, LeaseEntry, Lockfile, Owner, Read, read_lockfile
-from reconciler.state.runs import read_run
+from reconciler.state.lockfile import KEY, LeaseEntry, Lockfile, Owner, Read, check_kept, read_lockfile
+from reconciler.state.notices import Notice, TookOver, Waiting, doing_of
 from reconciler.state.snapshots import history
 from reconciler.state.terms import Terms
 from reconciler.state.watching import Watch
@@ -26,6 +26,8 @@ _LOGGER: Final = logging.getLogger("reconciler.lease")
 _SLICE_S = 0.5
 """A wait is cut into pieces this long, so that a request to stop is heard."""
 _NOTICE_S = 30.0
+_ATTEMPTS = 3
+"""How often a store may fail to answer whether the lease was taken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,26 +43,7 @@ class Claim:
     terms: Terms = field(default_factory=Terms)
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """What one who waits can be told: who holds the lease, since when, and what they are doing."""
-
-    run: str
-    who: str
-    since: str
-    ci_url: str | None
-    doing: str
-    waited_s: float
-    timeout_s: float
-
-    def __str__(self) -> str:
-        """Say it in one line."""
-        where = f" ({self.ci_url})" if self.ci_url else ""
-        held = f"the lease is held by {self.who}{where} since {self.since}: {self.doing}"
-        return f"{held}; run {self.run}; waiting up to {self.timeout_s:.0f} s, {self.waited_s:.0f} s so far"
-
-
-def _tell_nobody(_waiting: Waiting) -> None:
+def _tell_nobody(_notice: Notice) -> None:
     return
 
 
@@ -73,7 +56,7 @@ class Patience:
     """How long to wait for a lease that someone else holds, whom to tell, and whether to stop waiting."""
 
     lock_timeout_s: float = 600.0
-    tell: Callable[[Waiting], None] = _tell_nobody
+    tell: Callable[[Notice], None] = _tell_nobody
     is_stopped: Callable[[], bool] = _never
 
 
@@ -88,6 +71,14 @@ async def acquire(store: ObjectStore, effects: Effects, claim: Claim, patience: 
     return await _Acquiring(store, effects, claim, patience or Patience()).run()
 
 
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A write of ours: when it was sent, and what it was to replace."""
+
+    at: float
+    expected: Read | None
+
+
 class _Acquiring:
     """One attempt to get the lease, with what it has seen so far."""
 
@@ -98,14 +89,20 @@ class _Acquiring:
         self.patience = patience
         self.watch = Watch()
         self.began = effects.now()
-        self.told: tuple[str | None, float] = (None, 0.0)
+        self.told_at: float | None = None
+        self.has_seen = False
+        self.silent_s = 0.0
+        self.unanswered: dict[str, _Sent] = {}
+        """What we wrote, by nonce, where nobody said whether it is written: it may land yet."""
 
     async def run(self) -> Lease:
         while True:
             asked = self.effects.now()
             found = await self.effects.call(lambda: read_lockfile(self.store, owner=self.claim.owner))
             if found is None:
-                lease = await self._take(await self._first(), expected=None)
+                lease = await self._create()
+            elif found.lockfile.nonce in self.unanswered:
+                lease = await self._adopt(found)
             elif self._is_for_the_taking(found.lockfile, asked):
                 await self.effects.call(partial(_check_not_restored, self.store, found.lockfile))
                 lease = await self._take(self._next(found.lockfile), expected=found)
@@ -114,11 +111,18 @@ class _Acquiring:
                 await self._wait(found.lockfile)
             if lease is not None:
                 return lease
+            self.has_seen = self.has_seen or found is not None
 
     def _is_for_the_taking(self, lockfile: Lockfile, asked: float) -> bool:
         if lockfile.lease.status == "free":
             return True
-        return self.watch.idle_s(lockfile, asked=asked, answered=self.effects.now()) >= lockfile.lease.lease_s
+        self.silent_s = self.watch.idle_s(lockfile, asked=asked, answered=self.effects.now())
+        return self.silent_s >= lockfile.lease.lease_s
+
+    async def _create(self) -> Lease | None:
+        """Make the first lockfile of an empty place; never one that vanished under our eyes."""
+        check_kept(self.store, has_seen=self.has_seen)
+        return await self._take(await self._first(), expected=None)
 
     async def _first(self) -> Lockfile:
         problems = await self.effects.call(self.store.probe)
@@ -165,33 +169,52 @@ class _Acquiring:
             note(_LOGGER, "race lost", epoch=ours.lease.epoch)
             return None
         except RetryableError as trouble:
-            lease = await self._adopt(ours, sent, trouble)
-        else:
-            lease = Lease(self.store, self.effects, Read(ours, taken), sent=sent)
-        if expected is not None and expected.lockfile.lease.status == "held":
-            lease.taken_from = expected.lockfile.lease.run
-        note(_LOGGER, "acquired", epoch=ours.lease.epoch, run=self.claim.run, taken_from=lease.taken_from)
-        lease.start_renewing()
-        return lease
+            await self._go_unanswered(ours, _Sent(sent, expected), trouble)
+            return None
+        return self._held_now(Lease(self.store, self.effects, Read(ours, taken), sent=sent), expected)
 
-    async def _adopt(self, ours: Lockfile, sent: float, trouble: RetryableError) -> Lease:
-        """Find our own write after its answer was lost. Reading it is no proof of still holding it: renew once."""
-        found = await self.effects.call(lambda: read_lockfile(self.store))
-        if found is None or found.lockfile.nonce != ours.nonce:
+    async def _go_unanswered(self, ours: Lockfile, sent: _Sent, trouble: RetryableError) -> None:
+        """Let what nobody answered be looked for: it may be there, come late, or never; whichever is there is ours."""
+        self.unanswered[ours.nonce] = sent
+        note(_LOGGER, "unanswered", epoch=ours.lease.epoch, attempt=len(self.unanswered))
+        if len(self.unanswered) > 1:
+            await self._pause(_SLICE_S)
+        if len(self.unanswered) == _ATTEMPTS and not await self._is_there():
             raise trouble
-        lease = Lease(self.store, self.effects, found, sent=sent)
+
+    async def _is_there(self) -> bool:
+        found = await self.effects.call(lambda: read_lockfile(self.store))
+        return found is not None and found.lockfile.nonce in self.unanswered
+
+    async def _adopt(self, found: Read) -> Lease:
+        """Take up our own write whose answer was lost. Reading it is no proof of still holding it: renew once."""
+        sent = self.unanswered[found.lockfile.nonce]
+        lease = Lease(self.store, self.effects, found, sent=sent.at)
         await lease.renew()
+        return self._held_now(lease, sent.expected)
+
+    def _held_now(self, lease: Lease, before: Read | None) -> Lease:
+        """Tell whose lease it was, and renew it from here on."""
+        told = None if before is None else before.lockfile.lease
+        if told is not None and told.status == "held":
+            lease.taken_from = told.run
+            self.patience.tell(TookOver(told.run or "", told.who or "someone", self.silent_s))
+            note(_LOGGER, "took over", run=told.run, who=told.who, silent_s=round(self.silent_s, 3))
+        epoch = lease.lockfile.lease.epoch
+        note(_LOGGER, "acquired", epoch=epoch, run=self.claim.run, taken_from=lease.taken_from)
+        lease.start_renewing()
         return lease
 
     async def _wait(self, lockfile: Lockfile) -> None:
         waited = self.effects.now() - self.began
         if waited >= self.patience.lock_timeout_s:
             raise await self._held(lockfile)
-        run, told_at = self.told
-        if run != lockfile.lease.run or waited - told_at >= _NOTICE_S:
-            self.told = (lockfile.lease.run, waited)
+        if self.told_at is None or waited - self.told_at >= _NOTICE_S:
+            self.told_at = waited
             self.patience.tell(await self._waiting(lockfile, waited))
-        left = min(Terms(lockfile.lease.lease_s).poll_s, self.patience.lock_timeout_s - waited)
+        await self._pause(min(Terms(lockfile.lease.lease_s).poll_s, self.patience.lock_timeout_s - waited))
+
+    async def _pause(self, left: float) -> None:
         while left > 0:
             if self.patience.is_stopped():
                 raise InterruptedRunError("stopped while waiting for the lease", hint="Nothing was changed.")
@@ -201,10 +224,7 @@ class _Acquiring:
 
     async def _waiting(self, lockfile: Lockfile, waited: float) -> Waiting:
         lease = lockfile.lease
-        opened = lockfile.open_run
-        has_begun = opened is not None and opened.run == lease.run
-        known = await self.effects.call(lambda: read_run(self.store, lease.run or "")) if has_begun else None
-        doing = f"{known.command}, {len(known.actions)} actions" if known else "planning"
+        doing = await self.effects.call(lambda: doing_of(self.store, lockfile))
         who, since = lease.who or "someone", lease.since or "an unknown time"
         return Waiting(lease.run or "", who, since, lease.ci_url, doing, waited, self.patience.lock_timeout_s)
 

@@ -146,6 +146,16 @@ def read_lockfile(store: ObjectStore, *, owner: Owner | None = None) -> Read | N
     return found
 
 
+def check_kept(store: ObjectStore, *, has_seen: bool) -> None:
+    """Refuse to make anew a lockfile that was there a moment ago: its epoch would begin again and fence no one.
+
+    Raises:
+        UserError: It was there.
+    """
+    if has_seen:
+        raise _lost(store, "it was there a moment ago")
+
+
 def parse_lockfile(stored: Stored, url: str) -> Read:
     """Read a lockfile's body. Raises UserError: damaged, or of a newer version."""
     try:
@@ -175,9 +185,10 @@ def _check_owner(lockfile: Lockfile, owner: Owner, url: str) -> None:
         raise UserError(message, hint="Name another `spec.state` in reconciler.yaml, or give the right `-e`.")
 
 
-def _lost(store: ObjectStore) -> UserError:
+def _lost(store: ObjectStore, why: str = "") -> UserError:
+    beside = why or f"{STATE_PREFIX} or {RUNS_PREFIX} beside it is not"
     return UserError(
-        f"{store.url}: {KEY} is gone, but {STATE_PREFIX} or {RUNS_PREFIX} beside it is not: the state is lost, not new",
+        f"{store.url}: {KEY} is gone, but {beside}: the state is lost, not new",
         hint=f"Restore {KEY} from a backup or the bucket's versions. It is never made anew beside older state, because "
         "that would forget what we own.",
     )

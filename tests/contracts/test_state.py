@@ -116,7 +116,7 @@ def test_a_second_holder_is_told_who_the_first_one_is(store: ObjectStore) -> Non
     async def run() -> None:
         lease = await acquire(store, Simulation(), claim("first"))
         await lease.begin(run_file("first"))
-        with pytest.raises(LeaseError, match=r"first@host since 2026-01-01T00:00:00Z: apply, 1 actions; run first\. "):
+        with pytest.raises(LeaseError, match=r"first@host since 2026-01-01T00:00:00Z: apply, 1 action; run first\. "):
             await acquire(store, Simulation(), claim("second"), AT_ONCE)
         await lease.release()
         await (await acquire(store, Simulation(), claim("second"), AT_ONCE)).release()

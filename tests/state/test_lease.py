@@ -9,8 +9,9 @@ import pytest
 
 from reconciler.errors import InterruptedRunError, LeaseError, RetryableError
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.state.acquiring import Patience, Waiting, acquire
+from reconciler.state.acquiring import Patience, acquire
 from reconciler.state.lockfile import KEY, Lockfile, read_lockfile
+from reconciler.state.notices import Notice, TookOver
 from reconciler.state.snapshots import read_snapshot
 from reconciler.state.terms import Terms
 from reconciler.state.unlock import Unlocking, unlock
@@ -214,12 +215,16 @@ def test_a_frozen_holder_wakes_up_to_a_lost_lease_and_writes_nothing() -> None:
 
 def test_whoever_waits_is_told_at_once_and_every_half_minute_what_the_holder_is_doing() -> None:
     store = MemoryStore()
-    told: list[Waiting] = []
+    told: list[tuple[float, Notice]] = []
 
     async def run() -> None:
         effects = Simulation(call_s=0)
+
+        def tell(notice: Notice) -> None:
+            told.append((effects.now(), notice))
+
         lease = await acquire(store, effects, claim("one"))
-        waiting = effects.spawn(acquire(store, effects, claim("two"), Patience(lock_timeout_s=600, tell=told.append)))
+        waiting = effects.spawn(acquire(store, effects, claim("two"), Patience(lock_timeout_s=600, tell=tell)))
         await effects.sleep(20)
         await lease.begin(run_file("one", actions=("a", "b")))
         await effects.sleep(60)
@@ -227,15 +232,71 @@ def test_whoever_waits_is_told_at_once_and_every_half_minute_what_the_holder_is_
         await (await waiting).release()
 
     simulate(run())
-    assert [(notice.run, notice.doing) for notice in told] == [
-        ("one", "planning"),
-        ("one", "apply, 2 actions"),
-        ("one", "apply, 2 actions"),
+    assert [at for at, _ in told] == [0, 30, 60]
+    assert [str(notice) for _, notice in told] == [
+        f"the lease is held by one@host (https://ci/one) since 2026-01-01T00:00:00Z: {doing}; run one; "
+        f"waiting up to 600 s, {waited} s so far"
+        for doing, waited in [("planning", 0), ("apply, 2 actions", 30), ("apply, 2 actions", 60)]
     ]
-    assert str(told[0]) == (
-        "the lease is held by one@host (https://ci/one) since 2026-01-01T00:00:00Z: planning; run one; "
-        "waiting up to 600 s, 0 s so far"
-    )
+
+
+def test_whoever_waits_while_one_turn_follows_another_is_told_twice_a_minute_and_no_oftener() -> None:
+    store = MemoryStore()
+    told: list[Notice] = []
+
+    async def run() -> None:
+        effects = Simulation(call_s=0)
+
+        async def hold(name: str) -> None:
+            lease = await acquire(store, effects, claim(name))
+            await effects.sleep(4)
+            await lease.release()
+
+        others = [effects.spawn(hold(f"run-{number}")) for number in range(20)]
+        await effects.sleep(1)
+        await (await acquire(store, effects, claim("last"), Patience(tell=told.append))).release()
+        for other in others:
+            await other
+        assert len(told) <= 1 + effects.now() / 30
+
+    simulate(run())
+    assert told
+
+
+def test_a_holder_that_settles_what_another_run_left_open_is_said_to_do_that() -> None:
+    store = MemoryStore()
+    told: list[Notice] = []
+
+    async def run() -> None:
+        effects = Simulation(call_s=0)
+        dead = await acquire(store, effects, claim("dead"))
+        await dead.begin(run_file("dead"))
+        dead._stop_renewing()
+        settling = await acquire(store, effects, claim("settling"))
+        with pytest.raises(LeaseError, match="settling run dead, which was left open; run settling"):
+            await acquire(store, effects, claim("third"), Patience(lock_timeout_s=1, tell=told.append))
+        await settling.release()
+
+    simulate(run())
+    assert "settling@host" in str(told[0])
+
+
+def test_a_takeover_is_told_in_one_line_and_noted(caplog: pytest.LogCaptureFixture) -> None:
+    store = MemoryStore()
+    told: list[Notice] = []
+
+    async def run() -> None:
+        effects = Simulation(call_s=0)
+        dead = await acquire(store, effects, claim("dead"), Patience(tell=told.append))
+        dead._stop_renewing()
+        await (await acquire(store, effects, claim("alive"), Patience(tell=told.append))).release()
+        await (await acquire(store, effects, claim("later"), Patience(tell=told.append))).release()
+
+    with caplog.at_level("DEBUG", logger="reconciler.lease"):
+        simulate(run())
+    takeovers = [notice for notice in told if isinstance(notice, TookOver)]
+    assert [str(notice) for notice in takeovers] == ["took over the lease of run dead of dead@host, silent for 90 s"]
+    assert [entry.getMessage() for entry in caplog.records].count("took over") == 1
 
 
 def test_a_request_to_stop_is_heard_while_waiting() -> None:
