@@ -9,7 +9,7 @@ from reconciler.cli.presenting import warn_all
 from reconciler.cli.render.plan_text import plan_text
 
 if TYPE_CHECKING:
-    from reconciler.planning.document.saved import PlanDocument
+    from reconciler.planning.document.documents import PlanDocument
     from reconciler.planning.finding import Finding
     from reconciler.workflow.plan import Planned
 

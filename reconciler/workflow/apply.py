@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from reconciler.errors import ReconcilerError, StalePlanError, UsageError, UserError
-from reconciler.planning.document.saved import compare, refuse_foreign
+from reconciler.errors import ReconcilerError, UsageError, UserError
+from reconciler.workflow.approved import Approved, Held, StateMove
 from reconciler.workflow.deciding import Wanted, decide
 from reconciler.workflow.files import workspace_folder
 from reconciler.workflow.findings import errors_of
@@ -15,8 +15,7 @@ from reconciler.workflow.jobs import SparkJobs
 from reconciler.workflow.opening import open_work
 from reconciler.workflow.plan import Planned, show_decided
 from reconciler.workflow.reading import read_state
-from reconciler.workflow.saved import options_of
-from reconciler.workflow.show import read_plan
+from reconciler.workflow.saved import options_of, read_approved
 from reconciler.workflow.underlease import Settled, Wish, run_under_lease
 from reconciler.workflow.verdicts import BlockedPlanError, verdict_of
 
@@ -26,14 +25,10 @@ if TYPE_CHECKING:
 
     from reconciler.applying.engine import RunResult
     from reconciler.applying.events import Event
-    from reconciler.planning.document.saved import PlanDocument
     from reconciler.state.snapshots import Snapshot
     from reconciler.workflow.invocation import Invocation
     from reconciler.workflow.opening import Work
     from reconciler.workflow.stopping import Stop
-
-_NAMED: Final = 5
-"""How many actions a message names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +39,7 @@ class ApplyOptions:
     """A plan that was saved and approved."""
     yes: bool = False
     strict: bool = False
-    """With `file`: refuse also where less than it holds is left to do."""
+    """With `file`: refuse also where less than it holds is left to do, or the state or the git commit moved."""
     only_drift: bool = False
     """Without `file`: only set back what drifted."""
     parallelism: int = 8
@@ -73,6 +68,8 @@ class Applied:
     skipped: tuple[str, ...]
     """Approved, and no longer needed."""
     verdict: ReconcilerError | None
+    move: StateMove | None = None
+    """The state went on since the plan was approved; nothing of the plan did."""
 
 
 def apply(
@@ -101,14 +98,9 @@ def apply(
         )
     if select != Select():
         raise UsageError("FILE brings its own selection", hint="Give either FILE or options that select, not both.")
-    approved = read_plan(invocation.cwd / options.file, str(options.file))
-    work = open_work(invocation, options_of(approved, workspace_folder(invocation)))
-    refuse_foreign(
-        approved,
-        workspace=work.loaded.workspace.metadata.name,
-        environment=work.select.environment,
-        tool=invocation.tool,
-    )
+    approved = Approved(read_approved(invocation.cwd / options.file, str(options.file)), is_strict=options.strict)
+    work = open_work(invocation, options_of(approved.document, workspace_folder(invocation)))
+    approved.check_place(work)
     return _Applying(work, options, hooks, Wanted()).run(approved)
 
 
@@ -134,23 +126,25 @@ class _Applying:
     def ask_and_run(self) -> Applied:
         """Plan without a lock, ask once, and do the same or less under the lease."""
         planned = self._plan(read_state(self._work))
-        _check(planned)
+        _check_errors(planned)
+        _check_blocked(planned)
         if planned.plan.is_empty:
             return Applied(planned, None, (), None)
         site = self._work
         SparkJobs(site.providers, site.spark, site.edge.environ).check(planned.plan.actions)
         self._confirm(planned)
-        return self.run(planned.document, is_confirmed=True)
+        return self.run(Approved(planned.document), is_confirmed=True)
 
-    def run(self, approved: PlanDocument | None, *, is_confirmed: bool = False) -> Applied:
+    def run(self, approved: Approved | None, *, is_confirmed: bool = False) -> Applied:
         """Take the lease, plan under it, and do what was approved (`None`: whatever is planned)."""
-        found: list[tuple[Planned, tuple[str, ...]]] = []
+        found: list[tuple[Planned, Held | None]] = []
 
         def settle(snapshot: Snapshot) -> Settled:
             planned = self._plan(snapshot)
-            _check(planned)
-            skipped = self._same_or_less(approved, planned) if approved is not None else ()
-            found.append((planned, skipped))
+            _check_errors(planned)
+            held = approved.hold(planned.plan, snapshot, self._work.state) if approved is not None else None
+            found.append((planned, held))
+            _check_blocked(planned)
             if not is_confirmed and not planned.plan.is_empty:
                 self._confirm(planned)
             return Settled(planned.plan.actions, planned.plan.digest, planned.plan)
@@ -163,8 +157,10 @@ class _Applying:
             stop=self._hooks.stop,
         )
         result = run_under_lease(self._work, wish, settle)
-        planned, skipped = found[-1]
-        return Applied(planned, result, skipped, verdict_of(result))
+        planned, held = found[-1]
+        if held is None:
+            return Applied(planned, result, (), verdict_of(result))
+        return Applied(planned, result, held.difference.not_needed, verdict_of(result), held.move)
 
     def _plan(self, snapshot: Snapshot | None) -> Planned:
         started_ms = self._work.invocation.now_ms()
@@ -174,25 +170,12 @@ class _Applying:
         if not self._hooks.confirm(planned):
             raise UserError("not confirmed: nothing was done", hint="Only 'yes' confirms.")
 
-    def _same_or_less(self, approved: PlanDocument, now: Planned) -> tuple[str, ...]:
-        """Return the approved actions that are no longer needed."""
-        found = compare(approved, now.plan)
-        if not found.is_allowed:
-            named = "; ".join(f"{difference.id}: {difference.message}" for difference in found.more[:_NAMED])
-            raise StalePlanError(
-                f"the world no longer matches the plan that was approved: {named}",
-                hint="Nothing was done. Plan again: reconciler plan",
-            )
-        if found.not_needed and self._options.strict:
-            raise StalePlanError(
-                f"less is left to do than was approved: {', '.join(found.not_needed[:_NAMED])}",
-                hint="Nothing was done (--strict). Plan again: reconciler plan",
-            )
-        return found.not_needed
 
-
-def _check(planned: Planned) -> None:
+def _check_errors(planned: Planned) -> None:
     if planned.plan.errors:
         raise errors_of(planned.plan.errors)
+
+
+def _check_blocked(planned: Planned) -> None:
     if planned.plan.blocked:
         raise BlockedPlanError(planned)

@@ -7,7 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from reconciler.errors import PendingError, ReconcilerError, UserError
-from reconciler.planning.document.saved import PlanDocument, canonical_bytes, to_document
+from reconciler.planning.document.documents import PlanDocument
+from reconciler.planning.document.saved import canonical_bytes, to_document
 from reconciler.workflow.deciding import Decided, decide
 from reconciler.workflow.findings import errors_of
 from reconciler.workflow.opening import Work, open_work

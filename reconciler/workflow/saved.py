@@ -4,14 +4,51 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from reconciler.errors import UserError
+from reconciler.planning.document.reading import AGAIN, read_saved
 from reconciler.workflow.invocation import Select
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from reconciler.planning.document.saved import PlanDocument
+    from reconciler.planning.document.documents import PlanDocument
+
+_LARGEST_BYTES: Final = 1 << 30
+"""A plan of half a million topics; what is larger is something else."""
+_FIRST_BYTES: Final = 4096
+
+
+def read_approved(path: Path, shown: str) -> PlanDocument:
+    """Return a plan that `--out` saved; what is wrong with it is said with the name it was given by.
+
+    Raises:
+        UserError: It cannot be read, is no saved plan, of another format, or was changed after it was written.
+    """
+    try:
+        return read_saved(read_plan_file(path))
+    except UserError as error:
+        if shown not in error.message:
+            error.message = f"{shown}: {error.message}"
+        raise
+
+
+def read_plan_file(path: Path) -> bytes:
+    """Return the bytes of what may be a saved plan; of what begins otherwise no more than its first ones.
+
+    Raises:
+        UserError: It cannot be read, or is too large to be one.
+    """
+    try:
+        with path.open("rb") as file:
+            first = file.read(_FIRST_BYTES)
+            rest = file.read(_LARGEST_BYTES) if first.lstrip()[:1] == b"{" else b""
+    except OSError as error:
+        raise UserError(f"cannot read the plan {path}: {error.strerror or error}", hint=AGAIN) from error
+    if len(rest) == _LARGEST_BYTES:
+        raise UserError(f"not a saved plan: {path} is larger than one can be", hint=AGAIN)
+    return first + rest
 
 
 def to_options(select: Select, *, cwd: Path, folder: Path) -> dict[str, Any]:

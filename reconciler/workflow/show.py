@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reconciler.errors import UserError
-from reconciler.planning.document.saved import PlanDocument, read_document
+from reconciler.planning.document.documents import PlanDocument
+from reconciler.planning.document.reading import read_document
 from reconciler.resources.address import Address, cluster_of, rank
 from reconciler.resources.inventory import Declared
 from reconciler.resources.mirrorlink import MirrorLink

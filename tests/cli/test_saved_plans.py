@@ -12,7 +12,8 @@ from reconciler.cli.render.plan_text import plan_text
 from reconciler.cli.render.saved import plan_of
 from reconciler.planning.actions import Adopt, Change, Reason
 from reconciler.planning.document.digest import digest
-from reconciler.planning.document.saved import canonical_bytes, read_document, to_document
+from reconciler.planning.document.reading import read_document
+from reconciler.planning.document.saved import canonical_bytes, to_document
 from reconciler.planning.plan import Plan
 from reconciler.resources.address import Address
 from tests.cli import sample_plans

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from reconciler.planning.actions import Delete
-from reconciler.planning.document.saved import canonical_bytes, read_document, to_document
+from reconciler.planning.document.reading import read_document
+from reconciler.planning.document.saved import canonical_bytes, to_document
 from tests.planning.casefile import Case, cases, differences
 
 CASES = cases()

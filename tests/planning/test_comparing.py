@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from reconciler.planning.document.comparing import compare
 from reconciler.planning.document.differences import Why
-from reconciler.planning.document.saved import compare, to_document
+from reconciler.planning.document.saved import to_document
 from reconciler.planning.plan import Plan
 from tests.planning.casefile import Case
 

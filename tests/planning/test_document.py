@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +12,10 @@ import pytest
 
 from reconciler.errors import UserError
 from reconciler.planning.document.documents import PlanDocument
-from reconciler.planning.document.saved import canonical_bytes, read_document, refuse_foreign, to_document
-from reconciler.planning.plan import Plan
+from reconciler.planning.document.foreign import Here, refuse_foreign, refuse_other_commit, refuse_other_state
+from reconciler.planning.document.reading import read_document, read_saved
+from reconciler.planning.document.saved import canonical_bytes, to_document
+from reconciler.planning.plan import Base, Plan
 from tests.planning.casefile import Case
 
 ROW: dict[str, Any] = {
@@ -127,11 +130,15 @@ def test_a_saved_plan_edited_by_hand_is_refused(plan: Plan, edit: Any) -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (b"", "not JSON"),
+        (b"", "there is nothing in it"),
+        (b" \n", "there is nothing in it"),
+        (b"\x7fELF\x02\x01\x01\x00", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
         (b"plan", "not JSON"),
         (b"[]", "format is None"),
         (b"{}", "format is None"),
-        (b'{"format": "reconciler.plan/2"}', "its format is 'reconciler.plan/2'"),
+        (b'{"format": "reconciler.plan/2"}', "its format is 'reconciler.plan/2', of a newer one"),
+        (b'{"format": "reconciler.drift/1"}', "its format is 'reconciler.drift/1'"),
         (b'{"format": "reconciler.plan/1"}', "does not read: workspace"),
         (b"\xff\xfe", "not JSON"),
     ],
@@ -148,9 +155,87 @@ def test_what_is_no_saved_plan_is_said_so(body: bytes, message: str) -> None:
 def test_a_saved_plan_of_something_else_is_refused(plan: Plan, other: dict[str, str], word: str) -> None:
     document = to_document(plan, {})
     here: dict[str, Any] = {"workspace": "shop", "environment": None, "tool": "0.1.0"}
-    refuse_foreign(document, **here)
+    refuse_foreign(document, Here(**here))
     with pytest.raises(UserError, match=word):
-        refuse_foreign(document, **{**here, **other})
+        refuse_foreign(document, Here(**{**here, **other}))
+
+
+def test_a_saved_plan_of_another_commit_says_both(plan: Plan) -> None:
+    document = to_document(replace(plan, git_commit="1f2e9ab"), {})
+    refuse_other_commit(document, "1f2e9ab")
+    with pytest.raises(UserError, match="is of git commit 1f2e9ab, this is none"):
+        refuse_other_commit(document, None)
+    with pytest.raises(UserError, match="is of git commit none, this is 5a7c"):
+        refuse_other_commit(to_document(plan, {}), "5a7c")
+
+
+def test_a_plan_made_on_another_state_is_refused_and_one_made_on_none_fits_the_first(plan: Plan) -> None:
+    document = to_document(replace(plan, base=Base("3c2e", 412, "ab")), {})
+    refuse_other_state(document, "3c2e")
+    with pytest.raises(UserError, match=r"lineage 3c2e, and another state is there, of lineage 77aa"):
+        refuse_other_state(document, "77aa")
+    with pytest.raises(UserError, match="no state is there any more"):
+        refuse_other_state(document, None)
+    refuse_other_state(to_document(replace(plan, base=None), {}), "77aa")
+
+
+def test_a_plan_that_was_printed_or_lost_its_seal_is_shown_and_not_applied(plan: Plan) -> None:
+    printed = canonical_bytes(to_document(plan))
+    assert read_document(printed).digest == plan.digest
+    with pytest.raises(UserError, match="printed, not saved"):
+        read_saved(printed)
+    sealed = row_of(plan, {})
+    del sealed["seal"]
+    with pytest.raises(UserError, match="printed, not saved"):
+        read_saved(orjson.dumps(sealed))
+    assert read_saved(canonical_bytes(to_document(plan, {}))).options == {}
+
+
+@pytest.mark.parametrize("kept", [1, 100, 2000, -200, -2, -1])
+def test_a_saved_plan_cut_off_anywhere_ends_in_the_middle(plan: Plan, kept: int) -> None:
+    with pytest.raises(UserError, match="it ends in the middle"):
+        read_saved(canonical_bytes(to_document(plan, {}))[:kept])
+
+
+def test_a_saved_plan_may_be_laid_out_anew_and_every_leaf_of_it_is_sealed(plan: Plan) -> None:
+    row = row_of(plan, {"target": ["topic/*"], "allow": ["delete:*"]})
+    assert read_saved(orjson.dumps(row, option=orjson.OPT_INDENT_2)).seal == row["seal"]
+    paths = list(leaves_of(row))
+    assert len(paths) > 100
+    for path in paths:
+        edited = orjson.loads(orjson.dumps(row))
+        change(edited, path)
+        with pytest.raises(UserError):
+            read_saved(orjson.dumps(edited))
+
+
+def leaves_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield where every scalar of a document stands."""
+    match value:
+        case dict():
+            for key, item in value.items():
+                yield from leaves_of(item, (*path, key))
+        case list():
+            for position, item in enumerate(value):
+                yield from leaves_of(item, (*path, position))
+        case _:
+            yield path
+
+
+def change(row: Any, path: tuple[Any, ...]) -> None:
+    """Put another value of the same type where `path` leads."""
+    *outer, last = path
+    for part in outer:
+        row = row[part]
+    match row[last]:
+        case bool() as value:
+            row[last] = not value
+        case int() as value:
+            row[last] = value + 1
+        case str() as value:
+            row[last] = value + "x"
+        case _:
+            row[last] = "x"
 
 
 def test_the_digest_does_not_change_with_what_is_only_shown(plan: Plan) -> None:

@@ -1,0 +1,118 @@
+"""What was approved, held against what is planned under the lease: the same or less is done, never more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from reconciler.errors import StalePlanError
+from reconciler.planning.document.comparing import SameOrLess, compare
+from reconciler.planning.document.foreign import Here, refuse_foreign, refuse_other_commit, refuse_other_state
+from reconciler.state.lockfile import read_lockfile
+from reconciler.state.runs import read_run
+from reconciler.workflow.verdicts import counted
+
+if TYPE_CHECKING:
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.planning.document.documents import PlanDocument
+    from reconciler.planning.plan import Plan
+    from reconciler.state.snapshots import Snapshot
+    from reconciler.workflow.opening import Work
+
+_NAMED: Final = 5
+"""How many actions a message names."""
+_AGAIN: Final = "Nothing was done. Look at the plan again and save it: reconciler plan --out FILE"
+
+
+@dataclass(frozen=True, slots=True)
+class StateMove:
+    """The state went on since a plan was approved, and which run took it there last, as far as that can be told."""
+
+    approved: int
+    now: int
+    run: str | None = None
+    command: str | None = None
+    who: str | None = None
+    started: str | None = None
+
+    def __str__(self) -> str:
+        """Say it in one sentence."""
+        by = f" by run {self.run}" if self.run else ""
+        what = f" ({', '.join(part for part in (self.command, self.who, self.started) if part)})" if self.who else ""
+        return f"the state went from #{self.approved} to #{self.now} since the plan was approved, last{by}{what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """How what is planned now stands to what was approved."""
+
+    difference: SameOrLess
+    move: StateMove | None = None
+
+
+class ChangedPlanError(StalePlanError):
+    """What would happen now is not what was approved, so nothing was done; `held` says in what."""
+
+    def __init__(self, message: str, held: Held) -> None:
+        """Keep the difference for whoever shows it."""
+        super().__init__(message, hint=_AGAIN)
+        self.held = held
+
+
+@dataclass(frozen=True, slots=True)
+class Approved:
+    """A plan somebody agreed to. `is_strict`: not even less may be done, nor on another state or commit."""
+
+    document: PlanDocument
+    is_strict: bool = False
+
+    def check_place(self, work: Work) -> None:
+        """Refuse before anything is locked what was made for somewhere else.
+
+        Raises:
+            UserError: It is of another workspace, environment, version or state, or with `is_strict` another commit.
+        """
+        here = Here(
+            workspace=work.loaded.workspace.metadata.name,
+            environment=work.select.environment,
+            tool=work.invocation.tool,
+        )
+        refuse_foreign(self.document, here)
+        if self.is_strict:
+            refuse_other_commit(self.document, work.invocation.git_commit(work.folder))
+        found = read_lockfile(work.state, owner=work.owner)
+        refuse_other_state(self.document, found.lockfile.lineage if found else None)
+
+    def hold(self, now: Plan, snapshot: Snapshot, store: ObjectStore) -> Held:
+        """Hold a plan made under the lease against what was approved.
+
+        Raises:
+            ChangedPlanError: It is more; with `is_strict` also where it is less, or the state went on.
+            UserError: The state was replaced by another one.
+        """
+        refuse_other_state(self.document, snapshot.lineage)
+        held = Held(compare(self.document, now), _move(self.document, snapshot, store))
+        found = held.difference
+        if not found.is_allowed:
+            named = "; ".join(f"{each.id}: {each.message}" for each in found.more[:_NAMED])
+            count = counted(len(found.more), "action differs", "actions differ")
+            message = f"the world no longer matches the plan that was approved, {count}:\n{named}"
+            raise ChangedPlanError(message, held)
+        if not self.is_strict:
+            return held
+        if held.move is not None:
+            raise ChangedPlanError(f"{held.move} (--strict)", held)
+        if found.not_needed:
+            named = ", ".join(found.not_needed[:_NAMED])
+            raise ChangedPlanError(f"less is left to do than was approved (--strict):\n{named}", held)
+        return held
+
+
+def _move(document: PlanDocument, snapshot: Snapshot, store: ObjectStore) -> StateMove | None:
+    base = document.base
+    approved, sha256 = (base.serial, base.sha256) if base else (0, "")
+    if (approved, sha256) == (snapshot.serial, snapshot.sha256):
+        return None
+    run = read_run(store, snapshot.run) if snapshot.run else None
+    move = StateMove(approved, snapshot.serial, snapshot.run or None)
+    return move if run is None else StateMove(approved, snapshot.serial, run.run, run.command, run.who, run.started)
