@@ -16,6 +16,7 @@ from reconciler.workflow.opening import open_work
 from reconciler.workflow.plan import Planned, show_decided
 from reconciler.workflow.reading import read_state
 from reconciler.workflow.saved import options_of, read_approved
+from reconciler.workflow.stating.rollback import open_rollback
 from reconciler.workflow.underlease import Settled, Wish, run_under_lease
 from reconciler.workflow.verdicts import BlockedPlanError, verdict_of
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from reconciler.applying.engine import RunResult
     from reconciler.applying.events import Event
+    from reconciler.planning.document.documents import PlanDocument
     from reconciler.state.snapshots import Snapshot
     from reconciler.workflow.invocation import Invocation
     from reconciler.workflow.opening import Work
@@ -99,9 +101,17 @@ def apply(
     if select != Select():
         raise UsageError("FILE brings its own selection", hint="Give either FILE or options that select, not both.")
     approved = Approved(read_approved(invocation.cwd / options.file, str(options.file)), is_strict=options.strict)
-    work = open_work(invocation, options_of(approved.document, workspace_folder(invocation)))
+    work = _open_again(invocation, approved.document)
     approved.check_place(work)
     return _Applying(work, options, hooks, Wanted()).run(approved)
+
+
+def _open_again(invocation: Invocation, approved: PlanDocument) -> Work:
+    """Open what a saved plan was made from: the files, or the state it goes back to."""
+    select = options_of(approved, workspace_folder(invocation))
+    if approved.back_to is None:
+        return open_work(invocation, select)
+    return open_rollback(invocation, select, approved.back_to)
 
 
 def apply_wanted(
