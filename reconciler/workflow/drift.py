@@ -3,43 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING
 
-from reconciler.errors import DriftError, ReconcilerError, UsageError
+from reconciler.errors import DriftError, ReconcilerError
+from reconciler.resources.address import matches
 from reconciler.workflow.deciding import decide
+from reconciler.workflow.finding import CLASSES, Found, failing
 from reconciler.workflow.findings import errors_of
-from reconciler.workflow.known import forget_known
+from reconciler.workflow.known import Known
 from reconciler.workflow.opening import open_work
 from reconciler.workflow.plan import Planned, show_decided
 from reconciler.workflow.reading import read_state
+from reconciler.workflow.sorting import sort_out
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from reconciler.planning.actions import Value
-    from reconciler.planning.plan import DriftFinding, Override, Plan
+    from reconciler.planning.plan import Plan
     from reconciler.resources.address import Address
     from reconciler.workflow.invocation import Invocation, Select
-
-DriftClass: TypeAlias = Literal["drift", "missing", "pending", "unmanaged", "blocked"]
-CLASSES: Final[tuple[DriftClass, ...]] = get_args(DriftClass)
-_ALWAYS: Final[frozenset[str]] = frozenset({"drift", "missing"})
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """One way in which reality and the files differ."""
-
-    kind: DriftClass
-    address: Address
-    message: str
-    path: str = ""
-    recorded: Value = None
-    observed: Value = None
-    fingerprint: str | None = None
-    ignored: str | None = None
-    """The rule that leaves it as it is; what is ignored is listed and fails nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,75 +31,59 @@ class Drifted:
 
     planned: Planned
     findings: tuple[Found, ...]
+    """What is to be told: without what the caller knows."""
+    failing: tuple[Found, ...]
+    """Those of them that make the exit code 3."""
     verdict: ReconcilerError | None
+    known: Known | None = None
+
+    def remember(self) -> None:
+        """Keep in the file of `known` that all this was told."""
+        if self.known is not None:
+            self.known.remember()
 
 
 def drift(invocation: Invocation, select: Select, *, fail_on: Sequence[str] = (), known: Path | None = None) -> Drifted:
-    """Compare files, state and clusters; `fail_on` adds classes to those that fail, `known` leaves out what was seen.
+    """Compare files, state and clusters; `fail_on` adds classes to those that fail, `known` leaves out what was told.
+
+    Whoever shows what is returned calls its `remember` afterwards: what could not be shown is told the next time.
 
     Raises:
         UsageError: `fail_on` names no class.
     """
-    for name in fail_on:
-        if name not in CLASSES:
-            raise UsageError(f"there is no class {name!r} of drift", hint=f"Classes: {', '.join(CLASSES)}.")
+    kinds = failing(fail_on)
     started_ms = invocation.now_ms()
     work = open_work(invocation, select, is_reader=True)
     planned = show_decided(work, decide(work, read_state(work)), started_ms)
     findings = sort_out(planned.plan)
+    told = None
     if known is not None:
-        findings = forget_known(invocation.cwd / known, findings)
-    return Drifted(planned, findings, _verdict(planned.plan, findings, _ALWAYS | set(fail_on)))
+        told = Known.read(invocation.cwd / known, findings, _was_looked_at(planned.plan, select))
+        findings = told.unknown
+    fails = tuple(found for found in findings if found.kind in kinds and found.ignored is None)
+    return Drifted(planned, findings, fails, _verdict(planned.plan, fails), told)
 
 
-def sort_out(plan: Plan) -> tuple[Found, ...]:
-    """Sort what a plan holds into classes."""
-    moved = tuple(_moved(finding) for finding in plan.drift)
-    drifted = {finding.address for finding in moved}
-    pending = tuple(
-        Found("pending", action.address, f"{action.verb} is planned")
-        for action in plan.actions
-        if action.address not in drifted and not action.blocked
-    )
-    blocked = tuple(
-        Found("blocked", action.address, f"{action.verb} is blocked: {action.blocked.message}")
-        for action in plan.actions
-        if action.blocked
-    )
-    unmanaged = tuple(Found("unmanaged", address, "is there, but nobody declares it") for address in plan.unmanaged)
-    return (*moved, *pending, *blocked, *unmanaged, *map(_hiding, plan.overrides))
+def _was_looked_at(plan: Plan, select: Select) -> Callable[[Address], bool]:
+    """Return the test of an address: whether drift that was not found there is gone."""
+    if plan.errors or select.labels or select.changed_since is not None:
+        return lambda _address: False
+
+    def test(address: Address) -> bool:
+        is_target = not select.targets or any(matches(pattern, address) for pattern in select.targets)
+        return is_target and not any(matches(pattern, address) for pattern in select.excludes)
+
+    return test
 
 
-def _hiding(found: Override) -> Found:
-    message = f"{found.path} is set by nobody's file and hides what {found.origin} says"
-    return Found("unmanaged", found.address, message, found.path, found.hidden, found.value)
-
-
-def _moved(finding: DriftFinding) -> Found:
-    return Found(
-        "drift" if finding.path else "missing",
-        finding.address,
-        f"{finding.path} was changed on the cluster" if finding.path else "is gone from the cluster",
-        path=finding.path,
-        recorded=finding.recorded,
-        observed=finding.observed,
-        fingerprint=finding.fingerprint,
-        ignored=finding.ignored,
-    )
-
-
-def _verdict(plan: Plan, findings: Sequence[Found], failing: frozenset[str]) -> ReconcilerError | None:
+def _verdict(plan: Plan, fails: Sequence[Found]) -> ReconcilerError | None:
     if plan.errors:
         return errors_of(plan.errors)
-    counts = {
-        kind: sum(1 for found in findings if found.kind == kind and found.ignored is None)
-        for kind in CLASSES
-        if kind in failing
-    }
+    counts = {kind: sum(found.kind == kind for found in fails) for kind in CLASSES}
     told = [f"{count} {kind}" for kind, count in counts.items() if count]
     if not told:
         return None
     return DriftError(
         f"reality differs from the files: {', '.join(told)}",
-        hint="Set it back with: reconciler apply. Or accept it in the files.",
+        hint="Set it back: reconciler apply --only-drift. Or take it into the files: reconciler drift --accept ADDR",
     )

@@ -19,7 +19,7 @@ def command(
     form: TextOrJson = "text",
     fail_on: Annotated[
         list[str] | None,
-        Option("--fail-on", metavar="CLASS", help="Also fail on: pending, unmanaged, blocked.", show_default=False),
+        Option("--fail-on", metavar="CLASS", help="Also fail on: unmanaged, pending, blocked.", show_default=False),
     ] = None,
     known: Annotated[
         Path | None,
@@ -34,4 +34,5 @@ def command(
     drifted = drift(place.invocation(), chosen.select(), fail_on=tuple(fail_on or ()), known=known)
     warn_all(drifted.planned.warnings)
     present(form, lambda: drift_lines(drifted), lambda: DriftDocument.of(drifted))
+    drifted.remember()
     raise_verdict(drifted.verdict)

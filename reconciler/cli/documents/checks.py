@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from reconciler.cli.documents.base import Document, Part, jsonable
+from reconciler.workflow.finding import CLASSES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reconciler.manifests.problems import Problem
     from reconciler.planning.finding import Finding
-    from reconciler.workflow.drift import Drifted, Found
+    from reconciler.workflow.drift import Drifted
+    from reconciler.workflow.finding import Found
     from reconciler.workflow.validate import Validated
 
 
@@ -69,17 +71,24 @@ class ValidateDocument(Document):
 class FoundPart(Part):
     """One way in which clusters and files differ."""
 
-    kind: Literal["drift", "missing", "pending", "unmanaged", "blocked"]
+    kind: Literal["drift", "missing", "in doubt", "unmanaged", "pending", "blocked"] = Field(
+        description="Its class: who has to act."
+    )
     address: str
     path: str = Field(description="The field; empty where it is the resource as a whole.")
     recorded: Any = Field(description="What we last applied.")
     observed: Any = Field(description="What the cluster says.")
-    fingerprint: str | None = Field(description="The same for the same difference, run after run.")
-    ignored: str | None = Field(description="The rule that leaves it as it is.")
+    fingerprint: str = Field(
+        description="The same for the same difference, run after run: sha256 of address, path and what was observed."
+    )
+    ignored: str | None = Field(
+        description="The rule that leaves it as it is, with its reason and last day; what is ignored never fails."
+    )
+    fails: bool = Field(description="Whether it is among what makes the command exit 3.")
     message: str
 
     @classmethod
-    def of(cls, found: Found) -> FoundPart:
+    def of(cls, found: Found, *, fails: bool) -> FoundPart:
         """Say one difference."""
         return cls(
             kind=found.kind,
@@ -89,6 +98,7 @@ class FoundPart(Part):
             observed=jsonable(found.observed),
             fingerprint=found.fingerprint,
             ignored=found.ignored,
+            fails=fails,
             message=found.message,
         )
 
@@ -98,9 +108,11 @@ class DriftSummary(Part):
 
     drift: int = 0
     missing: int = 0
-    pending: int = 0
+    in_doubt: int = 0
     unmanaged: int = 0
+    pending: int = 0
     blocked: int = 0
+    ignored: int = Field(default=0, description="How many of them a reviewed rule leaves as they are.")
 
 
 class DriftDocument(Document):
@@ -117,8 +129,9 @@ class DriftDocument(Document):
     @classmethod
     def of(cls, drifted: Drifted) -> DriftDocument:
         """Say all differences."""
-        findings = tuple(FoundPart.of(found) for found in drifted.findings)
-        counts = {kind: sum(each.kind == kind for each in findings) for kind in DriftSummary.model_fields}
+        findings = tuple(FoundPart.of(found, fails=found in drifted.failing) for found in drifted.findings)
+        counts = {kind.replace(" ", "_"): sum(each.kind == kind for each in findings) for kind in CLASSES}
+        counts["ignored"] = sum(each.ignored is not None for each in findings)
         plan = drifted.planned.plan
         return cls(
             workspace=plan.workspace,

@@ -1,24 +1,28 @@
-"""`drift` as text: what moved, by class, with what each class means for the exit code."""
+"""`drift` as text: what moved, by class, what fails first, with what each finding says of the cluster."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.cli.render.amounts import count_text, counted
 from reconciler.cli.render.findings import finding_line
 from reconciler.cli.render.lines import EMPTY, Line, Span, Tone, aligned, line
 from reconciler.cli.render.values import field_name, value_text
+from reconciler.workflow.finding import CLASSES
 
 if TYPE_CHECKING:
-    from reconciler.workflow.drift import Drifted, Found
+    from reconciler.workflow.drift import Drifted
+    from reconciler.workflow.finding import DriftClass, Found
 
-_SIGNS: Final = {
+_SIGNS: Final[dict[DriftClass, tuple[str, Tone]]] = {
     "drift": ("!", Tone.CHANGE),
     "missing": ("✗", Tone.REMOVE),
+    "in doubt": ("⁇", Tone.CHANGE),
     "blocked": ("✗", Tone.DANGER),
     "pending": ("~", Tone.QUIET),
     "unmanaged": ("?", Tone.QUIET),
 }
+_WIDTH: Final = max(map(len, CLASSES)) + 1
 
 
 def drift_lines(drifted: Drifted) -> list[Line]:
@@ -26,12 +30,12 @@ def drift_lines(drifted: Drifted) -> list[Line]:
     findings, errors = drifted.findings, drifted.planned.plan.errors
     lines = [finding_line(error) for error in errors]
     if not findings:
-        nothing = "Not all could be compared." if errors else "No drift: clusters are as they were last applied."
-        return [*lines, line(nothing)]
-    for kind, (sign, tone) in _SIGNS.items():
+        return [*lines, line(_nothing(drifted))]
+    for kind in CLASSES:
         rows = [found for found in findings if found.kind == kind]
         if rows:
-            lines.append(line(Span(f"{kind.upper():<10}{count_text(len(rows))}", Tone.STRONG)))
+            sign, tone = _SIGNS[kind]
+            lines.append(line(Span(f"{kind.upper():<{_WIDTH}}{count_text(len(rows))}", Tone.STRONG)))
             lines += aligned(
                 [[Span(f"{sign} {found.address}", tone), Span(_what(found))] for found in rows],
                 limits=(72,),
@@ -39,15 +43,27 @@ def drift_lines(drifted: Drifted) -> list[Line]:
             )
     counts = [
         counted(sum(found.kind == kind for found in findings), kind, kind)
-        for kind in _SIGNS
+        for kind in CLASSES
         if any(found.kind == kind for found in findings)
     ]
     return [*lines, EMPTY, line(Span("Found: ", Tone.STRONG), ", ".join(counts))]
 
 
+def _nothing(drifted: Drifted) -> str:
+    if drifted.planned.plan.errors:
+        return "Not all could be compared."
+    if drifted.known is not None and drifted.known.findings:
+        return f"Nothing new: {counted(len(drifted.known.findings), 'finding', 'findings')} told before."
+    return "No drift: clusters are as they were last applied."
+
+
 def _what(found: Found) -> str:
-    if found.kind == "drift":
-        before, after = value_text(found.path, found.recorded), value_text(found.path, found.observed)
-        left = f"  (left as it is: {found.ignored})" if found.ignored else ""
-        return f"{field_name(found.path)} {before} → {after} on the cluster{left}"
-    return found.message
+    match found.kind:
+        case "drift":
+            before, after = value_text(found.path, found.recorded), value_text(found.path, found.observed)
+            left = f"  (left as it is: {found.ignored})" if found.ignored else ""
+            return f"{field_name(found.path)} {before} → {after} on the cluster{left}"
+        case "missing" | "in doubt" | "unmanaged" | "pending" | "blocked":
+            return found.message
+        case _:
+            assert_never(found.kind)
