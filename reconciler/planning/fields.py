@@ -76,6 +76,16 @@ def equal(path: str, left: Value, right: Value, catalog: Mapping[str, ConfigKey]
         return False
 
 
+def canonical_field(path: str, value: Value, catalog: Mapping[str, ConfigKey]) -> Value:
+    """Return a value of a field in its one form; what is no config, or not understood, stays as it is."""
+    if not path.startswith(CONFIGS) or value is None:
+        return value
+    try:
+        return canonical_value(path.removeprefix(CONFIGS), value, catalog)
+    except ValueError:
+        return value
+
+
 def _topic(topic: Topic) -> dict[str, Value]:
     spec = topic.spec
     fields: dict[str, Value] = {CONFIGS + key: value for key, value in spec.configs.items()}

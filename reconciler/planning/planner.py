@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.planning.deciding.decide import decide_wanted
 from reconciler.planning.deciding.decision import Decision
-from reconciler.planning.deciding.drift import ignoring
+from reconciler.planning.deciding.drift import check_unmatched_rules, ignoring
 from reconciler.planning.deciding.onlydrift import only_drift
 from reconciler.planning.deciding.overrides import overrides, warnings_of
 from reconciler.planning.deciding.removed import decide_removed
@@ -75,6 +75,7 @@ def plan(desired: Desired, recorded: Record, observed: Inventory, *, given: Give
                 *decision.warnings,
                 *check_rules(situation, actions),
                 *unmatched,
+                *check_unmatched_rules(situation),
                 *warnings_of(hiding, situation),
                 *quotas.warnings,
                 *warnings_of_return(given, actions),

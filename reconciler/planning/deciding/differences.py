@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.planning.actions import Change, Reason, Value
 from reconciler.planning.canonical import fingerprint, plain
-from reconciler.planning.fields import equal, fields_of, record_fields_of
+from reconciler.planning.fields import canonical_field, equal, fields_of, record_fields_of
 from reconciler.planning.plan import DriftFinding
 from reconciler.planning.situation import Wanted, unset_paths
 from reconciler.resources.configs import DEFAULT
@@ -123,7 +123,9 @@ class _Fields:
         if self.last is None or not self._was_ours(path):
             return None
         recorded, live = self.was.get(path), self.seen.get(path)
-        return None if equal(path, recorded, live, catalog) else drifted(self.address, path, recorded, live)
+        if equal(path, recorded, live, catalog):
+            return None
+        return drifted(self.address, path, recorded, live, meaning=canonical_field(path, live, catalog))
 
     def is_stale(self, how: Comparison) -> bool:
         """Tell whether the record has to learn something, ignored fields aside."""
@@ -164,9 +166,12 @@ class _Fields:
         return self.was.get(path) == goal
 
 
-def drifted(address: Address, path: str, recorded: Value, observed: Value) -> DriftFinding:
-    """Return a finding with the fingerprint by which a caller remembers it."""
-    mark = fingerprint([address, path, plain(observed)])
+def drifted(address: Address, path: str, recorded: Value, observed: Value, *, meaning: Value = None) -> DriftFinding:
+    """Return a finding with the fingerprint by which a caller remembers it.
+
+    `meaning` is what was observed in its one form: a platform that writes a value in another way tells nothing new.
+    """
+    mark = fingerprint([address, path, plain(observed if meaning is None else meaning)])
     return DriftFinding(address, path, recorded, observed, mark)
 
 
