@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, assert_never, cast
 
 from reconciler.applying.events import LeaseLost
 from reconciler.applying.graph import Graph
-from reconciler.applying.lanes import JOBS, Queue, do_batch, do_job, lane_of
+from reconciler.applying.lanes import JOBS, RECORD, RECORD_BATCH, Queue, do_batch, do_job, entries_of, lane_of
 from reconciler.applying.ledger import Ledger, Skipped
 from reconciler.applying.ports import Moved
 from reconciler.errors import IncompleteError, LeaseError, ReconcilerError, RetryableError
 from reconciler.providers.base import Done, Failed
+from reconciler.state.entries import Intent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import Action, ControlAction, RunJob
     from reconciler.providers.base import Outcome
     from reconciler.resources.inventory import Record
+    from reconciler.state.entries import Entry
 
 _LOOK_S: Final = 1.0
 """Between two looks at the lease, and at what is to be committed, while long work goes on."""
@@ -37,23 +39,37 @@ class RunResult:
     failed: tuple[Failed, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     not_started: tuple[str, ...] = ()
-    """Left when the run was asked to stop."""
+    """Left when the run was asked to stop, or told to leave them to another."""
+    in_doubt: tuple[Action, ...] = ()
+    """Begun, and whether they happened is not known: the platform did not answer. They are among `failed` too."""
     is_changed: bool = False
     """Whether `record` differs from the one the run began with."""
+    ended_by: ReconcilerError | None = None
+    """Why nothing can be written any more; then `record` must not be committed by this run."""
+    unwritten: tuple[Entry, ...] = ()
+    """What is known and could not be written to the journal."""
     trouble: Exception | None = None
     """What ended the run beside all plans: a bug, a closed pipe. To be raised once `record` is committed."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Tell whether every action has come to its end, be it a failure."""
+        return not (self.not_started or self.ended_by or self.trouble)
 
 
 class Engine:
     """One run of one plan."""
 
-    def __init__(self, actions: Sequence[Action], means: Means, *, record: Record, run: str) -> None:
+    def __init__(
+        self, actions: Sequence[Action], means: Means, *, record: Record, run: str, leaves_jobs: bool = False
+    ) -> None:
         """Take the actions of a plan, none of them blocked, and the record they start from."""
         self._graph = Graph(actions)
         self._means = means
         self._ledger = Ledger(record, run, means.report)
         self._queues: dict[Lane, Queue] = {}
         self._under_way: dict[Lane, asyncio.Task[None]] = {}
+        self._leaves_jobs = leaves_jobs
         self._is_stopping = False
         self._ended_by: ReconcilerError | None = None
 
@@ -63,20 +79,13 @@ class Engine:
         self._means.jobs.stop()
 
     async def run(self) -> RunResult:
-        """Do the plan and return what became of every action.
-
-        Raises:
-            LeaseError: Someone else took over; what was done is on the platforms and recorded by them, not by us.
-            UserError: The state cannot be written any more; as above.
-        """
+        """Do the plan and return what became of every action; raises nothing of its own."""
         try:
             await self._walk()
         except Exception as error:  # noqa: BLE001 - returned, so that what was done before is committed
             self._ledger.trouble = error
         finally:
             await self._drain()
-        if self._ended_by is not None:
-            raise self._ended_by from self._ledger.trouble
         ledger = self._ledger
         return RunResult(
             ledger.record,
@@ -84,7 +93,10 @@ class Engine:
             tuple(ledger.failed),
             tuple(ledger.skipped),
             tuple(self._graph.left()),
+            tuple(ledger.in_doubt),
             is_changed=ledger.is_changed,
+            ended_by=self._ended_by,
+            unwritten=tuple(ledger.unwritten),
             trouble=ledger.trouble,
         )
 
@@ -110,28 +122,35 @@ class Engine:
                     self._ledger.trouble = error
 
     def _has_waiting(self) -> bool:
-        return any(not queue.is_empty for queue in self._queues.values())
+        return any(not queue.is_empty for lane, queue in self._queues.items() if self._is_served(lane))
+
+    def _is_served(self, lane: Lane) -> bool:
+        return not (lane == JOBS and self._leaves_jobs)
 
     def _start_ready(self) -> None:
-        # What only changes the state is over at once and may make more ready, so this goes on until nothing is.
-        while not self._is_stopping and (ready := self._graph.take_ready()):
-            for action in ready:
-                lane = lane_of(action)
-                if lane is None:
-                    self._settle(action, Done(action.id), Moved())
-                else:
-                    self._queue(lane, action).add(action)
+        if self._is_stopping:
+            return
+        for action in self._graph.take_ready():
+            self._queue(lane_of(action), action).add(action)
         for lane, queue in self._queues.items():
-            if not self._is_stopping and self._means.turn.may_start and lane not in self._under_way:
+            if self._means.turn.may_start and lane not in self._under_way and self._is_served(lane):
                 batch = queue.take()
                 if batch:
                     self._under_way[lane] = self._means.effects.spawn(self._do(lane, batch))
 
     def _queue(self, lane: Lane, action: Action) -> Queue:
         if lane not in self._queues:
-            size = 1 if lane == JOBS else self._means.providers[cast("str", action.cluster)].capabilities.batch
-            self._queues[lane] = Queue(size)
+            self._queues[lane] = Queue(self._size_of(lane, action))
         return self._queues[lane]
+
+    def _size_of(self, lane: Lane, action: Action) -> int:
+        match lane:
+            case "jobs":
+                return 1
+            case "record":
+                return RECORD_BATCH
+            case _:
+                return self._means.providers[cast("str", action.cluster)].capabilities.batch
 
     async def _something_to_end(self) -> None:
         """Wait until a lane is free again, though no longer than the lease may go unwatched."""
@@ -142,29 +161,62 @@ class Engine:
             self._under_way.pop(lane).result()
 
     async def _do(self, lane: Lane, batch: list[Action]) -> None:
-        effects, turn = self._means.effects, self._means.turn
-        self._ledger.start(batch, effects.now())
-        if lane == JOBS:
-            job = cast("RunJob", batch[0])
-            outcome, moved = await effects.call(partial(do_job, job, self._means.jobs, turn, self._ledger.say))
-            self._settle(job, outcome, moved)
+        """Say what is about to be done, do it, say what came of it: each before the next, and each durable."""
+        if lane != RECORD and not await self._write([Intent(id=action.id) for action in batch]):
             return
-        provider = self._means.providers[cast("str", batch[0].cluster)]
-        outcomes = await effects.call(partial(do_batch, provider, cast("list[ControlAction]", batch), turn))
-        for action, result in zip(batch, outcomes, strict=True):
-            self._settle(action, result, Moved())
+        self._ledger.start(batch, self._means.effects.now())
+        ended = [
+            (action, outcome, moved)
+            for action, outcome, moved in await self._outcomes(lane, batch)
+            if not self._is_left(outcome)
+        ]
+        lost = {outcome.id: self._graph.fail(outcome.id) for _, outcome, _ in ended if isinstance(outcome, Failed)}
+        entries = [entry for action, outcome, _ in ended for entry in entries_of(action, outcome, lost)]
+        if not await self._write(entries):
+            self._ledger.unwritten += entries
+            return
+        for action, outcome, moved in ended:
+            match outcome:
+                case Done():
+                    self._graph.finish(action.id)
+                    self._ledger.finish(action, outcome, moved, self._means.effects.now())
+                case Failed():
+                    self._ledger.fail(action, outcome, lost[action.id])
+                case _:
+                    assert_never(outcome)
 
-    def _settle(self, action: Action, outcome: Outcome, moved: Moved) -> None:
+    async def _outcomes(self, lane: Lane, batch: list[Action]) -> list[tuple[Action, Outcome, Moved]]:
+        effects, turn = self._means.effects, self._means.turn
+        match lane:
+            case "record":
+                return [(action, Done(action.id), Moved()) for action in batch]
+            case "jobs":
+                job = cast("RunJob", batch[0])
+                outcome, moved = await effects.call(partial(do_job, job, self._means.jobs, turn, self._ledger.say))
+                return [(job, outcome, moved)]
+            case _:
+                provider = self._means.providers[cast("str", batch[0].cluster)]
+                outcomes = await effects.call(partial(do_batch, provider, cast("list[ControlAction]", batch), turn))
+                return [(action, outcome, Moved()) for action, outcome in zip(batch, outcomes, strict=True)]
+
+    def _is_left(self, outcome: Outcome) -> bool:
+        """Tell whether an action has not ended: it was not called, for the lease is lost, or was stopped half-way."""
         match outcome:
-            case Done():
-                self._graph.finish(action.id)
-                self._ledger.finish(action, outcome, moved, self._means.effects.now())
             case Failed(error=LeaseError()):
-                return  # not called: the run ends by the same error
-            case Failed(error=IncompleteError()) if self._is_stopping:
-                return  # stopped, not failed: it stays among what is left
-            case Failed():
-                self._ledger.fail(action, outcome, self._graph.fail(action.id))
+                return True
+            case Failed(error=IncompleteError()):
+                return self._is_stopping
+            case _:
+                return False
+
+    async def _write(self, entries: Sequence[Entry]) -> bool:
+        """Return whether `entries` are durable; if not, the run ends."""
+        try:
+            await self._means.turn.write(entries)
+        except ReconcilerError as error:
+            self._end_by(error)
+            return False
+        return True
 
     # -- the lease
 
@@ -186,7 +238,9 @@ class Engine:
             self._end_by(error)
 
     def _end_by(self, error: ReconcilerError) -> None:
-        """Start nothing more; what is under way is let end, and `error` is raised then."""
+        """Start nothing more; what is under way is let end."""
+        if self._ended_by is not None:
+            return
         self._ended_by = error
         self.stop()
         if isinstance(error, LeaseError):

@@ -67,6 +67,23 @@ class ActionFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class Recovered:
+    """An earlier run that had not closed was settled: what became of the actions it left in doubt."""
+
+    run: str
+    who: str
+    settled: Mapping[str, str]
+    """Action id → `absent`, `done`, `partial` (and completed), `conflict`, or `unknown` where nobody could look."""
+
+
+@dataclass(frozen=True, slots=True)
+class Detached:
+    """The run ends here, and these actions are left to the next."""
+
+    left: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LeaseLost:
     """Someone else took over: nothing more is started or written."""
 
@@ -89,4 +106,6 @@ class Summary:
     """Skipped id → the failed id it leans on."""
 
 
-Event: TypeAlias = PlanMade | ActionStarted | Progress | ActionDone | ActionFailed | LeaseLost | Summary
+Event: TypeAlias = (
+    PlanMade | ActionStarted | Progress | ActionDone | ActionFailed | Recovered | Detached | LeaseLost | Summary
+)

@@ -3,36 +3,43 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 from reconciler.applying.ports import Moved
-from reconciler.errors import BrokenInvariantError, ReconcilerError
+from reconciler.errors import BrokenInvariantError, ReconcilerError, RetryableError
 from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.providers.base import Done, Failed
+from reconciler.state.entries import ActionEnded, ActionRefused, ActionSkipped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from reconciler.applying.events import Event
     from reconciler.applying.ports import Jobs, Turn
     from reconciler.planning.actions import Action, ControlAction
     from reconciler.providers.base import Outcome, Provider
+    from reconciler.state.entries import Entry
 
 JOBS = "jobs"
 """The lane of data actions; no cluster is called so, for lanes of clusters carry a prefix."""
 
+RECORD = "record"
+"""The lane of what changes only the state: nobody is called."""
+
+RECORD_BATCH: Final = 10_000
+
 Lane: TypeAlias = str
 
 
-def lane_of(action: Action) -> Lane | None:
-    """Return the lane of an action; `None` where only the state changes."""
+def lane_of(action: Action) -> Lane:
+    """Return the lane of an action."""
     match action:
         case Create() | Update() | Delete() | Transition():
             return f"cluster/{action.cluster}"
         case RunJob():
             return JOBS
         case Adopt() | Forget():
-            return None
+            return RECORD
         case _:
             assert_never(action)
 
@@ -77,6 +84,29 @@ def do_batch(provider: Provider, actions: Sequence[ControlAction], turn: Turn) -
     except Exception as error:  # noqa: BLE001 - a bug in one platform must not lose what the others have done
         unanswered = _bug(error)
     return [found.get(action.id) or Failed(action.id, unanswered) for action in actions]
+
+
+def entries_of(action: Action, outcome: Outcome, lost: Mapping[str, Sequence[str]]) -> Iterator[Entry]:
+    """Yield what the journal says of an outcome; `lost` are the actions that cannot be tried after a failure.
+
+    Where a platform did not answer, nobody knows what happened: the intent stays open, to be settled by looking.
+    """
+    match outcome:
+        case Done():
+            yield ActionEnded(id=action.id, incarnation=outcome.incarnation, physical_name=outcome.physical_name)
+        case Failed():
+            if not is_in_doubt(action, outcome):
+                yield ActionRefused(id=action.id, error=outcome.error.message, hint=outcome.error.hint)
+            for name in lost[action.id]:
+                yield ActionSkipped(id=name, because=action.id)
+        case _:
+            assert_never(outcome)
+
+
+def is_in_doubt(action: Action, outcome: Failed) -> bool:
+    """Tell whether a failure leaves open what happened; a job finds what it published by itself."""
+    is_unknown = isinstance(outcome.error, RetryableError | BrokenInvariantError)
+    return is_unknown and not isinstance(action, RunJob)
 
 
 def do_job(job: RunJob, jobs: Jobs, turn: Turn, say: Callable[[Event], None]) -> tuple[Outcome, Moved]:

@@ -7,17 +7,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted
-from reconciler.applying.ports import Moved
-from reconciler.planning.recording import after_action
+from reconciler.applying.lanes import is_in_doubt
+from reconciler.planning.recording import after_action, learn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from reconciler.applying.events import Event
+    from reconciler.applying.ports import Moved
     from reconciler.planning.actions import Action
     from reconciler.providers.base import Done, Failed
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Record, Recorded
+    from reconciler.state.entries import Entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,8 @@ class Ledger:
         self.done: list[str] = []
         self.failed: list[Failed] = []
         self.skipped: list[Skipped] = []
+        self.in_doubt: list[Action] = []
+        self.unwritten: list[Entry] = []
         self.trouble: Exception | None = None
         self._run = run
         self._report = report
@@ -61,12 +65,9 @@ class Ledger:
 
     def finish(self, action: Action, outcome: Done, moved: Moved, now: float) -> None:
         """Fold a complete action into the record."""
-        for address, recorded in after_action(action, outcome, self.record, self._run).items():
-            self.is_changed = True
-            if recorded is None:
-                self.record.pop(address, None)
-            else:
-                self.record[address] = recorded
+        changes = after_action(action, outcome, self.record, self._run)
+        learn(self.record, changes)
+        self.is_changed |= bool(changes)
         self.done.append(action.id)
         seconds = now - self._started.pop(action.id, now)
         self.say(ActionDone(action.id, action.address, seconds, moved.records, moved.bytes))
@@ -74,5 +75,7 @@ class Ledger:
     def fail(self, action: Action, outcome: Failed, lost: Sequence[str]) -> None:
         """Note a failure and the actions that cannot be tried because of it."""
         self.failed.append(outcome)
+        if is_in_doubt(action, outcome):
+            self.in_doubt.append(action)
         self.skipped += [Skipped(name, action.id) for name in lost]
         self.say(ActionFailed(action.id, action.address, outcome.error.message, outcome.error.hint))

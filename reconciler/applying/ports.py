@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
 from reconciler.applying.events import Event, Progress
 from reconciler.effects import Effects
-from reconciler.planning.actions import RunJob
+from reconciler.objectstore.base import ObjectStore
+from reconciler.planning.actions import Action, RunJob
 from reconciler.providers.base import Provider
 from reconciler.resources.inventory import Record
+from reconciler.state.entries import Entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,14 @@ class Moved:
 
 class Jobs(Protocol):
     """Runs data actions. Blocking; starts its engine at the first one."""
+
+    def check(self, actions: Iterable[Action]) -> None:
+        """Return if every data action among `actions` finds what it needs here, so that nothing is begun in vain.
+
+        Raises:
+            UserError: Java or Spark are not there.
+        """
+        ...
 
     def run(self, job: RunJob, progress: Callable[[Progress], None]) -> Moved:
         """Do the job, bringing source and sink together, and return what it moved.
@@ -53,9 +64,60 @@ class Turn(Protocol):
         """
         ...
 
+    async def write(self, entries: Sequence[Entry]) -> None:
+        """Return once `entries` are durable in the run's journal.
+
+        Raises:
+            LeaseError: It is lost.
+            ReconcilerError: They could not be written.
+        """
+        ...
+
     async def checkpoint(self, record: Record) -> None:
         """Commit what is done so far, if the last commit is old enough to matter. Asked about once a second."""
         ...
+
+
+class Stopping(Protocol):
+    """Somebody outside who may ask for the end."""
+
+    @property
+    def is_requested(self) -> bool:
+        """Tell whether somebody asked."""
+        ...
+
+    def ends(self, end: Callable[[], None]) -> AbstractContextManager[None]:
+        """Call `end` when somebody asks while the block runs; at once where somebody already has."""
+        ...
+
+
+class Spool(Protocol):
+    """Where what is known is kept on this machine while the state cannot be written."""
+
+    def keep(self, run: str, entries: Sequence[Entry]) -> str:
+        """Keep what could not be written of a run's journal, and return where, for people."""
+        ...
+
+    def kept(self, run: str) -> Sequence[Entry]:
+        """Return what is kept of a run; nothing where nothing is."""
+        ...
+
+    def forget(self, run: str) -> None:
+        """Drop what is kept of a run: it is in its journal now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Where a run happens: everything it is given before it has a lease."""
+
+    state: ObjectStore
+    providers: Mapping[str, Provider]
+    jobs: Jobs
+    effects: Effects
+    report: Callable[[Event], None]
+    stop: Stopping
+    spool: Spool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

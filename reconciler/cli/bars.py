@@ -13,15 +13,24 @@ from reconciler.applying.events import (
     ActionDone,
     ActionFailed,
     ActionStarted,
+    Detached,
     Event,
     LeaseLost,
     PlanMade,
     Progress,
+    Recovered,
     Summary,
 )
 from reconciler.cli.console import err
 from reconciler.cli.render.escaping import visible
-from reconciler.cli.render.events_text import done_line, failed_line, lost_line, pace_text
+from reconciler.cli.render.events_text import (
+    detached_line,
+    done_line,
+    failed_line,
+    lost_line,
+    pace_text,
+    recovered_lines,
+)
 
 if TYPE_CHECKING:
     from reconciler.cli.render.lines import Line
@@ -69,6 +78,11 @@ class Bars:
                 self._end(event.id, failed_line(event))
             case LeaseLost():
                 self._say(lost_line(event))
+            case Recovered():
+                for told in recovered_lines(event):
+                    self._say(told)
+            case Detached():
+                self._say(detached_line(event))
             case PlanMade():
                 pass
             case Summary():

@@ -12,16 +12,25 @@ from reconciler.applying.events import (
     ActionDone,
     ActionFailed,
     ActionStarted,
+    Detached,
     Event,
     LeaseLost,
     PlanMade,
     Progress,
+    Recovered,
     Summary,
 )
 from reconciler.cli.console import err, out
 from reconciler.cli.logs import note, speaks
 from reconciler.cli.render.amounts import counted
-from reconciler.cli.render.events_text import done_line, failed_line, lost_line, progress_text
+from reconciler.cli.render.events_text import (
+    detached_line,
+    done_line,
+    failed_line,
+    lost_line,
+    progress_text,
+    recovered_lines,
+)
 from reconciler.cli.render.lines import line
 
 if TYPE_CHECKING:
@@ -93,6 +102,10 @@ class Lines:
                 err().show([failed_line(event)])
             case LeaseLost():
                 err().show([lost_line(event)])
+            case Recovered():
+                err().show(recovered_lines(event))
+            case Detached():
+                err().show([detached_line(event)])
             case Progress():
                 if self._is_time():
                     err().show([line(progress_text(event))])

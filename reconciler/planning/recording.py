@@ -55,10 +55,13 @@ def after_action(action: Action, done: Finished | None, record: Record, run: str
             assert_never(action)
 
 
-def fold(record: Record, changes: RecordChanges) -> dict[Address, Recorded]:
-    """Return the record after some changes."""
-    merged = {**record, **changes}
-    return {address: item for address, item in merged.items() if item is not None}
+def learn(record: dict[Address, Recorded], changes: RecordChanges) -> None:
+    """Change a record that is being built: what each action costs does not grow with it."""
+    for address, recorded in changes.items():
+        if recorded is None:
+            record.pop(address, None)
+        else:
+            record[address] = recorded
 
 
 def _recorded(

@@ -34,6 +34,8 @@ class Capabilities:
     creates_cluster: bool = False
     max_partitions: int = 100_000
     max_replication_factor: int = 32_767
+    server_ids: frozenset[str] = frozenset()
+    """Kinds whose work the platform names itself: asked twice, it does it twice."""
     batch: int = 100
     """Actions one `apply` call takes."""
     configs: Mapping[str, ConfigKey] = field(default_factory=lambda: KAFKA_CONFIGS)

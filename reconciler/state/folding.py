@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
-from reconciler.planning.recording import after_action
+from reconciler.planning.recording import after_action, learn
 from reconciler.state.entries import (
     ActionEnded,
     ActionRefused,
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reconciler.planning.actions import Action
-    from reconciler.planning.recording import RecordChanges
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Record, Recorded
+    from reconciler.state.entries import Entry
     from reconciler.state.journal import Written
 
 
@@ -41,21 +41,24 @@ class Folded:
     is_closed: bool
 
 
-def fold_run(base: Record, actions: Sequence[Action], written: Written) -> Folded:
-    """Return where a run stands after what is written of it; entries of unknown actions belong to no run of ours."""
+def fold_run(base: Record, actions: Sequence[Action], written: Written, further: Sequence[Entry] = ()) -> Folded:
+    """Return where a run stands after what is written of it, and `further` entries.
+
+    Entries of actions it does not have belong to no run of ours, and count for nothing.
+    """
     by_id = {action.id: action for action in actions}
     record: dict[Address, Recorded] = dict(base)
     open_ids: set[str] = set()
     done: dict[str, None] = {}
     ended: set[str] = set()
-    for entry in written.entries:
+    for entry in (*written.entries, *further):
         match entry:
             case Intent():
                 open_ids.add(entry.id)
             case ActionEnded():
                 open_ids.discard(entry.id)
                 if entry.id in by_id and entry.id not in done:
-                    _apply(record, after_action(by_id[entry.id], entry, record, written.run))
+                    learn(record, after_action(by_id[entry.id], entry, record, written.run))
                     done[entry.id] = None
             case ActionRefused() | ActionSkipped():
                 open_ids.discard(entry.id)
@@ -72,11 +75,3 @@ def fold_run(base: Record, actions: Sequence[Action], written: Written) -> Folde
         tuple(action for action in actions if action.id not in known),
         is_closed=written.is_closed,
     )
-
-
-def _apply(record: dict[Address, Recorded], changes: RecordChanges) -> None:
-    for address, recorded in changes.items():
-        if recorded is None:
-            record.pop(address, None)
-        else:
-            record[address] = recorded

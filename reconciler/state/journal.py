@@ -128,7 +128,7 @@ class Journal:
         """Go on at `next_seq`: what is before it was read, or there is nothing."""
         self._lease = lease
         self._effects = effects
-        self._run = run
+        self.run = run
         self._seq = next_seq
         self._waiting: list[tuple[Sequence[Entry], asyncio.Future[Exception | None]]] = []
         self._writing: asyncio.Task[None] | None = None
@@ -170,7 +170,7 @@ class Journal:
 
     async def _write(self, entries: tuple[Entry, ...]) -> None:
         page = Page(
-            run=self._run,
+            run=self.run,
             seq=self._seq,
             epoch=self._lease.lockfile.lease.epoch,
             nonce=nonce(),
@@ -178,12 +178,12 @@ class Journal:
         )
         there = await self._effects.call(lambda: self._create(page))
         if there.nonce != page.nonce:
-            note(_LOGGER, "fenced", run=self._run, seq=page.seq, by_epoch=there.epoch)
+            note(_LOGGER, "fenced", run=self.run, seq=page.seq, by_epoch=there.epoch)
             raise LeaseError(
                 f"another run has taken over: it wrote entry {page.seq} of our journal (epoch {there.epoch})",
                 hint="Nothing more was written. Look at their run, then run the command again.",
             )
-        note(_LOGGER, "written", run=self._run, seq=page.seq, entries=len(entries))
+        note(_LOGGER, "written", run=self.run, seq=page.seq, entries=len(entries))
         self._seq += 1
 
     def _create(self, page: Page) -> Page:

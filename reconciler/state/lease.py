@@ -119,26 +119,33 @@ class Lease:
         """Make `record` the state and return its serial; the lease goes on. `record` must not change meanwhile."""
         return await self._effects.call(lambda: self._commit(record, _unchanged))
 
-    async def close(self, record: Record | None) -> int:
+    async def end_run(self, record: Record | None) -> int:
+        """Close the open run and go on holding the lease: make `record` the state (`None`: it did not change)."""
+        return await self._effects.call(lambda: self._end(record, _without_run))
+
+    async def close(self, record: Record | None, *, keeps_run: bool = False) -> int:
         """End the run: make `record` the state (`None`: it did not change), free the lease, in one swap.
+
+        With `keeps_run` the run stays open: something of it is left, or in doubt.
 
         Raises:
             LeaseError: It was lost: nothing of this was written.
             RetryableError: The store does not answer: the lease is free once it has expired.
         """
+        finish = _freed if keeps_run else _closed
         try:
             for _ in range(_ATTEMPTS - 1):
                 with suppress(RetryableError):
-                    return await self._effects.call(lambda: self._close(record))
+                    return await self._effects.call(lambda: self._end(record, finish))
                 await self._effects.sleep(self.terms.renew_s / _ATTEMPTS)
-            return await self._effects.call(lambda: self._close(record))
+            return await self._effects.call(lambda: self._end(record, finish))
         finally:
             self._stop_renewing()
 
     async def release(self) -> None:
         """Free the lease of a run that did nothing; a lease that is lost or free already stays as it is."""
         if self._lost is None:
-            await self.close(None)
+            await self.close(None, keeps_run=True)
         self._stop_renewing()
 
     async def __aenter__(self) -> Self:
@@ -197,10 +204,10 @@ class Lease:
                 return self._write(self._store, partial(_pointing, base, pointer, finish))
         raise self._unsettled()
 
-    def _close(self, record: Record | None) -> int:
+    def _end(self, record: Record | None, finish: Callable[[Lockfile], Lockfile]) -> int:
         if record is None or self._is_free:
-            return self._write(self._store, _closed)
-        return self._commit(record, _closed)
+            return self._write(self._store, finish)
+        return self._commit(record, finish)
 
     def _write(self, store: ObjectStore, change: Callable[[Lockfile], Lockfile]) -> int:
         """Swap in what `change` makes of the last version; return the serial that holds then.
@@ -258,8 +265,16 @@ def _unchanged(lockfile: Lockfile) -> Lockfile:
     return lockfile
 
 
+def _without_run(lockfile: Lockfile) -> Lockfile:
+    return lockfile.model_copy(update={"open_run": None})
+
+
+def _freed(lockfile: Lockfile) -> Lockfile:
+    return lockfile.freed()
+
+
 def _closed(lockfile: Lockfile) -> Lockfile:
-    return lockfile.model_copy(update={"open_run": None}).freed()
+    return _without_run(lockfile).freed()
 
 
 def _pointing(

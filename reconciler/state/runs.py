@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -11,6 +11,8 @@ from reconciler.errors import LostRaceError, UserError
 from reconciler.state.lockfile import RUNS_PREFIX
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from reconciler.objectstore.base import ObjectStore
 
 RUN_FORMAT: Final = "reconciler.run/1"
@@ -24,13 +26,17 @@ class RunFile:
     run: str
     command: str
     plan_digest: str
-    actions: tuple[str, ...]
-    """Ids, in the order of the plan."""
+    actions: tuple[Mapping[str, Any], ...]
+    """Each whole, in the order of the plan, so that any machine can settle or finish it; `id` names it."""
     workspace: str
     environment: str | None
     base_serial: int
     base_sha256: str
     epoch: int
+    options: Mapping[str, Any] | None = None
+    """What was typed, where the actions come from a plan of files."""
+    resumes: str | None = None
+    """The run that this one finishes."""
     git_commit: str | None = None
     tool: str = ""
     who: str | None = None
@@ -71,12 +77,12 @@ def write_run(store: ObjectStore, run: RunFile) -> None:
     Raises:
         UserError: There is such a run already, and it is another one.
     """
-    _create(store, run_key(run.run), orjson.dumps({"format": RUN_FORMAT, **asdict(run)}))
+    _create(store, run_key(run.run), orjson.dumps({"format": RUN_FORMAT, **_shallow(run)}))
 
 
 def write_result(store: ObjectStore, result: ResultFile) -> None:
     """Write `result.json`."""
-    _create(store, result_key(result.run), orjson.dumps({"format": RESULT_FORMAT, **asdict(result)}))
+    _create(store, result_key(result.run), orjson.dumps({"format": RESULT_FORMAT, **_shallow(result)}))
 
 
 def read_run(store: ObjectStore, run: str) -> RunFile | None:
@@ -91,6 +97,25 @@ def read_run(store: ObjectStore, run: str) -> RunFile | None:
         return RunFile(**{**given, "actions": tuple(given["actions"])})
     except (orjson.JSONDecodeError, TypeError, AttributeError, KeyError):
         return None
+
+
+def require_run(store: ObjectStore, run: str) -> RunFile:
+    """Return what a run set out to do, for going on with it.
+
+    Raises:
+        UserError: It is missing, or cannot be read.
+    """
+    found = read_run(store, run)
+    if found is None or found.run != run:
+        raise UserError(
+            f"{store.url}/{run_key(run)} is missing or cannot be read, and the lockfile says that this run is open",
+            hint="Restore the file from a backup or the bucket's versions; `reconciler state repair` goes on without.",
+        )
+    return found
+
+
+def _shallow(file: RunFile | ResultFile) -> dict[str, Any]:
+    return {part.name: getattr(file, part.name) for part in fields(file)}
 
 
 def _create(store: ObjectStore, key: str, body: bytes) -> None:

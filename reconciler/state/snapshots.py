@@ -105,6 +105,22 @@ def read_serial(store: ObjectStore, serial: int, *, owner: Owner | None = None) 
     return _read(store, keys[0])
 
 
+def read_base(store: ObjectStore, serial: int, sha256_: str) -> Record:
+    """Return what was recorded in the snapshot of a serial and digest; nothing for serial 0.
+
+    Raises:
+        UserError: It is missing or damaged.
+    """
+    if serial == 0:
+        return {}
+    key = f"{STATE_PREFIX}{serial:012}-{sha256_[:12]}.json.gz"
+    found = _read(store, key)
+    if found.sha256 != sha256_:
+        message = f"{store.url}/{key} is damaged: its sha256 is {found.sha256}, and was {sha256_}"
+        raise UserError(message, hint="Restore the file from a backup or the bucket's versions. Nothing was changed.")
+    return found.record
+
+
 def history(store: ObjectStore) -> tuple[SnapshotRow, ...]:
     """Return every snapshot kept, newest first."""
     rows = [

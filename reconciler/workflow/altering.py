@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, assert_never
 
 from reconciler.applying.events import ActionDone, ActionStarted
+from reconciler.applying.running import Basis, ToDo
 from reconciler.errors import UserError
 from reconciler.planning.actions import Change, Reason, Update
 from reconciler.planning.deciding.decision import precondition
@@ -20,7 +21,7 @@ from reconciler.workflow.identity import refuse_another_cluster
 from reconciler.workflow.opening import open_site, open_work
 from reconciler.workflow.topicaddress import provider_of, topic_address
 from reconciler.workflow.topics import find_topic
-from reconciler.workflow.underlease import Settled, Wish, run_under_lease
+from reconciler.workflow.underlease import Wish, run_under_lease
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -77,16 +78,26 @@ def alter_topic(  # noqa: PLR0913 - as many as the command has options, each nam
         return _alter_now(provider, *_action(provider, topic, wanted), report)
     done: list[Altered] = []
 
-    def settle(snapshot: Snapshot) -> Settled:
-        refuse_another_cluster(site, name, snapshot)
+    def decide(basis: Basis) -> ToDo:
+        if basis.is_again:
+            return ToDo((), digest(()))
+        refuse_another_cluster(site, name, basis.snapshot)
         found, inherited = _action(provider, topic, wanted)
-        action = _owned(found, snapshot, wanted)
+        action = _owned(found, basis.snapshot, wanted)
         done.append(Altered(action.address, action.changes, inherited))
         actions = [action] if action.changes else []
-        return Settled(actions, digest(actions))
+        return ToDo(actions, digest(actions))
 
-    wish = Wish(command="topic alter", lock_timeout_s=lock_timeout_s, parallelism=2, report=report, stop=stop)
-    result = run_under_lease(site, wish, settle)
+    wish = Wish(
+        command="topic alter",
+        lock_timeout_s=lock_timeout_s,
+        parallelism=2,
+        report=report,
+        stop=stop,
+        # In an emergency another cluster may be the very one that does not answer.
+        gives_up=lambda address: cluster_of(address) != name,
+    )
+    result = run_under_lease(site, wish, decide).result
     if result is not None and result.failed:
         raise result.failed[0].error
     return done[-1]

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
+from reconciler.applying.running import Basis, ToDo
 from reconciler.errors import ReconcilerError, UsageError, UserError
+from reconciler.resources.address import matches
 from reconciler.workflow.approved import Approved, Held, StateMove
 from reconciler.workflow.deciding import Wanted, decide
 from reconciler.workflow.files import workspace_folder
 from reconciler.workflow.findings import errors_of
 from reconciler.workflow.invocation import Select
 from reconciler.workflow.jobs import SparkJobs
-from reconciler.workflow.opening import open_work
+from reconciler.workflow.opening import open_state, open_work
 from reconciler.workflow.plan import Planned, show_decided
 from reconciler.workflow.reading import read_state
-from reconciler.workflow.saved import options_of, read_approved
+from reconciler.workflow.resuming import find_open_run, rest_of, resumable
+from reconciler.workflow.saved import options_of, read_approved, select_of, to_options
 from reconciler.workflow.stating.rollback import open_rollback
-from reconciler.workflow.underlease import Settled, Wish, run_under_lease
+from reconciler.workflow.underlease import Wish, run_under_lease
 from reconciler.workflow.verdicts import BlockedPlanError, verdict_of
 
 if TYPE_CHECKING:
@@ -44,6 +47,10 @@ class ApplyOptions:
     """With `file`: refuse also where less than it holds is left to do, or the state or the git commit moved."""
     only_drift: bool = False
     """Without `file`: only set back what drifted."""
+    resumes: bool = False
+    """Finish the open run's own plan, whoever began it, and nothing else."""
+    leaves_jobs: bool = False
+    """Do what needs no Spark; the jobs are left to `--resume` or `run`."""
     parallelism: int = 8
     lock_timeout_s: float = 600.0
 
@@ -92,6 +99,8 @@ def apply(
         LeaseError: Someone else is applying.
     """
     hooks = Hooks(confirm, report, stop)
+    if options.resumes:
+        return _resume(invocation, select, options, hooks)
     if options.file is None:
         return apply_wanted(invocation, select, options, hooks, Wanted(is_only_drift=options.only_drift))
     if options.only_drift:
@@ -124,6 +133,16 @@ def apply_wanted(
     return applying.run(None) if options.yes else applying.ask_and_run()
 
 
+def _resume(invocation: Invocation, select: Select, options: ApplyOptions, hooks: Hooks) -> Applied:
+    """Plan again as the open run did, and do what of its plan is left."""
+    if options.file is not None or options.only_drift or select != Select(environment=select.environment):
+        raise UsageError("the open run brings its own plan and selection", hint="Give --resume alone, and -e.")
+    kept = resumable(open_state(invocation, select))
+    work = open_work(invocation, select_of(kept, workspace_folder(invocation)))
+    work.warn_about_local_state()
+    return _Applying(work, options, hooks, Wanted(**kept["wanted"])).run(None)
+
+
 class _Applying:
     """One `apply`, with what it has found so far."""
 
@@ -139,7 +158,9 @@ class _Applying:
         _check_errors(planned)
         _check_blocked(planned)
         if planned.plan.is_empty:
-            return Applied(planned, None, (), None)
+            # What an earlier run left is settled also where the plan is empty.
+            has_open_run = find_open_run(self._work) is not None
+            return self.run(None, is_confirmed=True) if has_open_run else Applied(planned, None, (), None)
         site = self._work
         SparkJobs(site.providers, site.spark, site.edge.environ).check(planned.plan.actions)
         self._confirm(planned)
@@ -149,15 +170,21 @@ class _Applying:
         """Take the lease, plan under it, and do what was approved (`None`: whatever is planned)."""
         found: list[tuple[Planned, Held | None]] = []
 
-        def settle(snapshot: Snapshot) -> Settled:
+        def decide_under_lease(basis: Basis) -> ToDo:
+            snapshot = basis.snapshot
             planned = self._plan(snapshot)
             _check_errors(planned)
+            if basis.is_again:
+                _check_blocked(planned)
+                return self._to_do(planned)
+            if self._options.resumes and basis.settled is not None:
+                planned = replace(planned, plan=rest_of(basis.settled, planned.plan))
             held = approved.hold(planned.plan, snapshot, self._work.state) if approved is not None else None
             found.append((planned, held))
             _check_blocked(planned)
             if not is_confirmed and not planned.plan.is_empty:
                 self._confirm(planned)
-            return Settled(planned.plan.actions, planned.plan.digest, planned.plan)
+            return self._to_do(planned)
 
         wish = Wish(
             command="destroy" if self._wanted.is_destroy else "apply",
@@ -165,12 +192,20 @@ class _Applying:
             parallelism=self._options.parallelism,
             report=self._hooks.report,
             stop=self._hooks.stop,
+            resumes=self._options.resumes,
+            leaves_jobs=self._options.leaves_jobs,
+            gives_up=lambda address: any(matches(pattern, address) for pattern in self._work.select.excludes),
         )
-        result = run_under_lease(self._work, wish, settle)
+        result = run_under_lease(self._work, wish, decide_under_lease).result
         planned, held = found[-1]
         if held is None:
             return Applied(planned, result, (), verdict_of(result))
         return Applied(planned, result, held.difference.not_needed, verdict_of(result), held.move)
+
+    def _to_do(self, planned: Planned) -> ToDo:
+        work, plan = self._work, planned.plan
+        kept = to_options(work.select, cwd=work.invocation.cwd, folder=work.folder)
+        return ToDo(plan.actions, plan.digest, plan, {**kept, "wanted": asdict(self._wanted)})
 
     def _plan(self, snapshot: Snapshot | None) -> Planned:
         started_ms = self._work.invocation.now_ms()

@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
 from reconciler.applying.events import ActionDone, ActionStarted
+from reconciler.applying.running import Basis, ToDo
 from reconciler.errors import UserError
 from reconciler.planning.document.digest import digest
 from reconciler.providers.base import Done, Failed
+from reconciler.resources.address import cluster_of
 from reconciler.workflow.identity import refuse_another_cluster
 from reconciler.workflow.opening import open_site, open_work
 from reconciler.workflow.overviews import check_answers
-from reconciler.workflow.underlease import Settled, Wish, run_under_lease
+from reconciler.workflow.underlease import Wish, run_under_lease
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import ControlAction
     from reconciler.providers.base import Provider
     from reconciler.resources.inventory import Record
-    from reconciler.state.snapshots import Snapshot
     from reconciler.workflow.invocation import Invocation, Select
     from reconciler.workflow.opening import Site
     from reconciler.workflow.stopping import Stop
@@ -71,10 +72,12 @@ class Emergency:
             return actions
         decided: list[tuple[ControlAction, ...]] = []
 
-        def settle(snapshot: Snapshot) -> Settled:
-            refuse_another_cluster(site, cluster, snapshot)
-            decided.append(tuple(decide(site.providers[cluster], snapshot.record)))
-            return Settled(decided[-1], digest(decided[-1]))
+        def decide_now(basis: Basis) -> ToDo:
+            if basis.is_again:
+                return ToDo((), digest(()))
+            refuse_another_cluster(site, cluster, basis.snapshot)
+            decided.append(tuple(decide(site.providers[cluster], basis.snapshot.record)))
+            return ToDo(decided[-1], digest(decided[-1]))
 
         wish = Wish(
             command=self.command,
@@ -82,8 +85,10 @@ class Emergency:
             parallelism=2,
             report=self.report,
             stop=self.stop,
+            # In an emergency another cluster may be the very one that does not answer.
+            gives_up=lambda address: cluster_of(address) != cluster,
         )
-        result = run_under_lease(site, wish, settle)
+        result = run_under_lease(site, wish, decide_now).result
         if result is not None and result.failed:
             raise result.failed[0].error
         return decided[-1]

@@ -68,7 +68,11 @@ def to_options(select: Select, *, cwd: Path, folder: Path) -> dict[str, Any]:
 
 def options_of(document: PlanDocument, folder: Path) -> Select:
     """Return what was typed when a plan was saved."""
-    kept: Mapping[str, Any] = document.options or {}
+    return select_of(document.options or {}, folder)
+
+
+def select_of(kept: Mapping[str, Any], folder: Path) -> Select:
+    """Return what was typed, from what was kept of it."""
     return Select(
         environment=kept.get("environment"),
         variables=tuple(kept.get("var", ())),

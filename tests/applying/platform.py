@@ -15,12 +15,13 @@ from reconciler.resources.capabilities import Capabilities
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from reconciler.applying.engine import Engine
-    from reconciler.planning.actions import ControlAction
+    from reconciler.planning.actions import Action, ControlAction
     from reconciler.providers.base import Outcome
     from reconciler.resources.inventory import Record
+    from reconciler.state.entries import Entry
     from tests.state.simulation import Simulation
 
 
@@ -85,6 +86,9 @@ class Works:
     stops: int = 0
     on_run: Callable[[], None] | None = None
 
+    def check(self, actions: Iterable[Action]) -> None:
+        """Nothing is needed."""
+
     def run(self, job: RunJob, progress: Callable[[Progress], None]) -> Moved:
         self.ran.append(job.id)
         if self.on_run is not None:
@@ -108,11 +112,19 @@ class Turn:
     may_start: bool = True
     lost: LeaseError | None = None
     refuses: ReconcilerError | None = None
+    unwritable: ReconcilerError | None = None
     commits: list[int] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
 
     def check(self) -> None:
         if self.lost is not None:
             raise self.lost
+
+    async def write(self, entries: Sequence[Entry]) -> None:
+        self.check()
+        if self.unwritable is not None:
+            raise self.unwritable
+        self.entries += entries
 
     async def checkpoint(self, record: Record) -> None:
         if self.refuses is not None:

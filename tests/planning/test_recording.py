@@ -5,14 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
-from reconciler.planning.recording import after_action, fold
+from reconciler.planning.recording import RecordChanges, after_action, learn
 from reconciler.resources.address import Address
-from reconciler.resources.inventory import Recorded
+from reconciler.resources.inventory import Record, Recorded
 from tests.planning.short import recorded, resource
 from tests.planning.world import Answered
 
 ORDERS = Address("topic/west/orders")
 DONE = Answered("id-1", "physical")
+
+
+def folded(record: Record, changes: RecordChanges) -> Record:
+    after = dict(record)
+    learn(after, changes)
+    return after
 
 
 def test_what_is_created_is_ours() -> None:
@@ -67,7 +73,7 @@ def test_what_is_adopted_says_so_and_follows_a_name() -> None:
 def test_deleting_and_forgetting_leave_nothing() -> None:
     record = dict([recorded({"topic": "orders"})])
     for action in (Delete(address=ORDERS, before=record[ORDERS].resource), Forget(address=ORDERS)):
-        assert fold(record, after_action(action, DONE, record, "r")) == {}
+        assert folded(record, after_action(action, DONE, record, "r")) == {}
 
 
 def test_a_move_takes_the_record_along() -> None:
@@ -83,7 +89,7 @@ def test_a_move_takes_the_record_along() -> None:
         after=topic,
         parameters={"from": old},
     )
-    assert fold(record, after_action(action, Answered(), record, "r")) == {
+    assert folded(record, after_action(action, Answered(), record, "r")) == {
         ORDERS: Recorded(topic, "id-0", None, "adopted", run="r")
     }
 
@@ -94,7 +100,7 @@ def test_a_move_of_a_lifecycle_keeps_its_address() -> None:
     action = Transition(
         address=address, machine="mirror", verb="pause", from_state="ACTIVE", to_state="PAUSED", after=mirror
     )
-    assert fold({}, after_action(action, DONE, {}, "r"))[address].incarnation == "id-1"
+    assert folded({}, after_action(action, DONE, {}, "r"))[address].incarnation == "id-1"
 
 
 def test_a_job_changes_no_record() -> None:

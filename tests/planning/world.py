@@ -19,7 +19,7 @@ from reconciler.planning.actions import (
 )
 from reconciler.planning.plan import Given, Plan
 from reconciler.planning.planner import plan
-from reconciler.planning.recording import after_action, fold
+from reconciler.planning.recording import after_action, learn
 from reconciler.resources.aclpaths import ACLS, rule_at, rule_path
 from reconciler.resources.acls import NamespaceAcl, TopicAcl
 from reconciler.resources.address import Address, cluster_of, kind_of
@@ -95,7 +95,8 @@ class World:
             case _:
                 assert_never(action)
         done = Answered(incarnation or None) if not isinstance(action, Adopt | Forget | RunJob) else None
-        record = fold(self.recorded, after_action(action, done, self.recorded, "run-1"))
+        record = dict(self.recorded)
+        learn(record, after_action(action, done, self.recorded, "run-1"))
         return replace(self, observed=observed, recorded=record, given=given)
 
 

@@ -46,7 +46,7 @@ def run_file(run: str, *, epoch: int = 1, actions: tuple[str, ...] = ("create:to
         run=run,
         command="apply",
         plan_digest="d" * 64,
-        actions=actions,
+        actions=tuple({"action": "create", "id": action} for action in actions),
         workspace="shop",
         environment=None,
         base_serial=0,

@@ -11,10 +11,12 @@ from reconciler.applying.events import (
     ActionDone,
     ActionFailed,
     ActionStarted,
+    Detached,
     Event,
     LeaseLost,
     PlanMade,
     Progress,
+    Recovered,
     Summary,
 )
 from reconciler.cli.documents.base import Document
@@ -73,6 +75,24 @@ class ActionFailedEvent(_Event):
     hint: str
 
 
+class RecoveredEvent(_Event):
+    """An earlier run that had not closed was settled."""
+
+    event: Literal["recovered"] = "recovered"
+    run: str
+    who: str
+    settled: dict[str, str] = Field(
+        description="Action id to absent, done, partial (and completed), conflict, or unknown where nobody could look."
+    )
+
+
+class DetachedEvent(_Event):
+    """The run ends here; what is left is the next one's."""
+
+    event: Literal["detached"] = "detached"
+    left: tuple[str, ...] = Field(description="Ids of actions, in plan order.")
+
+
 class LeaseLostEvent(_Event):
     """Someone else took over: nothing more is started."""
 
@@ -95,7 +115,15 @@ class SummaryEvent(_Event):
 
 
 AnyEvent: TypeAlias = (
-    PlanEvent | ActionStartedEvent | ProgressEvent | ActionDoneEvent | ActionFailedEvent | LeaseLostEvent | SummaryEvent
+    PlanEvent
+    | ActionStartedEvent
+    | ProgressEvent
+    | ActionDoneEvent
+    | ActionFailedEvent
+    | RecoveredEvent
+    | DetachedEvent
+    | LeaseLostEvent
+    | SummaryEvent
 )
 
 
@@ -134,6 +162,10 @@ def _said(event: Event) -> AnyEvent:
             )
         case ActionFailed():
             return ActionFailedEvent(id=event.id, address=event.address, error=event.error, hint=event.hint)
+        case Recovered():
+            return RecoveredEvent(run=event.run, who=event.who, settled=dict(event.settled))
+        case Detached():
+            return DetachedEvent(left=event.left)
         case LeaseLost():
             return LeaseLostEvent(message=event.message)
         case Summary():

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.render.amounts import about, bytes_text, counted, rough_count, took
 from reconciler.cli.render.lines import Line, Span, Tone, line
 
 if TYPE_CHECKING:
-    from reconciler.applying.events import ActionDone, ActionFailed, LeaseLost, Progress
+    from collections.abc import Mapping
+
+    from reconciler.applying.events import ActionDone, ActionFailed, Detached, LeaseLost, Progress, Recovered
+
+_SETTLED: Final[Mapping[str, str]] = {
+    "absent": "had not happened",
+    "done": "had happened, and is recorded now",
+    "partial": "had happened in part, and was completed",
+    "conflict": "what is there is neither what it was nor what it was to be; the plan starts from there",
+    "unknown": "nobody could look; the next plan of its cluster does",
+}
 
 
 def failed_line(event: ActionFailed) -> Line:
@@ -19,6 +29,20 @@ def failed_line(event: ActionFailed) -> Line:
 def lost_line(event: LeaseLost) -> Line:
     """Return who took over."""
     return line(Span("Lease lost: ", Tone.DANGER), f"{event.message}. Nothing more is started.")
+
+
+def recovered_lines(event: Recovered) -> list[Line]:
+    """Return whose run was settled, and what became of each action it left in doubt."""
+    who = f" of {event.who}" if event.who else ""
+    head = line(f"Run {event.run}{who} had not closed: {counted(len(event.settled), 'action')} in doubt")
+    return [head, *(line(f"  {name}: {_SETTLED[verdict]}") for name, verdict in event.settled.items())]
+
+
+def detached_line(event: Detached) -> Line:
+    """Return how much is left."""
+    return line(
+        Span("Left: ", Tone.CHANGE), f"{counted(len(event.left), 'action')}. Go on with: reconciler apply --resume"
+    )
 
 
 def done_line(event: ActionDone) -> Line:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from reconciler.effects import Effects
     from reconciler.resources.inventory import Record
+    from reconciler.state.entries import Entry
+    from reconciler.state.journal import Journal
     from reconciler.state.lease import Lease
 
 _BETWEEN_COMMITS_S: Final = 60.0
@@ -15,8 +19,10 @@ _BETWEEN_COMMITS_S: Final = 60.0
 class LeaseTurn:
     """A run's turn under one lease."""
 
-    def __init__(self, lease: Lease, effects: Effects) -> None:
+    def __init__(self, lease: Lease, journal: Journal, effects: Effects) -> None:
+        """Write what happens to `journal`, and commit under `lease`."""
         self._lease = lease
+        self._journal = journal
         self._effects = effects
         self._committed_at = effects.now()
 
@@ -32,6 +38,10 @@ class LeaseTurn:
             LeaseError: It is lost.
         """
         self._lease.check()
+
+    async def write(self, entries: Sequence[Entry]) -> None:
+        """Return once `entries` are durable."""
+        await self._journal.append(entries)
 
     async def checkpoint(self, record: Record) -> None:
         """Commit what is done so far, once a minute."""

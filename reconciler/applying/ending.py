@@ -1,0 +1,141 @@
+"""The end of a run: what is in doubt is looked at, what is done is committed, the lease is let go in the same swap."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NoReturn
+
+from reconciler.applying.events import Detached as DetachedEvent
+from reconciler.applying.events import Summary
+from reconciler.applying.recovery import Recovery
+from reconciler.errors import IncompleteError, LeaseError, ReconcilerError
+from reconciler.planning.recording import after_action, learn
+from reconciler.state.entries import ActionEnded, Closed, Detached
+from reconciler.state.runs import ResultFile, write_result
+
+if TYPE_CHECKING:
+    from reconciler.applying.engine import RunResult
+    from reconciler.applying.ports import Setting
+    from reconciler.effects import Effects
+    from reconciler.state.journal import Journal
+    from reconciler.state.lease import Lease
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How one run ends."""
+
+    setting: Setting
+    lease: Lease
+    journal: Journal
+    run: str
+
+    async def conclude(self, result: RunResult, *, keeps_lease: bool, began: float) -> RunResult:
+        """Record what came of the run, close it unless something is left, and say so.
+
+        Raises:
+            LeaseError: It was lost: nothing of this was written.
+            IncompleteError: The state cannot be written; the run stays open, and the next one takes it up.
+        """
+        if result.ended_by is not None:
+            self._give_up(result, result.ended_by)
+        unknown: IncompleteError | None = None
+        try:
+            result = await self._settle(result)
+        except IncompleteError as error:
+            unknown = error
+        try:
+            serial = await self._commit(result, keeps_run=unknown is not None, keeps_lease=keeps_lease)
+        except LeaseError:
+            raise
+        except ReconcilerError as error:
+            self._give_up(result, error)
+        await self._tell(result, serial, began)
+        if result.trouble is not None:
+            raise result.trouble
+        if unknown is not None:
+            raise unknown
+        return result
+
+    async def _settle(self, result: RunResult) -> RunResult:
+        """Look at the actions of which a platform did not say what became of them."""
+        if not result.in_doubt:
+            return result
+        recovery = Recovery(self.lease, self.setting, gives_up=lambda _: False)
+        entries, _ = await recovery.settle(result.in_doubt, self.journal)
+        by_id = {action.id: action for action in result.in_doubt}
+        ended = [entry for entry in entries if isinstance(entry, ActionEnded)]
+        record = dict(result.record)
+        for entry in ended:
+            learn(record, after_action(by_id[entry.id], entry, record, self.run))
+        found = {entry.id for entry in ended}
+        return replace(
+            result,
+            record=record,
+            done=(*result.done, *(entry.id for entry in ended)),
+            failed=tuple(item for item in result.failed if item.id not in found),
+            is_changed=result.is_changed or bool(ended),
+        )
+
+    async def _commit(self, result: RunResult, *, keeps_run: bool, keeps_lease: bool) -> int:
+        record = result.record if result.is_changed else None
+        if result.not_started:
+            self.setting.report(DetachedEvent(result.not_started))
+            await self.journal.append([Detached(left=result.not_started)])
+            keeps_run = True
+        elif not keeps_run:
+            await self.journal.append([Closed(status="partial" if result.failed else "done")])
+        if keeps_lease and not keeps_run:
+            return await self.lease.end_run(record)
+        return await self.lease.close(record, keeps_run=keeps_run)
+
+    async def _tell(self, result: RunResult, serial: int, began: float) -> None:
+        effects = self.setting.effects
+        file = ResultFile(
+            run=self.run,
+            status=status_of(result),
+            serial=serial,
+            done=result.done,
+            failed=tuple(
+                {"id": item.id, "error": item.error.message, "hint": item.error.hint} for item in result.failed
+            ),
+            skipped=tuple({"id": item.id, "because": item.because} for item in result.skipped),
+            not_started=result.not_started,
+            ended=stamp(effects),
+        )
+        await effects.call(lambda: write_result(self.lease.store, file))
+        self.setting.report(
+            Summary(
+                self.run,
+                done=len(result.done),
+                failed=len(result.failed),
+                skipped=len(result.skipped),
+                not_started=len(result.not_started),
+                seconds=effects.now() - began,
+                serial=serial,
+                skipped_because={item.id: item.because for item in result.skipped},
+            )
+        )
+
+    def _give_up(self, result: RunResult, error: ReconcilerError) -> NoReturn:
+        """Keep what is known on this machine, and say where; the run stays open."""
+        where = self.setting.spool.keep(self.run, result.unwritten) if result.unwritten else None
+        kept = f" What is known and could not be written is kept in {where}." if where else ""
+        if isinstance(error, LeaseError):
+            raise LeaseError(error.message, hint=f"{error.hint}{kept}") from error
+        raise IncompleteError(
+            f"the state cannot be written: {error.message}",
+            hint=f"{error.hint} What was done is found by the next run: reconciler apply.{kept}",
+        ) from error
+
+
+def status_of(result: RunResult) -> str:
+    """Return how a run ended, in one word."""
+    if result.not_started:
+        return "stopped"
+    return "partial" if result.failed else "done"
+
+
+def stamp(effects: Effects) -> str:
+    """Return the time for people, in UTC."""
+    return effects.utc().strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,195 @@
+"""Settle what a run left in doubt: look at what it named, decide, and write down what became of it.
+
+Repeating it changes nothing: what is done is recorded, what is not is planned anew, what is half done is completed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final, cast
+
+from reconciler.applying.events import Recovered
+from reconciler.applying.lanes import do_batch, entries_of
+from reconciler.applying.turn import LeaseTurn
+from reconciler.errors import IncompleteError, RetryableError
+from reconciler.planning.settle import Settlement, scope_of, settle
+from reconciler.providers.base import Failed, Scope
+from reconciler.resources.address import kind_of
+from reconciler.state.entries import ActionEnded, ActionRefused, Closed, Intent
+from reconciler.state.journal import Journal, take_over
+from reconciler.state.openrun import Unfinished, read_open_run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from reconciler.applying.ports import Setting
+    from reconciler.planning.actions import Action, ControlAction
+    from reconciler.resources.address import Address
+    from reconciler.resources.inventory import Inventory
+    from reconciler.state.entries import Entry
+    from reconciler.state.lease import Lease
+
+COOL_DOWN_S: Final = 180.0
+"""For how long work that is not idempotent is not done again after a takeover: a call of the old run may yet land."""
+_SLICE_S: Final = 0.5
+"""A wait is cut into pieces this long, so that a request to stop is heard."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """An open run, settled: everything that is known of it is in the record."""
+
+    run: Unfinished
+    verdicts: Mapping[str, str] = field(default_factory=dict)
+    doubtful: frozenset[Address] = frozenset()
+    """The addresses that were in doubt when it was found."""
+
+
+class Recovery:
+    """Settles actions in doubt under a lease, with what a run has to work with."""
+
+    def __init__(self, lease: Lease, setting: Setting, *, gives_up: Callable[[Address], bool]) -> None:
+        """`gives_up`: addresses whose doubt may end without a look, for their cluster was left out by who asked."""
+        self._lease = lease
+        self._setting = setting
+        self._gives_up = gives_up
+        self._began = setting.effects.now()
+
+    async def settle_open_run(self, *, closes: bool) -> Settled | None:
+        """Settle the open run, if there is one, record what it did and, with `closes`, close it.
+
+        Raises:
+            IncompleteError: What is in doubt cannot be looked at; the run stays open.
+            UserError: Its files cannot be read.
+        """
+        lease, effects, spool = self._lease, self._setting.effects, self._setting.spool
+        found = await effects.call(lambda: read_open_run(lease.store, lease.lockfile))
+        if found is None:
+            return None
+        found = found.after(await take_over(lease, effects, found.file.run))
+        journal = Journal(lease, effects, found.file.run, next_seq=found.written.next_seq)
+        spooled = await self._unspool(found, journal)
+        before = found.folded(further=spooled)
+        entries, verdicts = await self.settle(before.in_doubt, journal)
+        ended: list[Entry] = [Closed(status="superseded")] if closes and not before.is_closed else []
+        await journal.append(ended)
+        after = found.folded(further=(*spooled, *entries))
+        record = after.record if after.record != (await lease.snapshot()).record else None
+        if closes:
+            await lease.end_run(record)
+        elif record is not None:
+            await lease.commit(record)
+        if spooled:
+            await effects.call(lambda: spool.forget(found.file.run))
+        self._setting.report(Recovered(found.file.run, found.file.who or "", verdicts))
+        doubtful = frozenset(address for action in before.in_doubt for address in scope_of(action))
+        return Settled(found, verdicts, doubtful)
+
+    async def settle(self, in_doubt: Sequence[Action], journal: Journal) -> tuple[list[Entry], dict[str, str]]:
+        """Look at actions in doubt, complete what is half done, write what became of each, and return both.
+
+        Raises:
+            IncompleteError: A cluster cannot be looked at.
+        """
+        entries: list[Entry] = []
+        verdicts: dict[str, str] = {}
+        known = [action for action in in_doubt if not self._gives_up(action.address)]
+        for action in in_doubt:
+            if action not in known:
+                verdicts[action.id] = "unknown"
+                entries.append(_given_up(action))
+        for cluster in sorted({action.cluster or "" for action in known}):
+            here = [action for action in known if action.cluster == cluster]
+            for name, found in (await self._look_until_cool(cluster, here)).items():
+                verdicts[name] = found.verdict
+                entries += _told(name, found)
+        await journal.append(entries)
+        halves = [action for action in known if verdicts[action.id] == "partial"]
+        entries += await self._complete(halves, journal)
+        return entries, verdicts
+
+    async def _look_until_cool(self, cluster: str, actions: Sequence[Action]) -> dict[str, Settlement]:
+        """Look; where a call that may yet land would do its work a second time, wait for it and look again."""
+        found = await self._look(cluster, actions)
+        named_there = self._setting.providers[cluster].capabilities.server_ids
+        waits = [each.id for each in actions if kind_of(each.address) in named_there]
+        if not any(found[name].verdict == "absent" for name in waits):
+            return found
+        while (left := self._began + COOL_DOWN_S - self._setting.effects.now()) > 0:
+            if self._setting.stop.is_requested:
+                raise IncompleteError(
+                    f"in doubt since the last run, and too early to do again: {', '.join(waits)}",
+                    hint="Run it again: reconciler apply",
+                )
+            await self._setting.effects.sleep(min(left, _SLICE_S))
+        return await self._look(cluster, actions)
+
+    async def _look(self, cluster: str, actions: Sequence[Action]) -> dict[str, Settlement]:
+        provider = self._setting.providers[cluster]
+        addresses = sorted({address for action in actions for address in scope_of(action)})
+        try:
+            observed: Inventory = (
+                await self._setting.effects.call(lambda: provider.observe(Scope(tuple(addresses)))) if addresses else {}
+            )
+        except RetryableError as error:
+            names = ", ".join(action.id for action in actions)
+            raise IncompleteError(
+                f"in doubt since the last run: {names}; cluster {cluster} cannot be looked at: {error.message}",
+                hint=f"{error.hint} Then run: reconciler apply. To go on without it: --exclude '*/{cluster}/*'",
+            ) from error
+        catalog = provider.capabilities.configs
+        return {action.id: settle(action, observed, catalog) for action in actions}
+
+    async def _complete(self, halves: Sequence[Action], journal: Journal) -> list[Entry]:
+        """Do again what is half done: it was approved, and every call does once what it does twice."""
+        written: list[Entry] = []
+        for cluster in sorted({action.cluster or "" for action in halves}):
+            batch = [action for action in halves if action.cluster == cluster]
+            await journal.append([Intent(id=action.id) for action in batch])
+            turn = LeaseTurn(self._lease, journal, self._setting.effects)
+            call = partial(do_batch, self._setting.providers[cluster], cast("list[ControlAction]", batch), turn)
+            outcomes = await self._setting.effects.call(call)
+            lost: dict[str, Sequence[str]] = {outcome.id: () for outcome in outcomes if isinstance(outcome, Failed)}
+            entries = [
+                entry
+                for action, outcome in zip(batch, outcomes, strict=True)
+                for entry in entries_of(action, outcome, lost)
+            ]
+            await journal.append(entries)
+            written += entries
+        return written
+
+    async def _unspool(self, found: Unfinished, journal: Journal) -> list[Entry]:
+        """Write what the dead run could not: ends of actions whose intent is there."""
+        doubtful = {action.id for action in found.folded().in_doubt}
+        kept = await self._setting.effects.call(lambda: self._setting.spool.kept(found.file.run))
+        ends = [entry for entry in kept if isinstance(entry, ActionEnded | ActionRefused) and entry.id in doubtful]
+        await journal.append(ends)
+        return list(ends)
+
+
+def _told(action: str, found: Settlement) -> list[Entry]:
+    match found.verdict:
+        case "done":
+            return [
+                ActionEnded(
+                    id=action, incarnation=found.incarnation, physical_name=found.physical_name, is_settled=True
+                )
+            ]
+        case "conflict":
+            return [
+                ActionRefused(
+                    id=action,
+                    error="what is there is neither what it was nor what it was to be",
+                    hint="Somebody else changed it; the plan starts from what is there now.",
+                )
+            ]
+        case "absent" | "partial":
+            return []
+
+
+def _given_up(action: Action) -> Entry:
+    return ActionRefused(
+        id=action.id, error="its cluster was left out, so nobody looked", hint="The next plan of it says what is there."
+    )

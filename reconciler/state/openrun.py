@@ -1,0 +1,61 @@
+"""A run that has begun and not closed: what it set out to do, and how far its journal says it came."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from reconciler.errors import UserError
+from reconciler.planning.document.stored import read_action
+from reconciler.state.folding import Folded, fold_run
+from reconciler.state.journal import Written, read_journal
+from reconciler.state.runs import RunFile, require_run
+from reconciler.state.snapshots import read_base
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.planning.actions import Action
+    from reconciler.resources.inventory import Record
+    from reconciler.state.entries import Entry
+    from reconciler.state.lockfile import Lockfile
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """An open run, with everything that is needed to settle it."""
+
+    file: RunFile
+    base: Record
+    """What was recorded when it began."""
+    actions: tuple[Action, ...]
+    written: Written
+
+    def folded(self, *, further: Sequence[Entry] = ()) -> Folded:
+        """Return where it stands; `further` entries count as if they were written."""
+        return fold_run(self.base, self.actions, self.written, further)
+
+    def after(self, written: Written) -> Unfinished:
+        """Return it with more of its journal."""
+        return replace(self, written=written)
+
+
+def read_open_run(store: ObjectStore, lockfile: Lockfile) -> Unfinished | None:
+    """Return the run that a lockfile says is open; reads its file, its base and its journal.
+
+    Raises:
+        UserError: Something of it is missing or damaged, or belongs to another state.
+    """
+    opened = lockfile.open_run
+    if opened is None:
+        return None
+    file = require_run(store, opened.run)
+    if file.plan_digest != opened.plan_digest or file.base_serial > lockfile.serial:
+        raise UserError(
+            f"{store.url}: the files of run {file.run} do not belong to this state: it began on #{file.base_serial}, "
+            f"and the state is #{lockfile.serial}",
+            hint="Files of two states were mixed. `reconciler state repair` says what fits.",
+        )
+    base = read_base(store, file.base_serial, file.base_sha256)
+    return Unfinished(file, base, tuple(read_action(each) for each in file.actions), read_journal(store, file.run))
