@@ -13,6 +13,7 @@
   - PartialError          some actions failed, the rest is done
   - RetryableError        run the same command again
     · LostRaceError           someone else's write is there; read it, decide again
+    · UnansweredError         a write may have been made or not; read it back, then try again
   - LeaseError            someone else is applying, or took over
   - IncompleteError       work is left; `apply --resume` goes on
   - DriftError            reality has moved away from the files
@@ -103,6 +104,10 @@ class PartialError(ReconcilerError):
 
 class RetryableError(ReconcilerError):
     """Nothing is wrong with the files: run the same command again."""
+
+
+class UnansweredError(RetryableError):
+    """The store did not say whether a write was made: it may be there, or land yet. Read it back, then try again."""
 
 
 class LostRaceError(RetryableError):

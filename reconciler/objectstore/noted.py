@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from copy import copy
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from reconciler.errors import ReconcilerError
@@ -36,6 +37,10 @@ class NotedStore:
 
     def __init__(self, inner: ObjectStore) -> None:
         self._inner = inner
+
+    def __copy__(self) -> NotedStore:
+        """Return the same with a client of its own."""
+        return NotedStore(copy(self._inner))
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         """Travel as the store within."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from reconciler.errors import BrokenInvariantError, LostRaceError, ReconcilerError, UserError
+from reconciler.errors import BrokenInvariantError, LostRaceError, ReconcilerError, UnansweredError, UserError
 from reconciler.noting import note
 from reconciler.objectstore.nonces import jitter, nonce
 from reconciler.objectstore.shapes import check_shape
@@ -29,6 +29,7 @@ MARKS: Final = 256
 _OURS: Final = ("format", "epoch", "nonce", "marks")
 PATIENCE_S: Final = 60.0
 """How long an update goes on against others, unless told otherwise."""
+_TOLD: Final = {LostRaceError: "race lost", UnansweredError: "unanswered"}
 _PAUSE_SECONDS: Final = 0.001
 _LONGEST_PAUSE_SECONDS: Final = 2.0
 
@@ -108,6 +109,7 @@ class Register:
 
         Raises:
             LostRaceError: Others were faster every time, until patience ended.
+            UnansweredError: The store did not say whether it was done, as long; ask again with the same mark.
         """
         if known is not None and (swapped := self._swapped(known, change, mark)) is not None:
             return swapped
@@ -123,10 +125,10 @@ class Register:
             epoch = (0 if held is None else held.epoch) + 1 if raises_epoch else None
             try:
                 swapped = self.swap(held, value, epoch=epoch, mark=mark)
-            except LostRaceError as error:
-                lost = error
+            except (LostRaceError, UnansweredError) as error:
+                trouble = error
                 attempt += 1
-                note(_LOGGER, "race lost", register=self.key, attempt=attempt)
+                note(_LOGGER, _TOLD[type(error)], register=self.key, attempt=attempt)
             else:
                 note(_LOGGER, "swapped", register=self.key, epoch=swapped.epoch, attempts=attempt + 1)
                 return swapped
@@ -136,7 +138,7 @@ class Register:
         held = self.read()
         if held is not None and mark in held.marks:
             return held
-        raise lost
+        raise trouble
 
     def _swapped(self, known: Held, change: Callable[[Held | None], dict[str, Any] | None], mark: str) -> Held | None:
         """Swap what may be out of date; `None`: it is, or says that there is nothing to do, or to refuse."""
@@ -148,7 +150,7 @@ class Register:
             return None
         try:
             return self.swap(known, value, mark=mark)
-        except LostRaceError:
+        except (LostRaceError, UnansweredError):
             return None
 
     def _parse(self, stored: Stored) -> Held:

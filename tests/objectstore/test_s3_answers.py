@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 
-from reconciler.errors import LostRaceError, MissingObjectError, RetryableError
+from reconciler.errors import LeaseError, LostRaceError, MissingObjectError, RetryableError, UnansweredError
 from reconciler.objectstore.base import ObjectStore
 from reconciler.objectstore.opening import open_store
 from reconciler.objectstore.register import Held, Register
 from reconciler.objectstore.s3 import client as s3client
 from reconciler.objectstore.s3 import swap as s3swap
 from reconciler.objectstore.s3.parts import SINGLE_BYTES
+from reconciler.state.terms import Terms
 from tests.servers.proxy import Broken, Late, Lost, Proxy, Refused, Repeated, Slow
 from tests.servers.weed import BUCKET, S3Server
 
@@ -177,6 +179,64 @@ def test_a_busy_store_is_asked_again(refused: Refused, store: ObjectStore, truth
     store.put("body", b"1")
     assert body_of(store, "body") == b"1"
     assert body_of(truth, "head") == b"nonce-1"
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that give up after a moment."""
+    monkeypatch.setattr(s3client, "CONDITIONAL_READ_SECONDS", 0.3)
+    monkeypatch.setattr(s3swap, "PATIENCE_SECONDS", 0.2)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_swap_that_nobody_answers_ends_after_one_try_and_one_look(store: ObjectStore, proxy: Proxy) -> None:
+    proxy.on("PUT", Slow(2), key="head")
+    proxy.on("GET", Slow(2), key="head", times=100)
+    began = time.monotonic()
+    with pytest.raises(UnansweredError, match="no answer in time"):
+        store.swap("head", b"nonce-1", expected=None)
+    assert time.monotonic() - began < 1.5
+    assert (proxy.count("PUT", "head"), proxy.count("GET", "head")) == (1, 1)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_an_update_that_was_not_answered_looks_for_its_mark_and_goes_on(
+    store: ObjectStore, truth: ObjectStore, proxy: Proxy
+) -> None:
+    proxy.on("PUT", Refused(503, "SlowDown"), key="/r", times=5)
+    proxy.on("PUT", Slow(1), key="/r")
+    proxy.on("GET", Refused(503, "SlowDown"), key="/r", times=2)
+    held = Register(store, "r", format=FORMAT).update(
+        lambda held: {"count": 1 if held is None else held.value["count"] + 1}, mark="ours"
+    )
+    assert held is not None
+    assert (held.value, held.marks) == ({"count": 1}, ("ours",))
+    assert Register(truth, "r", format=FORMAT).read() == held
+
+
+@pytest.mark.usefixtures("hasty")
+def test_an_update_may_be_refused_between_its_tries(store: ObjectStore, truth: ObjectStore, proxy: Proxy) -> None:
+    proxy.on("PUT", Refused(503, "SlowDown"), key="/r", times=1_000)
+    tries = []
+
+    def change(_held: Held | None) -> dict[str, object]:
+        tries.append(1)
+        if len(tries) == 3:
+            message = "the lease is lost"
+            raise LeaseError(message, hint="Look at their run.")
+        return {}
+
+    with pytest.raises(LeaseError):
+        Register(store, "r", format=FORMAT).update(change, mark="ours")
+    assert truth.get("r") is None
+
+
+def test_what_a_holder_writes_ends_before_its_lease_does() -> None:
+    terms = Terms()
+    request = s3client.CONDITIONAL_CONNECT_SECONDS + s3client.CONDITIONAL_READ_SECONDS
+    last_write = s3swap.PATIENCE_SECONDS + request
+    assert last_write <= terms.lease_s - terms.give_up_s
+    assert last_write + request <= terms.lease_s - terms.may_start_s
 
 
 def test_a_store_that_stays_busy_is_given_up_and_nothing_is_written(

@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -90,16 +91,15 @@ def test_credentials_are_never_shown(location: StoreSettings) -> None:
     assert pickle.loads(pickle.dumps(lent)) == lent  # noqa: S301 - our own bytes
 
 
-def test_lent_credentials_are_taken_anew_for_every_journey(
-    location: StoreSettings, s3_environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """A profile whose command lends keys for a moment, as SSO and assumed roles do."""
+@pytest.fixture
+def lent(s3_environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A profile whose command lends keys for a moment, as SSO and assumed roles do; this file grows each time."""
     count = tmp_path / "count"
     lender = tmp_path / "lend.py"
     keys = credentials_of("admin")
     soon = (datetime.now(UTC) + timedelta(minutes=5)).isoformat()  # so soon that every use asks again
-    lent = {"Version": 1, "AccessKeyId": keys.access_key, "SecretAccessKey": keys.secret_key.text, "Expiration": soon}
-    lender.write_text(f"open({str(count)!r}, 'a').write('x')\nprint({json.dumps(json.dumps(lent))})")
+    answer = {"Version": 1, "AccessKeyId": keys.access_key, "SecretAccessKey": keys.secret_key.text, "Expiration": soon}
+    lender.write_text(f"open({str(count)!r}, 'a').write('x')\nprint({json.dumps(json.dumps(answer))})")
     config = tmp_path / "config"
     config.write_text(f"[profile lent]\ncredential_process = {sys.executable} {lender}\n")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -107,12 +107,30 @@ def test_lent_credentials_are_taken_anew_for_every_journey(
     monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
     monkeypatch.setenv("AWS_PROFILE", "lent")
     assert s3_environ
+    return count
+
+
+def test_a_copy_with_clients_of_its_own_goes_on_with_credentials_that_are_refreshed(
+    location: StoreSettings, lent: Path
+) -> None:
+    store = open_store(location)
+    twin = copy(store)
+    for number in range(3):
+        before = len(lent.read_text()) if lent.exists() else 0
+        twin.put(f"{number}", b"1")
+        assert len(lent.read_text()) > before
+    found = store.get("2")
+    assert found is not None
+    assert found.body == b"1"
+
+
+def test_lent_credentials_are_taken_anew_for_every_journey(location: StoreSettings, lent: Path) -> None:
     store = open_store(location)
     store.put("a", b"1")
-    before = len(count.read_text())
+    before = len(lent.read_text())
     twin = pickle.loads(pickle.dumps(store))  # noqa: S301 - our own bytes
-    assert len(count.read_text()) > before
-    assert settings_of(twin).credentials == keys
+    assert len(lent.read_text()) > before
+    assert settings_of(twin).credentials == credentials_of("admin")
     assert twin.get("a").body == b"1"
 
 

@@ -32,7 +32,9 @@ POOL: Final = 64
 ATTEMPTS: Final = 5
 _CONNECT_SECONDS: Final = 10
 _READ_SECONDS: Final = 60
-CONDITIONAL_READ_SECONDS: Final = 20
+CONDITIONAL_CONNECT_SECONDS: Final = 5
+CONDITIONAL_READ_SECONDS: Final = 7
+"""Short, for what is written under a condition is small, and may be written under a lease (see `swap.py`)."""
 _NO_PROFILE: Final = {
     "profile": (None, None, None, None),
     "config_file": (None, None, os.devnull, None),
@@ -49,7 +51,7 @@ class Opened:
     steady: S3Client
     """Tries again by itself: for reads, and for writes that may be done twice."""
     once: S3Client
-    """Never tries again by itself: for conditional writes."""
+    """Never tries again by itself: for conditional writes, and for reading them back."""
     settings: StoreSettings
     """Complete but for credentials that are refreshed."""
     credentials: Any
@@ -136,10 +138,11 @@ def _client(session: Any, settings: StoreSettings, *, attempts: int) -> S3Client
     if settings.endpoint is not None:
         # Checksums that AWS added later are not understood everywhere; bodies are signed all the same.
         options |= {"request_checksum_calculation": "when_required", "response_checksum_validation": "when_required"}
+    is_conditional = attempts == 1
     config = Config(
         retries={"mode": "standard", "total_max_attempts": attempts},
-        connect_timeout=_CONNECT_SECONDS,
-        read_timeout=CONDITIONAL_READ_SECONDS if attempts == 1 else _READ_SECONDS,
+        connect_timeout=CONDITIONAL_CONNECT_SECONDS if is_conditional else _CONNECT_SECONDS,
+        read_timeout=CONDITIONAL_READ_SECONDS if is_conditional else _READ_SECONDS,
         max_pool_connections=POOL,
         tcp_keepalive=True,
         **options,

@@ -34,6 +34,7 @@ _BUSY: Final = frozenset(
     {"SlowDown", "ServiceUnavailable", "Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequests"}
     | {"429", "503", "KMS.ThrottlingException"}
 )
+_IN_THE_WAY: Final = frozenset({"ConditionalRequestConflict", "OperationAborted", "409"})
 _ELSEWHERE: Final = frozenset(
     {"PermanentRedirect", "TemporaryRedirect", "301", "307", "IllegalLocationConstraintException"}
     | {"AuthorizationHeaderMalformed"}
@@ -50,13 +51,20 @@ def s3_faults(doing: Doing, url: str) -> Iterator[None]:
 
     try:
         yield
-    except ClientError as error:
-        raise from_answer(error, doing, url) from error
-    except BotoCoreError as error:
-        raise from_client(error, doing, url) from error
+    except (ClientError, BotoCoreError) as error:
+        raise told(error, doing, url) from error
     except ValueError as error:  # how botocore refuses an endpoint or a region that cannot be
         message = f"cannot {doing} {url}: {error}"
         raise UserError(message, hint="Correct `endpoint` and `region`, or the environment they come from.") from error
+
+
+def told(error: ClientError | BotoCoreError, doing: Doing, url: str) -> ReconcilerError:
+    """Return the error that says what to do, be it an answer or that there was none."""
+    from botocore.exceptions import ClientError  # noqa: PLC0415 - as above
+
+    if isinstance(error, ClientError):
+        return from_answer(error, doing, url)
+    return from_client(error, doing, url)
 
 
 def code_of(error: ClientError) -> str:
@@ -90,6 +98,8 @@ def from_answer(error: ClientError, doing: Doing, url: str) -> ReconcilerError:
         )
     if code in _BUSY:
         return RetryableError(f"{where}: the store is throttling ({code})", hint=f"Wait a little. {_AGAIN}")
+    if code in _IN_THE_WAY:
+        return RetryableError(f"{where}: other writers are in the way ({code})", hint=f"Wait a little. {_AGAIN}")
     if code in _ELSEWHERE:
         return _elsewhere(error, where)
     if code in _TOO_LARGE:

@@ -23,23 +23,24 @@ class Read:
     tag: str
 
 
-def read_whole(ask: Callable[[], Any]) -> Read | None:
+def read_whole(ask: Callable[[], Any], *, tries: int = _TRIES) -> Read | None:
     """Return what `ask` (a GET) answers, whole; `None` where there is no object.
 
-    The client repeats a request by itself, but not one whose answer has begun to arrive.
+    The client repeats a request by itself, but not one whose answer has begun to arrive: that is done here.
     """
     from botocore.exceptions import ClientError, HTTPClientError, IncompleteReadError  # noqa: PLC0415 - as S3 itself
 
-    for left in reversed(range(_TRIES)):
+    for left in reversed(range(tries)):
         try:
             answer = ask()
-            return Read(answer["Body"].read(), answer["ETag"])
         except ClientError as error:
             if code_of(error) in GONE:
                 return None
             if status_of(error) == _NOTHING_THERE:
                 return Read(b"", "")
             raise
+        try:
+            return Read(answer["Body"].read(), answer["ETag"])
         except (HTTPClientError, IncompleteReadError):
             if left == 0:
                 raise

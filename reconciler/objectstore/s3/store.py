@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from reconciler.objectstore.base import Listed, ObjectStore
     from reconciler.objectstore.s3.place import ObjectName
+    from reconciler.objectstore.s3.reading import Read
     from reconciler.objectstore.settings import StoreSettings
 
 _DELETED_AT_ONCE: Final = 1_000
@@ -48,6 +49,10 @@ class S3Store:
         self._place = Place.of(settings)
         self._clients = Clients(settings)
         self._kms_key_id = settings.kms_key_id
+
+    def __copy__(self) -> S3Store:
+        """Return the same place with clients of its own, whose credentials are found and refreshed here as ours are."""
+        return S3Store(self._clients.settings)
 
     def __reduce__(self) -> tuple[type[S3Store], tuple[StoreSettings]]:
         """Travel as complete settings: no other environment is asked where it arrives."""
@@ -86,8 +91,7 @@ class S3Store:
         """Return the object, or `None` where there is none."""
         address = self._place.named(key)
         with s3_faults("read", f"{self.url}/{key}"):
-            found = read_whole(lambda: self._client.get_object(**address))
-        return None if found is None else Stored(found.body, _version(found.tag))
+            return _stored(read_whole(lambda: self._client.get_object(**address)))
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Return at most `length` bytes from `start`."""
@@ -120,7 +124,7 @@ class S3Store:
             self._check_encrypted(None, answer, options)
             return _version(answer["ETag"])
 
-        write = ConditionalWrite(put, lambda: self.get(key), f"{self.url}/{key}")
+        write = ConditionalWrite(put, lambda: self._read_back(key), f"{self.url}/{key}")
         return write.swap(key, body, expected=expected)
 
     def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
@@ -164,6 +168,12 @@ class S3Store:
     @property
     def _client(self) -> S3Client:
         return self._clients.steady
+
+    def _read_back(self, key: str) -> Stored | None:
+        """Read once: whoever swaps cannot wait, and is told that there was no answer."""
+        address = self._place.named(key)
+        with s3_faults("read", f"{self.url}/{key}"):
+            return _stored(read_whole(lambda: self._clients.once.get_object(**address), tries=1))
 
     def _reaches(self, other: S3Store) -> bool:
         return self._clients.reach_the_same_as(other._clients)
@@ -220,6 +230,10 @@ class S3Store:
             self.delete([key])
         message = f"{self.url} did not encrypt under key {options['SSEKMSKeyId']}: it takes no notice of keys"
         raise UserError(message, hint="Use a store with SSE-KMS, or take the key out of the location or namespace.")
+
+
+def _stored(found: Read | None) -> Stored | None:
+    return None if found is None else Stored(found.body, _version(found.tag))
 
 
 def _version(tag: str) -> Version:

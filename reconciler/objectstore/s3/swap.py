@@ -3,6 +3,11 @@
 Nothing conditional is repeated blindly: after every answer that is not a plain yes the object is read back. Ours is
 there: success. What we expected is there: it was not written (or will be refused when it arrives late, for every body
 is unique), so it may be tried again. Anything else: somebody was faster.
+
+What a holder of a lease writes must not outlast the lease. Nothing is begun again once `PATIENCE_SECONDS` are over,
+and each request has a time-out (`client.py`): of a swap the last write ends within 15 s, and the swap within 27 s. A
+lease of 90 s is given up 15 s before its end, and nothing new is begun 30 s before it. Longer patience is for who can
+be asked whether they may go on: `Register.update`.
 """
 
 from __future__ import annotations
@@ -12,21 +17,24 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from reconciler.errors import RetryableError, UnansweredError
 from reconciler.objectstore.answers import mine_or_lost
 from reconciler.objectstore.base import Version
 from reconciler.objectstore.nonces import jitter
-from reconciler.objectstore.s3.faults import code_of, s3_faults, status_of
+from reconciler.objectstore.s3.faults import code_of, s3_faults, status_of, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from botocore.exceptions import BotoCoreError, ClientError
+
     from reconciler.objectstore.base import Stored
 
-_PATIENCE_SECONDS: Final = 45.0
-"""After this long nothing is tried again: a lease must not be held by a call that hangs."""
+PATIENCE_SECONDS: Final = 3.0
+"""After this long nothing is tried again."""
 TRIES: Final = 10
 _PAUSE_SECONDS: Final = 0.05
-_LONGEST_PAUSE_SECONDS: Final = 3.0
+_LONGEST_PAUSE_SECONDS: Final = 1.0
 
 _LOST_STATUS: Final = 412
 _CONFLICT_STATUS: Final = 409
@@ -52,25 +60,32 @@ class ConditionalWrite:
 
         Raises:
             LostRaceError: Somebody else's write is there.
-            RetryableError: The store gave no answer that says which; reading it did not help either.
+            UnansweredError: The store gave no answer that says which; reading it did not help either.
         """
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         attempt = 0
         while True:
             answer, failure = self._tried()
             if failure is None:
                 return Version(answer)
-            found = self.read()
+            found = self._read_back()
             current = None if found is None else found.version
             if answer is _Answer.REFUSED or current != expected:
                 return mine_or_lost(key, body, found)
             attempt += 1
-            if attempt == TRIES or time.monotonic() > deadline:
-                with s3_faults("write", self.url):
-                    raise failure
-            _pause(attempt)
+            pause = _pause_s(attempt)
+            if attempt == TRIES or time.monotonic() + pause > deadline:
+                error = told(failure, "write", self.url)
+                raise UnansweredError(error.message, hint=error.hint) from failure
+            time.sleep(pause)  # noqa: TID251 - a blocking call below Effects; correctness never rests on it
 
-    def _tried(self) -> tuple[str, Exception | None]:
+    def _read_back(self) -> Stored | None:
+        try:
+            return self.read()
+        except RetryableError as error:
+            raise UnansweredError(error.message, hint=error.hint) from error
+
+    def _tried(self) -> tuple[str, ClientError | BotoCoreError | None]:
         """Write once and return the version; with the failure where it was refused, or nobody knows."""
         from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - only users of S3 pay
 
@@ -107,7 +122,6 @@ def _said(code: str, status: int) -> _Answer | None:
     return None
 
 
-def _pause(attempt: int) -> None:
-    """Let the store recover, and writers of one object come back at different moments."""
-    pause = min(_PAUSE_SECONDS * 2**attempt, _LONGEST_PAUSE_SECONDS) * (0.5 + jitter() / 2)
-    time.sleep(pause)  # noqa: TID251 - a blocking call below Effects; correctness never rests on it
+def _pause_s(attempt: int) -> float:
+    """Return how long to let the store recover; writers of one object come back at different moments."""
+    return min(_PAUSE_SECONDS * 2.0**attempt, _LONGEST_PAUSE_SECONDS) * (0.5 + jitter() / 2)
