@@ -100,9 +100,22 @@ def read_serial(store: ObjectStore, serial: int, *, owner: Owner | None = None) 
         message = f"{store.url} has no state #{serial}"
         raise UserError(message, hint="List what there is with: reconciler state history")
     if len(keys) > 1:
-        later = [_read(store, row.key).previous for row in rows if row.serial == serial + 1]
+        later = [_previous_of(store, row) for row in rows if row.serial == serial + 1]
         keys = [key for key in keys if key in later] or keys
-    return _read(store, keys[0])
+    return read_row(store, SnapshotRow(serial, keys[0], 0), lineage=current.lineage)
+
+
+def read_row(store: ObjectStore, row: SnapshotRow, *, lineage: str | None = None) -> Snapshot:
+    """Return what one line of the history holds.
+
+    Raises:
+        UserError: It is missing, is not what its name says, of another lineage, or was written by a newer version.
+    """
+    found = _read(store, row.key)
+    if found.serial != row.serial or lineage not in {None, found.lineage}:
+        message = f"{store.url}/{row.key} is state #{found.serial} of lineage {found.lineage}, not what its place says"
+        raise UserError(message, hint="Files of two states were mixed: restore all of one of them from a backup.")
+    return found
 
 
 def read_base(store: ObjectStore, serial: int, sha256_: str) -> Record:
@@ -175,7 +188,18 @@ def _fetch(store: ObjectStore, key: str) -> bytes:
 
 def _read(store: ObjectStore, key: str) -> Snapshot:
     body = _fetch(store, key)
-    return _decode(body, f"{store.url}/{key}", key, sha256(body).hexdigest())
+    digest, named = sha256(body).hexdigest(), _NAME.fullmatch(key)
+    if named is None or not digest.startswith(named[2]):
+        message = f"{store.url}/{key} is damaged: its sha256 is {digest}, which is not what its name says"
+        raise UserError(message, hint="Restore the file from a backup or the bucket's versions. Nothing was changed.")
+    return _decode(body, f"{store.url}/{key}", key, digest)
+
+
+def _previous_of(store: ObjectStore, row: SnapshotRow) -> str | None:
+    try:
+        return _read(store, row.key).previous
+    except UserError:
+        return None  # a snapshot that nobody committed, or that is damaged, says nothing of another
 
 
 def _decode(body: bytes, where: str, key: str, digest: str) -> Snapshot:
