@@ -11,11 +11,12 @@ from typer import Option
 from reconciler.cli import signals
 from reconciler.cli.asking import ask, require_someone_to_ask
 from reconciler.cli.console import are_one, err, out
+from reconciler.cli.lastline import last_line
 from reconciler.cli.logs import speaks
 from reconciler.cli.options import TextOrJson, seconds
 from reconciler.cli.planned import show_as_text, warn_about
 from reconciler.cli.presenting import blocked_above, raise_verdict
-from reconciler.errors import BlockedError
+from reconciler.errors import BlockedError, StalePlanError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,22 +66,25 @@ def carry_out(do: Callable[[Hooks], Applied], doing: Doing, *, question: str, is
         UsageError: Somebody has to be asked, and there is no terminal.
         ReconcilerError: The run's verdict, after its result was shown.
     """
-    if not is_approved:
-        require_someone_to_ask("Give --yes, or a plan that `reconciler plan --out FILE` saved")
-    seconds("--lock-timeout", doing.lock_timeout)
-    from reconciler.cli.reporting import Ending, reporter
-    from reconciler.workflow.stopping import Stop
+    with last_line(doing.form):
+        if not is_approved:
+            require_someone_to_ask("Give --yes, or a plan that `reconciler plan --out FILE` saved")
+        seconds("--lock-timeout", doing.lock_timeout)
+        from reconciler.cli.reporting import Ending, reporter
+        from reconciler.workflow.stopping import Stop
 
-    talk = _Talk(doing, question, is_approved=is_approved)
-    stop, ending = Stop(), Ending()
-    try:
-        with signals.stopping(stop), reporter(doing.form, ending) as report:
-            applied = do(Hooks(talk.confirm, report, stop))
-    except BlockedError as error:
-        raise talk.about_blocked(error) from error
-    if doing.form == "text":
-        talk.show_outcome(applied, ending.summary)
-    raise_verdict(applied.verdict)
+        talk = _Talk(doing, question, is_approved=is_approved)
+        stop, ending = Stop(), Ending()
+        try:
+            with signals.stopping(stop), reporter(doing.form, ending) as report:
+                applied = do(Hooks(talk.confirm, report, stop))
+        except BlockedError as error:
+            raise talk.about_blocked(error) from error
+        except StalePlanError as error:
+            raise_verdict(talk.about_stale(error))
+        if doing.form == "text":
+            talk.show_outcome(applied, ending.summary)
+        raise_verdict(applied.verdict)
 
 
 class _Talk:
@@ -103,7 +107,21 @@ class _Talk:
         if planned is None:
             return error
         self._show(planned)
+        if self._doing.form == "json":
+            from reconciler.applying.events import PlanMade
+            from reconciler.cli.documents.events import event_line
+
+            out().write_bytes(event_line(PlanMade(planned.plan)))
         return blocked_above(planned.plan, "nothing was done: ")
+
+    def about_stale(self, error: StalePlanError) -> StalePlanError:
+        """Show what differs from what was approved, and nothing else; with JSON it is in the last line, too."""
+        from reconciler.cli.render.difference_text import difference_lines
+        from reconciler.workflow.approved import ChangedPlanError
+
+        if isinstance(error, ChangedPlanError) and not (self._doing.form == "json" and speaks()):
+            err().show(difference_lines(error.held))
+        return error
 
     def show_outcome(self, applied: Applied, summary: Summary | None) -> None:
         """Say what came of it."""

@@ -37,23 +37,27 @@ def exit_code_of(error: BaseException, *, is_verbose: bool) -> int:
             # Whoever read our output has enough of it; the rest of it goes nowhere.
             silence(sys.stdout)
             code = 0
-        case OSError():
-            _say(screen, "Error", _of_the_system(error), "Mend that, then run the same command again")
-            code = 1
-        case MemoryError():
-            _say(
-                screen, "Error", "Not enough memory", "Plan less at once with --target, or give the process more memory"
-            )
-            code = 1
-        case RecursionError():
-            _say(screen, "Error", "The input is nested too deeply", "Flatten the file that was being read")
-            code = 1
         case _:
-            _say(screen, "Error", f"Unexpected {type(error).__name__}: {error}", _BUG_HINT)
-            code = 1
+            code, message, hint = unexpected(error)
+            _say(screen, "Error", message, hint)
     if is_verbose and not isinstance(error, TyperException | KeyboardInterrupt):
         screen.write("".join(traceback.format_exception(error)))
     return code
+
+
+def unexpected(error: BaseException) -> tuple[int, str, str]:
+    """Return exit code, message and hint of what none of us raised."""
+    match error:
+        case KeyboardInterrupt() | EOFError():
+            return INTERRUPTED, "Interrupted: nothing was started", "Run the same command again"
+        case OSError():
+            return 1, _of_the_system(error), "Mend that, then run the same command again"
+        case MemoryError():
+            return 1, "Not enough memory", "Plan less at once with --target, or give the process more memory"
+        case RecursionError():
+            return 1, "The input is nested too deeply", "Flatten the file that was being read"
+        case _:
+            return 1, f"Unexpected {type(error).__name__}: {error}", _BUG_HINT
 
 
 def _say_ours(screen: Screen, error: ReconcilerError) -> None:

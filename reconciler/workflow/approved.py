@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 _NAMED: Final = 5
 """How many actions a message names."""
-_AGAIN: Final = "Nothing was done. Look at the plan again and save it: reconciler plan --out FILE"
+_SAVE_AGAIN: Final = "Nothing was done. Look at the plan again and save it: reconciler plan --out FILE"
+_ASK_AGAIN: Final = "Nothing was done. Look at the plan again: reconciler apply"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +54,9 @@ class Held:
 class ChangedPlanError(StalePlanError):
     """What would happen now is not what was approved, so nothing was done; `held` says in what."""
 
-    def __init__(self, message: str, held: Held) -> None:
+    def __init__(self, message: str, held: Held, *, hint: str) -> None:
         """Keep the difference for whoever shows it."""
-        super().__init__(message, hint=_AGAIN)
+        super().__init__(message, hint=hint)
         self.held = held
 
 
@@ -93,18 +94,19 @@ class Approved:
         refuse_other_state(self.document, snapshot.lineage)
         held = Held(compare(self.document, now), _move(self.document, snapshot, store))
         found = held.difference
+        hint = _SAVE_AGAIN if self.document.seal else _ASK_AGAIN
         if not found.is_allowed:
             named = "; ".join(f"{each.id}: {each.message}" for each in found.more[:_NAMED])
             count = counted(len(found.more), "action differs", "actions differ")
             message = f"the world no longer matches the plan that was approved, {count}:\n{named}"
-            raise ChangedPlanError(message, held)
+            raise ChangedPlanError(message, held, hint=hint)
         if not self.is_strict:
             return held
         if held.move is not None:
-            raise ChangedPlanError(f"{held.move} (--strict)", held)
+            raise ChangedPlanError(f"{held.move} (--strict)", held, hint=hint)
         if found.not_needed:
             named = ", ".join(found.not_needed[:_NAMED])
-            raise ChangedPlanError(f"less is left to do than was approved (--strict):\n{named}", held)
+            raise ChangedPlanError(f"less is left to do than was approved (--strict):\n{named}", held, hint=hint)
         return held
 
 

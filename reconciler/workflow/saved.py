@@ -42,13 +42,12 @@ def read_plan_file(path: Path) -> bytes:
     """
     try:
         with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size > _LARGEST_BYTES:
+                raise UserError(f"not a saved plan: {path} is larger than one can be", hint=AGAIN)
             first = file.read(_FIRST_BYTES)
-            rest = file.read(_LARGEST_BYTES) if first.lstrip()[:1] == b"{" else b""
+            return first + file.read(_LARGEST_BYTES) if first.lstrip()[:1] == b"{" else first
     except OSError as error:
         raise UserError(f"cannot read the plan {path}: {error.strerror or error}", hint=AGAIN) from error
-    if len(rest) == _LARGEST_BYTES:
-        raise UserError(f"not a saved plan: {path} is larger than one can be", hint=AGAIN)
-    return first + rest
 
 
 def to_options(select: Select, *, cwd: Path, folder: Path) -> dict[str, Any]:

@@ -1,0 +1,226 @@
+"""A plan that was approved: the same is done or less, never more, and what differs is told by resource and field."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from reconciler.errors import BlockedError, UserError
+from reconciler.planning.document.differences import Why
+from reconciler.workflow.altering import alter_topic
+from reconciler.workflow.apply import ApplyOptions
+from reconciler.workflow.approved import ChangedPlanError
+from reconciler.workflow.invocation import Select
+
+if TYPE_CHECKING:
+    from conftest import Bench
+
+    from reconciler.workflow.plan import Planned
+
+FILE = ApplyOptions(file=Path("p.json"))
+STRICT = ApplyOptions(file=Path("p.json"), strict=True)
+ORDERS = "topic/west/shop:orders"
+DAY_MS = 86_400_000
+REFUNDS = """\
+apiVersion: reconciler/v1
+kind: Topic
+metadata: {name: refunds, namespace: shop, cluster: west}
+spec: {partitions: 1}
+"""
+
+
+def retention(bench: Bench, text: str) -> None:
+    """Let the files say another retention of the one topic."""
+    bench.write(
+        "manifests/orders.yaml",
+        REFUNDS.replace("refunds", "orders").replace("{partitions: 1}", f"{{partitions: 3, configs: {text}}}"),
+    )
+
+
+def alter(bench: Bench, days: int) -> None:
+    """Change that retention on the cluster, behind our back."""
+    alter_topic(
+        bench.invocation,
+        Select(),
+        ORDERS,
+        set_={"retention.ms": f"{days}d"},
+        delete=(),
+        no_state=True,
+        state_url=None,
+        lock_timeout_s=0,
+        report=bench.events.append,
+        stop=bench.stop,
+    )
+
+
+def saved(bench: Bench, text: str = "{retention.ms: 3d}") -> None:
+    """Save a plan that changes the retention."""
+    retention(bench, text)
+    bench.plan(out=Path("p.json"))
+
+
+def refused(bench: Bench, options: ApplyOptions = FILE) -> ChangedPlanError:
+    with pytest.raises(ChangedPlanError) as caught:
+        bench.apply(options=options)
+    assert caught.value.exit_code == 6
+    assert "Nothing was done" in caught.value.hint
+    return caught.value
+
+
+def test_a_field_that_moved_is_told_as_it_was_approved_and_as_it_would_be_now(applied: Bench) -> None:
+    saved(applied)
+    alter(applied, 6)
+    (found,) = refused(applied).held.difference.more
+    (field,) = found.fields
+    assert (found.id, field.path) == (f"update:{ORDERS}", "configs.retention.ms")
+    assert field.approved is not None
+    assert field.now is not None
+    assert (field.approved.before, field.approved.after) == (str(7 * DAY_MS), str(3 * DAY_MS))
+    assert (field.now.before, field.now.after) == (str(6 * DAY_MS), str(3 * DAY_MS))
+
+
+def test_only_what_differs_is_told_and_nothing_is_asked(applied: Bench) -> None:
+    saved(applied)
+    applied.write("manifests/refunds.yaml", REFUNDS)
+    applied.asked.clear()
+    error = refused(applied)
+    assert [each.id for each in error.held.difference.more] == ["create:topic/west/shop:refunds"]
+    assert ORDERS not in error.message
+    assert applied.asked == []
+
+
+def test_what_a_guard_refuses_now_and_did_not_when_it_was_approved_is_told_with_the_guard(applied: Bench) -> None:
+    saved(applied)
+    applied.write("reconciler.yaml", (applied.folder / "reconciler.yaml").read_text() + "spec: {guards: {only: [x]}}\n")
+    (found,) = refused(applied).held.difference.more
+    assert found.whys == (Why.BLOCKED,)
+    assert found.blocked is not None
+    assert found.blocked.guard == "only"
+
+
+def test_a_plan_that_was_blocked_when_it_was_saved_is_blocked_and_not_stale(applied: Bench) -> None:
+    (applied.folder / "manifests/orders.yaml").unlink()
+    applied.plan(out=Path("p.json"))
+    with pytest.raises(BlockedError):
+        applied.apply(options=FILE)
+
+
+def test_a_block_that_was_lifted_since_does_not_let_through_what_was_shown_as_blocked(applied: Bench) -> None:
+    (applied.folder / "manifests/orders.yaml").unlink()
+    applied.plan(out=Path("p.json"))
+    allowance = f'{{action: "delete:{ORDERS}", until: 2999-12-31, reason: "moved"}}'
+    workspace = (applied.folder / "reconciler.yaml").read_text()
+    applied.write("reconciler.yaml", f"{workspace}spec: {{guards: {{allow: [{allowance}]}}}}\n")
+    (found,) = refused(applied).held.difference.more
+    assert found.whys == (Why.UNBLOCKED,)
+
+
+def test_a_state_that_went_on_elsewhere_is_told_with_who_took_it_there_and_refused_only_if_strict(
+    applied: Bench,
+) -> None:
+    saved(applied)
+    applied.write("manifests/refunds.yaml", REFUNDS)
+    bob = applied.with_(who="bob@laptop")
+    assert bob.apply(Select(targets=("*refunds",))).verdict is None
+    error = refused(applied, STRICT)
+    assert "the state went from #1 to #2" in error.message
+    assert "apply, bob@laptop" in error.message
+    done = applied.apply(options=FILE)
+    assert done.verdict is None
+    assert done.move is not None
+    assert (done.move.approved, done.move.now, done.move.who) == (1, 2, "bob@laptop")
+    assert done.result is not None
+    assert done.result.done == (f"update:{ORDERS}",)
+
+
+def test_a_plan_of_the_first_apply_is_held_against_the_empty_state(bench: Bench) -> None:
+    bench.plan(out=Path("p.json"))
+    done = bench.apply(options=STRICT)
+    assert (done.verdict, done.move) == (None, None)
+
+
+def test_with_strict_a_plan_of_another_commit_is_refused_before_a_lease_is_taken(applied: Bench) -> None:
+    at = applied.with_(git_commit=lambda _folder: "1f2e9ab")
+    saved(at)
+    before = (applied.folder / ".reconciler/lockfile.json").read_bytes()
+    with pytest.raises(UserError, match="is of git commit 1f2e9ab, this is 77aa00") as caught:
+        at.with_(git_commit=lambda _folder: "77aa00").apply(options=STRICT)
+    assert caught.value.exit_code == 1
+    assert (applied.folder / ".reconciler/lockfile.json").read_bytes() == before
+    assert at.with_(git_commit=lambda _folder: "77aa00").apply(options=FILE).verdict is None
+
+
+def test_a_plan_of_a_state_that_was_replaced_is_refused(applied: Bench, tmp_path: Path) -> None:
+    saved(applied)
+    shutil.move(applied.folder / ".reconciler", tmp_path / "away")
+    with pytest.raises(UserError, match="no state is there any more"):
+        applied.apply(options=FILE)
+    assert not (applied.folder / ".reconciler").exists()
+    retention(applied, "{retention.ms: 7d}")
+    assert applied.apply().verdict is None
+    retention(applied, "{retention.ms: 3d}")
+    with pytest.raises(UserError, match="another state is there"):
+        applied.apply(options=FILE)
+
+
+def test_a_plan_of_another_environment_is_that_environments(applied: Bench) -> None:
+    applied.write("overlays/prod/refunds.yaml", REFUNDS)
+    applied.plan(Select(environment="prod"), out=Path("p.json"))
+    other = applied.write("q.json", (applied.folder / "p.json").read_text().replace('"environment":"prod"', '"x":1', 1))
+    with pytest.raises(UserError):
+        applied.apply(options=ApplyOptions(file=other))
+    applied.apply(options=FILE)
+    assert (applied.folder / ".reconciler/env/prod/lockfile.json").exists()
+
+
+def test_a_topic_altered_while_the_question_stands_is_caught_and_told_by_field(applied: Bench) -> None:
+    retention(applied, "{retention.ms: 3d}")
+
+    def confirm(_planned: Planned) -> bool:
+        alter(applied, 6)
+        return True
+
+    with pytest.raises(ChangedPlanError) as caught:
+        applied.apply(options=ApplyOptions(), confirm=confirm)
+    (found,) = caught.value.held.difference.more
+    assert [field.path for field in found.fields] == ["configs.retention.ms"]
+    assert "reconciler apply" in caught.value.hint
+    assert "--out" not in caught.value.hint
+
+
+def test_an_apply_by_somebody_else_while_the_question_stands_leaves_less_to_do(applied: Bench) -> None:
+    applied.write("manifests/refunds.yaml", REFUNDS)
+    retention(applied, "{retention.ms: 3d}")
+
+    def confirm(_planned: Planned) -> bool:
+        assert applied.apply(Select(targets=("*refunds",))).verdict is None
+        return True
+
+    done = applied.apply(options=ApplyOptions(), confirm=confirm)
+    assert done.verdict is None
+    assert done.skipped == ("create:topic/west/shop:refunds",)
+    assert done.result is not None
+    assert done.result.done == (f"update:{ORDERS}",)
+
+
+@pytest.mark.parametrize("what", ["folder", "missing", "fifo-like", "huge"])
+def test_what_cannot_be_read_as_a_plan_is_one_sentence_and_a_way_on(bench: Bench, what: str) -> None:
+    path = bench.folder / "p.json"
+    match what:
+        case "folder":
+            path.mkdir()
+        case "fifo-like":
+            path.symlink_to("/dev/zero")
+        case "huge":
+            with path.open("wb") as file:
+                file.write(b"{")
+                file.truncate(1 << 31)
+        case _:
+            pass
+    with pytest.raises(UserError) as caught:
+        bench.apply(options=FILE)
+    assert "plan --out" in caught.value.hint
+    assert "\n" not in caught.value.message
