@@ -40,7 +40,7 @@ class LazyGroup(TyperGroup):
     def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
         """Return the command of that name, importing its module; refuse any other with the nearest names."""
         for entry in self.entries:
-            if entry.name == cmd_name:
+            if cmd_name in (entry.name, entry.alias):
                 return _load(entry)
         if not ctx.resilient_parsing and not cmd_name.startswith("-"):
             ctx.fail(_unknown(cmd_name, self.list_commands(ctx)))

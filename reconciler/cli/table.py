@@ -15,10 +15,12 @@ class Entry:
     section: str
     module: str = ""
     entries: tuple[Entry, ...] = ()
+    alias: str | None = None
+    """What other tools call it; both names do."""
 
 
-def _command(section: str, name: str, summary: str, module: str | None = None) -> Entry:
-    return Entry(name, summary, section, module=f"reconciler.cli.commands.{module or name}")
+def _command(section: str, name: str, summary: str, module: str | None = None, alias: str | None = None) -> Entry:
+    return Entry(name, summary, section, module=f"reconciler.cli.commands.{module or name}", alias=alias)
 
 
 _NAMESPACE: Final = (
@@ -54,7 +56,10 @@ _STATE: Final = (
     _command("Commands", "show", "one resource as it was last applied", "state_show"),
     _command("Commands", "history", "the state's snapshots, newest first", "state_history"),
     _command("Commands", "diff", "what two states say differently", "state_diff"),
-    _command("Commands", "unlock", "take the lease from a run that died", "state_unlock"),
+    _command("Commands", "rollback-plan", "a plan back to what was applied as an earlier state", "state_rollback_plan"),
+    _command("Commands", "mv", "record a resource under another address", "state_mv", "move"),
+    _command("Commands", "rm", "stop owning, touch nothing", "state_rm", "forget"),
+    _command("Commands", "unlock", "take the lease from a run that died", "state_unlock", "force-unlock"),
 )
 
 COMMANDS: Final = (
@@ -74,5 +79,5 @@ COMMANDS: Final = (
     Entry("namespace", "look at namespaces, make, move and delete them", "Clusters", entries=_NAMESPACE),
     Entry("topic", "look at topics, feed and read them", "Clusters", entries=_TOPIC),
     Entry("group", "look at consumer groups, set them back", "Clusters", entries=_GROUP),
-    Entry("state", "look at the state, free its lease", "Clusters", entries=_STATE),
+    Entry("state", "look at the state, go back to an earlier one, mend it", "Clusters", entries=_STATE),
 )
