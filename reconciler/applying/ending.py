@@ -62,7 +62,7 @@ class Ending:
         if not result.in_doubt:
             return result
         recovery = Recovery(self.lease, self.setting, gives_up=lambda _: False)
-        entries, _ = await recovery.settle(result.in_doubt, self.journal)
+        entries, _ = await recovery.settle(result.in_doubt, self.journal, result.record)
         by_id = {action.id: action for action in result.in_doubt}
         ended = [entry for entry in entries if isinstance(entry, ActionEnded)]
         record = dict(result.record)

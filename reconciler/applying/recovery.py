@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from reconciler.applying.events import Recovered
 from reconciler.applying.lanes import do_batch, entries_of
 from reconciler.applying.turn import LeaseTurn
-from reconciler.errors import IncompleteError, RetryableError
+from reconciler.errors import IncompleteError, RetryableError, UserError
 from reconciler.planning.settle import Settlement, scope_of, settle
 from reconciler.providers.base import Failed, Scope
-from reconciler.resources.address import kind_of
+from reconciler.resources.address import cluster_address, kind_of
 from reconciler.state.entries import ActionEnded, ActionRefused, Closed, Intent
 from reconciler.state.journal import Journal, take_over
 from reconciler.state.openrun import Unfinished, read_open_run
@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from reconciler.applying.ports import Setting
     from reconciler.planning.actions import Action, ControlAction
     from reconciler.resources.address import Address
-    from reconciler.resources.inventory import Inventory
+    from reconciler.resources.inventory import Inventory, Record
     from reconciler.state.entries import Entry
     from reconciler.state.lease import Lease
+
+T = TypeVar("T")
 
 COOL_DOWN_S: Final = 180.0
 """For how long work that is not idempotent is not done again after a takeover: a call of the old run may yet land."""
@@ -71,7 +73,7 @@ class Recovery:
         journal = Journal(lease, effects, found.file.run, next_seq=found.written.next_seq)
         spooled = await self._unspool(found, journal)
         before = found.folded(further=spooled)
-        entries, verdicts = await self.settle(before.in_doubt, journal)
+        entries, verdicts = await self.settle(before.in_doubt, journal, before.record)
         ended: list[Entry] = [Closed(status="superseded")] if closes and not before.is_closed else []
         await journal.append(ended)
         after = found.folded(further=(*spooled, *entries))
@@ -86,20 +88,25 @@ class Recovery:
         doubtful = frozenset(address for action in before.in_doubt for address in scope_of(action))
         return Settled(found, verdicts, doubtful)
 
-    async def settle(self, in_doubt: Sequence[Action], journal: Journal) -> tuple[list[Entry], dict[str, str]]:
+    async def settle(
+        self, in_doubt: Sequence[Action], journal: Journal, record: Record
+    ) -> tuple[list[Entry], dict[str, str]]:
         """Look at actions in doubt, complete what is half done, write what became of each, and return both.
 
         Raises:
             IncompleteError: A cluster cannot be looked at.
+            UserError: Another cluster answers than `record` says.
         """
         entries: list[Entry] = []
         verdicts: dict[str, str] = {}
-        known = [action for action in in_doubt if not self._gives_up(action.address)]
+        declared = frozenset(self._setting.providers)
+        known = [each for each in in_doubt if each.cluster in declared and not self._gives_up(each.address)]
         for action in in_doubt:
             if action not in known:
                 verdicts[action.id] = "unknown"
                 entries.append(_given_up(action))
         for cluster in sorted({action.cluster or "" for action in known}):
+            await self._check_identity(cluster, record)
             here = [action for action in known if action.cluster == cluster]
             for name, found in (await self._look_until_cool(cluster, here)).items():
                 verdicts[name] = found.verdict
@@ -108,6 +115,19 @@ class Recovery:
         halves = [action for action in known if verdicts[action.id] == "partial"]
         entries += await self._complete(halves, journal)
         return entries, verdicts
+
+    async def _check_identity(self, cluster: str, record: Record) -> None:
+        """Refuse to judge, or to mend, by what another cluster says."""
+        recorded = record.get(cluster_address(cluster))
+        if recorded is None or recorded.incarnation is None:
+            return
+        provider = self._setting.providers[cluster]
+        identity = await self._setting.effects.call(lambda: _asked(cluster, provider.identify))
+        if identity is not None and identity.cluster_id != recorded.incarnation:
+            raise UserError(
+                f"cluster {cluster} should be {recorded.incarnation}, but {identity.cluster_id} answers",
+                hint="Nothing was written. Correct the connection; `reconciler plan` says more.",
+            )
 
     async def _look_until_cool(self, cluster: str, actions: Sequence[Action]) -> dict[str, Settlement]:
         """Look; where a call that may yet land would do its work a second time, wait for it and look again."""
@@ -128,16 +148,10 @@ class Recovery:
     async def _look(self, cluster: str, actions: Sequence[Action]) -> dict[str, Settlement]:
         provider = self._setting.providers[cluster]
         addresses = sorted({address for action in actions for address in scope_of(action)})
-        try:
-            observed: Inventory = (
-                await self._setting.effects.call(lambda: provider.observe(Scope(tuple(addresses)))) if addresses else {}
-            )
-        except RetryableError as error:
-            names = ", ".join(action.id for action in actions)
-            raise IncompleteError(
-                f"in doubt since the last run: {names}; cluster {cluster} cannot be looked at: {error.message}",
-                hint=f"{error.hint} Then run: reconciler apply. To go on without it: --exclude '*/{cluster}/*'",
-            ) from error
+        observed: Inventory = {}
+        if addresses:
+            look = partial(provider.observe, Scope(tuple(addresses)))
+            observed = await self._setting.effects.call(lambda: _asked(cluster, look, actions))
         catalog = provider.capabilities.configs
         return {action.id: settle(action, observed, catalog) for action in actions}
 
@@ -189,7 +203,20 @@ def _told(action: str, found: Settlement) -> list[Entry]:
             return []
 
 
+def _asked(cluster: str, ask: Callable[[], T], actions: Sequence[Action] = ()) -> T:
+    try:
+        return ask()
+    except RetryableError as error:
+        names = f": {', '.join(action.id for action in actions)}" if actions else ""
+        raise IncompleteError(
+            f"actions are in doubt since the last run{names}; cluster {cluster} cannot be looked at: {error.message}",
+            hint=f"{error.hint} Then run: reconciler apply. To go on without it: --exclude '*/{cluster}/*'",
+        ) from error
+
+
 def _given_up(action: Action) -> Entry:
     return ActionRefused(
-        id=action.id, error="its cluster was left out, so nobody looked", hint="The next plan of it says what is there."
+        id=action.id,
+        error="its cluster was left out or is not declared any more, so nobody looked",
+        hint="The next plan of it says what is there.",
     )
