@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import logging
 import threading
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
 from reconciler.errors import LeaseError, LostRaceError, ReconcilerError, RetryableError, UserError
 from reconciler.noting import note
-from reconciler.state.lockfile import KEY, Lockfile, OpenRun, Read, StatePointer, read_lockfile
+from reconciler.state.lockfile import KEY, Lockfile, OpenRun, Read, read_lockfile
 from reconciler.state.runs import RunFile, write_run
 from reconciler.state.snapshots import Snapshot, encode, snapshot_of
+from reconciler.state.swaps import MovedError, closed, freed, keep_snapshot, lost_to, pointing, unchanged, without_run
 from reconciler.state.terms import Terms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import TracebackType
 
     from reconciler.effects import Effects
@@ -30,10 +31,6 @@ if TYPE_CHECKING:
 
 _LOGGER: Final = logging.getLogger("reconciler.lease")
 _ATTEMPTS: Final = 5
-
-
-class _MovedError(Exception):
-    """An own write whose answer was lost had landed: what was prepared no longer follows it."""
 
 
 class Lease:
@@ -113,15 +110,15 @@ class Lease:
 
     async def renew(self) -> None:
         """Write one beat."""
-        await self._effects.call(lambda: self._write(self._store, _unchanged))
+        await self._effects.call(lambda: self._write(self._store, unchanged))
 
     async def commit(self, record: Record) -> int:
         """Make `record` the state and return its serial; the lease goes on. `record` must not change meanwhile."""
-        return await self._effects.call(lambda: self._commit(record, _unchanged))
+        return await self._effects.call(lambda: self._commit(record, unchanged))
 
     async def end_run(self, record: Record | None) -> int:
         """Close the open run and go on holding the lease: make `record` the state (`None`: it did not change)."""
-        return await self._effects.call(lambda: self._end(record, _without_run))
+        return await self._effects.call(lambda: self._end(record, without_run))
 
     async def close(self, record: Record | None, *, keeps_run: bool = False) -> int:
         """End the run: make `record` the state (`None`: it did not change), free the lease, in one swap.
@@ -132,7 +129,7 @@ class Lease:
             LeaseError: It was lost: nothing of this was written.
             RetryableError: The store does not answer: the lease is free once it has expired.
         """
-        finish = _freed if keeps_run else _closed
+        finish = freed if keeps_run else closed
         try:
             for _ in range(_ATTEMPTS - 1):
                 with suppress(RetryableError):
@@ -178,12 +175,15 @@ class Lease:
             self._end_renewing = None
 
     async def _renew_forever(self, effects: Effects) -> None:
-        store = copy(self._store)  # a client of its own: opened anew, as where it is unpickled
+        store = copy(self._store)  # a client of its own, which nothing done through ours can hold up
         pause = self.terms.renew_s
         while True:
             await effects.sleep(pause)
+            if (left := self.terms.renew_s - self._age()) > 0:
+                pause = left  # a checkpoint was a beat
+                continue
             try:
-                await effects.call(lambda: self._write(store, _unchanged))
+                await effects.call(lambda: self._write(store, unchanged))
             except LeaseError:
                 return
             except ReconcilerError as error:
@@ -199,9 +199,9 @@ class Lease:
             base = self.lockfile
             self.check()
             pointer, body = encode(base, self.run, record)
-            self._store.put(pointer.key, body)
-            with suppress(_MovedError):
-                return self._write(self._store, partial(_pointing, base, pointer, finish))
+            keep_snapshot(self._store, pointer.key, body)
+            with suppress(MovedError):
+                return self._write(self._store, partial(pointing, base, pointer, finish))
         raise self._unsettled()
 
     def _end(self, record: Record | None, finish: Callable[[Lockfile], Lockfile]) -> int:
@@ -215,7 +215,7 @@ class Lease:
         Raises:
             LeaseError: Someone else's write is there, or the deadline has passed.
         """
-        with self._lock:
+        with self._one_writer():
             for _ in range(_ATTEMPTS):
                 if self._is_free:
                     return self.lockfile.serial
@@ -232,6 +232,17 @@ class Lease:
                     note(_LOGGER, "written", status=told.status, epoch=told.epoch, beat=told.beat, serial=after.serial)
                     return after.serial
         raise self._unsettled()
+
+    @contextmanager
+    def _one_writer(self) -> Iterator[None]:
+        """Be the only one in this process who writes; a write that hangs is waited for as long as the lease lasts."""
+        if not self._lock.acquire(timeout=max(0.0, self.terms.give_up_s - self._age())):
+            self.check()
+            raise self._unsettled()
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def _still_ours(self, store: ObjectStore, after: Lockfile) -> Read:
         """Return what we wrote, found instead of the answer: nobody else writes under our epoch.
@@ -252,48 +263,10 @@ class Lease:
         if found is not None and is_safe and after.lease.status == "free":
             return Read(after, found.version)
         note(_LOGGER, "lost", epoch=before.lease.epoch, to_epoch=found.lockfile.lease.epoch if found else None)
-        self._lost = _lost_to(found, store.url)
+        self._lost = lost_to(found, store.url)
         raise self._lost
 
     def _unsettled(self) -> RetryableError:
         return RetryableError(
             f"{self._store.url}/{KEY} changed under every attempt to write it", hint="Check the store, then run again."
         )
-
-
-def _unchanged(lockfile: Lockfile) -> Lockfile:
-    return lockfile
-
-
-def _without_run(lockfile: Lockfile) -> Lockfile:
-    return lockfile.model_copy(update={"open_run": None})
-
-
-def _freed(lockfile: Lockfile) -> Lockfile:
-    return lockfile.freed()
-
-
-def _closed(lockfile: Lockfile) -> Lockfile:
-    return _without_run(lockfile).freed()
-
-
-def _pointing(
-    base: Lockfile, pointer: StatePointer, finish: Callable[[Lockfile], Lockfile], found: Lockfile
-) -> Lockfile:
-    """Point `found` at a snapshot that was prepared to follow `base`."""
-    if found.state != base.state:
-        raise _MovedError
-    return finish(found).model_copy(update={"state": pointer, "serial": base.serial + 1})
-
-
-def _lost_to(found: Read | None, url: str) -> LeaseError:
-    if found is None:
-        return LeaseError(
-            f"{url}/{KEY} is gone while we held its lease", hint="Restore it from a backup or the bucket's versions."
-        )
-    lease = found.lockfile.lease
-    who = f"{lease.who}, run {lease.run}" if lease.status == "held" else "someone who has finished since"
-    return LeaseError(
-        f"the lease was taken over by {who} (epoch {lease.epoch})",
-        hint="Nothing more was written. Look at their run, then run the command again.",
-    )

@@ -20,7 +20,7 @@ from tests.state.simulation import Simulation, simulate
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from reconciler.objectstore.base import ObjectStore
+    from reconciler.objectstore.base import ObjectStore, Version
     from reconciler.state.lockfile import Lockfile
 
 AT_ONCE = Patience(lock_timeout_s=0)
@@ -178,9 +178,11 @@ def test_every_answer_lost_and_retried_changes_nothing_about_the_outcome(store: 
 
 
 class FlakyStore(LossyStore):
-    """Answers every second swap only after it was done and forgotten: the caller is told nothing."""
+    """Answers every second swap of the lockfile only after it was done and forgotten: the caller is told nothing."""
 
-    def swap(self, key: str, body: bytes, *, expected: object) -> object:
+    def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
+        if key != KEY:
+            return self.inner.swap(key, body, expected=expected)
         self.swaps += 1
         version = self.inner.swap(key, body, expected=expected)
         if self.swaps % 2:
@@ -226,7 +228,7 @@ def test_a_closing_write_that_landed_unanswered_is_found_even_after_the_next_run
 ) -> None:
     async def run() -> None:
         lease = await acquire(store, Simulation(), claim("one"))
-        lossy = LossyStore(store)
+        lossy = LossyStore(store, key=KEY)
         taken: list[object] = []
 
         def intrude() -> None:
