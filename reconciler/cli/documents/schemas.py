@@ -27,6 +27,8 @@ from reconciler.cli.documents.states import (
     StateDiffDocument,
     StateHistoryDocument,
     StateListDocument,
+    StateMovesDocument,
+    StateRemovalDocument,
     StateShowDocument,
 )
 from reconciler.manifests.jsonschema import DIALECT, schemas
@@ -55,6 +57,8 @@ OUTPUTS: Final[Mapping[str, type[BaseModel]]] = {
     "state-diff": StateDiffDocument,
     "state-history": StateHistoryDocument,
     "state-list": StateListDocument,
+    "state-moves": StateMovesDocument,
+    "state-removal": StateRemovalDocument,
     "state-show": StateShowDocument,
     "topic-description": TopicDocument,
     "topic-moves": TopicMovesDocument,

@@ -146,3 +146,34 @@ class StateDiffDocument(Document):
             after=diff.after.serial,
             differences=tuple(DifferencePart.of(each) for each in diff.differences),
         )
+
+
+class StateMovePart(Part):
+    """One address that was replaced."""
+
+    before: str
+    after: str
+
+
+class StateMovesDocument(Document):
+    """What is recorded under another address from now on."""
+
+    format: Literal["reconciler.state-moves/1"] = "reconciler.state-moves/1"
+    moves: tuple[StateMovePart, ...]
+
+    @classmethod
+    def of(cls, moves: Iterable[tuple[str, str]]) -> StateMovesDocument:
+        """Say every move."""
+        return cls(moves=tuple(StateMovePart(before=before, after=after) for before, after in moves))
+
+
+class StateRemovalDocument(Document):
+    """What is not owned any more; nothing of it was touched."""
+
+    format: Literal["reconciler.state-removal/1"] = "reconciler.state-removal/1"
+    forgotten: tuple[str, ...]
+
+    @classmethod
+    def of(cls, forgotten: Iterable[str]) -> StateRemovalDocument:
+        """Say what was forgotten."""
+        return cls(forgotten=tuple(forgotten))

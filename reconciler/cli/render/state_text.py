@@ -12,9 +12,10 @@ from reconciler.cli.render.tables import plain_table, table
 from reconciler.cli.render.values import change_text, field_name, value_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from reconciler.planning.actions import Change
+    from reconciler.resources.address import Address
     from reconciler.resources.inventory import Recorded
     from reconciler.state.unlock import Unlocked
     from reconciler.workflow.stating.diff import Difference, StateDiff
@@ -108,6 +109,25 @@ def _differs(difference: Difference) -> Iterator[Line]:
 def _origin_text(change: Change) -> str:
     before, after = change.before or "itself", change.after or "itself"
     return f"{field_name(change.path) or 'it'} comes from {before} → {after}"
+
+
+def moves_text(moves: Sequence[tuple[Address, Address]]) -> list[Line]:
+    """Return what is recorded under another address."""
+    return [line(Span("» ", Tone.MOVE), before, " → ", after) for before, after in moves]
+
+
+def forgetting_text(rows: Sequence[tuple[Address, Recorded]]) -> list[Line]:
+    """Return what is to be forgotten, and what of it is protected."""
+    return [
+        line(Span("- ", Tone.REMOVE), address, Span("  protected" if recorded.protect else "", Tone.CHANGE))
+        for address, recorded in rows
+    ]
+
+
+def forgotten_text(forgotten: Sequence[Address]) -> list[Line]:
+    """Return that it was done, and what follows."""
+    told = f"Forgot {counted(len(forgotten), 'resource')}; nothing on any cluster was touched. "
+    return [line(told, "What the files still declare, the next apply adopts again")]
 
 
 def unlocked_text(unlocked: Unlocked) -> list[Line]:

@@ -57,7 +57,7 @@ def state_diff(invocation: Invocation, select: Select, serial: int, other: int |
     Raises:
         UserError: One of them is not kept, or damaged.
     """
-    site = open_state(invocation, select)
+    site = open_state(invocation, select, is_reader=True)
     before = state_at(site, serial)
     after = _current(site) if other is None else state_at(site, other)
     return StateDiff(before, after, compare_records(before.record, after.record))
@@ -65,7 +65,10 @@ def state_diff(invocation: Invocation, select: Select, serial: int, other: int |
 
 def state_at(site: Site, serial: int) -> Snapshot:
     """Return the state as it was committed under a serial; 0 is the empty one, before anything was applied."""
-    return Snapshot(_current(site).lineage, 0) if serial == 0 else read_serial(site.state, serial, owner=site.owner)
+    current = _current(site)
+    if serial == current.serial:
+        return current
+    return Snapshot(current.lineage, 0) if serial == 0 else read_serial(site.state, serial, owner=site.owner)
 
 
 def compare_records(before: Record, after: Record) -> tuple[Difference, ...]:

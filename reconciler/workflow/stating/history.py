@@ -43,7 +43,7 @@ class History:
 
 def state_history(invocation: Invocation, select: Select, *, limit: int | None = None) -> History:
     """Return the newest `limit` snapshots (`None`: all): one LIST, then two reads for each of them."""
-    site = open_state(invocation, select)
+    site = open_state(invocation, select, is_reader=True)
     current = read_lockfile(site.state, owner=site.owner)
     pointer = current.lockfile.state if current else None
     kept = history(site.state)

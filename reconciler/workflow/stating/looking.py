@@ -27,7 +27,7 @@ class StateListing:
 
 def state_list(invocation: Invocation, select: Select) -> StateListing:
     """Return what this workspace owns, in the order of plans."""
-    site = open_state(invocation, select)
+    site = open_state(invocation, select, is_reader=True)
     snapshot = read_state(site)
     if snapshot is None:
         return StateListing(site.state.url, None, 0, ())
@@ -41,7 +41,7 @@ def state_show(invocation: Invocation, select: Select, address: str) -> Recorded
     Raises:
         UserError: It is not ours.
     """
-    snapshot = read_state(open_state(invocation, select))
+    snapshot = read_state(open_state(invocation, select, is_reader=True))
     record: Record = snapshot.record if snapshot else {}
     recorded = record.get(Address(address))
     if recorded is None:

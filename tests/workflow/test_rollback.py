@@ -1,0 +1,170 @@
+"""`state diff` and `state rollback-plan`: what changed since, and the way back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from reconciler.cli.render.lines import text_of
+from reconciler.cli.render.plan_text import plan_text
+from reconciler.errors import BlockedError, StalePlanError, UserError
+from reconciler.workflow.apply import ApplyOptions
+from reconciler.workflow.invocation import Select
+from reconciler.workflow.stating.diff import state_diff
+from reconciler.workflow.stating.looking import state_list, state_show
+from reconciler.workflow.stating.rollback import rollback_plan
+
+if TYPE_CHECKING:
+    from conftest import Bench
+
+ORDERS = "topic/west/shop:orders"
+REFUNDS = """\
+apiVersion: reconciler/v1
+kind: Topic
+metadata: {name: refunds, namespace: shop, cluster: west}
+spec: {partitions: 1, configs: {}}
+"""
+
+
+def change(bench: Bench, old: str, new: str) -> None:
+    path = bench.folder / "manifests/orders.yaml"
+    path.write_text(path.read_text().replace(old, new))
+    assert bench.apply().verdict is None
+
+
+def back(bench: Bench, serial: int, *allow: str) -> Path:
+    """Save the plan back, and return where it is."""
+    out = Path("back.json")
+    rollback_plan(bench.invocation, Select(allow=allow), serial, out=out)
+    return out
+
+
+def go(bench: Bench, file: Path) -> None:
+    assert bench.apply(Select(), ApplyOptions(file=file)).verdict is None
+
+
+def test_two_states_are_compared_by_address_and_field(applied: Bench) -> None:
+    applied.write("manifests/refunds.yaml", REFUNDS)
+    change(applied, "7d", "9d, cleanup.policy: compact")
+    change(applied, "spec: {", "spec: {protect: true, ")
+    differences = {each.address: each for each in state_diff(applied.invocation, Select(), 1).differences}
+    assert differences.keys() == {ORDERS, "topic/west/shop:refunds"}
+    assert differences["topic/west/shop:refunds"].change == "created"
+    orders = differences[ORDERS]
+    assert [(field.path, field.before, field.after) for field in orders.fields] == [
+        ("configs.cleanup.policy", None, "compact"),
+        ("configs.retention.ms", "604800000", "777600000"),
+        ("protect", None, True),
+    ]
+    assert [(fact.path, fact.before, fact.after) for fact in orders.facts] == [("protect", False, True)]
+    assert state_diff(applied.invocation, Select(), 2, 2).differences == ()
+
+
+def test_a_state_differs_from_the_empty_one_by_everything(applied: Bench) -> None:
+    differences = state_diff(applied.invocation, Select(), 0).differences
+    assert [each.change for each in differences] == ["created"] * 3
+
+
+@pytest.mark.parametrize("serial", [2, 99])
+def test_a_state_that_is_not_kept_is_said_so(applied: Bench, serial: int) -> None:
+    with pytest.raises(UserError, match=rf"has no state #{serial}.*state history"):
+        state_diff(applied.invocation, Select(), serial)
+
+
+def test_before_anything_is_applied_there_is_nothing_to_compare_or_to_go_back_to(bench: Bench) -> None:
+    with pytest.raises(UserError, match="holds no state yet"):
+        state_diff(bench.invocation, Select(), 1)
+    with pytest.raises(UserError, match="holds no state yet"):
+        rollback_plan(bench.invocation, Select(), 1)
+
+
+def test_a_plan_goes_back_to_what_was_applied(applied: Bench) -> None:
+    change(applied, "7d", "9d")
+    go(applied, back(applied, 1))
+    assert state_list(applied.invocation, Select()).serial == 3
+    assert state_diff(applied.invocation, Select(), 1).differences == ()
+    assert rollback_plan(applied.invocation, Select(), 1).plan.is_empty
+
+
+def test_going_back_needs_no_manifests(applied: Bench) -> None:
+    change(applied, "7d", "9d")
+    (applied.folder / "manifests/orders.yaml").write_text("kind: [\n")
+    go(applied, back(applied, 1))
+    assert state_diff(applied.invocation, Select(), 1).differences == ()
+
+
+def test_the_next_plan_undoes_it_unless_the_files_change_too(applied: Bench) -> None:
+    change(applied, "7d", "9d")
+    go(applied, back(applied, 1))
+    assert [action.id for action in applied.plan().plan.actions] == [f"update:{ORDERS}"]
+
+
+def test_a_plan_back_says_so_first(applied: Bench) -> None:
+    change(applied, "7d", "9d")
+    plan = rollback_plan(applied.invocation, Select(), 1).plan
+    assert plan.back_to == 1
+    assert "Back to what was applied as state #1. Change the files too" in text_of(plan_text(plan)[:2])
+
+
+def test_what_came_since_is_deleted_only_where_that_is_allowed(applied: Bench) -> None:
+    applied.write("manifests/refunds.yaml", REFUNDS)
+    assert applied.apply().verdict is None
+    with pytest.raises(BlockedError, match="delete:topic/west/shop:refunds"):
+        go(applied, back(applied, 1))
+    go(applied, back(applied, 1, "delete:topic/west/shop:refunds"))
+    assert state_diff(applied.invocation, Select(), 1).differences == ()
+
+
+def test_what_was_protected_since_is_not_deleted_at_all(applied: Bench) -> None:
+    applied.write("manifests/refunds.yaml", REFUNDS.replace("{partitions", "{protect: true, partitions"))
+    assert applied.apply().verdict is None
+    plan = rollback_plan(applied.invocation, Select(allow=("delete:*",)), 1).plan
+    assert [action.blocked.guard for action in plan.blocked if action.blocked] == ["protected"]
+
+
+def test_protection_that_came_since_goes_with_the_rest(applied: Bench) -> None:
+    change(applied, "spec: {", "spec: {protect: true, ")
+    go(applied, back(applied, 1))
+    assert state_show(applied.invocation, Select(), ORDERS).protect is False
+
+
+def test_a_topic_that_is_gone_is_made_anew_and_that_it_is_empty_is_said(applied: Bench) -> None:
+    (applied.folder / "manifests/orders.yaml").unlink()
+    assert applied.apply(Select(allow=(f"delete:{ORDERS}",))).verdict is None
+    plan = rollback_plan(applied.invocation, Select(), 1).plan
+    assert [action.id for action in plan.actions] == [f"create:{ORDERS}"]
+    assert "made anew and empty" in plan.warnings[0].message
+
+
+def test_partitions_stay_and_that_is_said(applied: Bench) -> None:
+    change(applied, "partitions: 3", "partitions: 6")
+    planned = rollback_plan(applied.invocation, Select(), 1)
+    assert planned.plan.is_empty
+    (warning,) = planned.warnings
+    assert warning.startswith(f"state #1: {ORDERS} had 3 partitions and keeps its 6. Partitions are never removed")
+
+
+def test_how_a_cluster_is_reached_is_not_undone(applied: Bench) -> None:
+    (applied.folder / ".clusters/west").rename(applied.folder / ".clusters/moved")
+    path = applied.folder / "manifests/west.yaml"
+    path.write_text(path.read_text().replace(".clusters/west", ".clusters/moved"))
+    change(applied, "7d", "9d")
+    go(applied, back(applied, 1))
+    (difference,) = state_diff(applied.invocation, Select(), 1).differences
+    assert difference.address == "cluster/west"
+
+
+def test_a_saved_plan_back_is_refused_when_more_would_happen_by_now(applied: Bench) -> None:
+    change(applied, "7d", "9d")
+    file = back(applied, 1)
+    applied.write("manifests/refunds.yaml", REFUNDS)
+    assert applied.apply().verdict is None
+    with pytest.raises((StalePlanError, BlockedError)):
+        go(applied, file)
+
+
+def test_there_is_no_way_back_to_the_empty_state(applied: Bench) -> None:
+    with pytest.raises(UserError, match=r"state #0 is the empty one.*reconciler destroy"):
+        rollback_plan(applied.invocation, Select(), 0)
