@@ -9,6 +9,17 @@ from typing import Any, TypeAlias
 from reconciler.planning.document.saved import ONLY_WHEN_SAVED, to_document
 from reconciler.planning.plan import Plan
 from reconciler.resources.address import Address
+from reconciler.state.advance import StateAdvance
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """What is planned now is what was approved, or less."""
+
+    not_needed: tuple[str, ...]
+    """Ids of approved actions that are planned no more."""
+    advance: StateAdvance | None = None
+    """The state went on; nothing of the plan did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,5 +118,14 @@ class Summary:
 
 
 Event: TypeAlias = (
-    PlanMade | ActionStarted | Progress | ActionDone | ActionFailed | Recovered | Detached | LeaseLost | Summary
+    Approval
+    | PlanMade
+    | ActionStarted
+    | Progress
+    | ActionDone
+    | ActionFailed
+    | Recovered
+    | Detached
+    | LeaseLost
+    | Summary
 )

@@ -13,6 +13,7 @@ from reconciler.applying.events import (
     ActionDone,
     ActionFailed,
     ActionStarted,
+    Approval,
     Detached,
     Event,
     LeaseLost,
@@ -83,7 +84,7 @@ class Bars:
                     self._say(told)
             case Detached():
                 self._say(detached_line(event))
-            case PlanMade():
+            case Approval() | PlanMade():
                 pass
             case Summary():
                 self._progress.stop()

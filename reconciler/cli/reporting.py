@@ -12,6 +12,7 @@ from reconciler.applying.events import (
     ActionDone,
     ActionFailed,
     ActionStarted,
+    Approval,
     Detached,
     Event,
     LeaseLost,
@@ -115,7 +116,7 @@ class Lines:
                     err().show([done_line(event)])
                 elif self._is_time():
                     err().show([line(f"{counted(self._done, 'action')} done")])
-            case PlanMade() | ActionStarted() | Summary():
+            case Approval() | PlanMade() | ActionStarted() | Summary():
                 pass
             case _:
                 assert_never(event)

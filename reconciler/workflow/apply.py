@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
+from reconciler.applying.events import Approval
 from reconciler.applying.running import Basis, ToDo
 from reconciler.errors import ReconcilerError, UsageError, UserError
 from reconciler.resources.address import matches
-from reconciler.workflow.approved import Approved, Held, StateMove
+from reconciler.workflow.approved import Approved, Held
 from reconciler.workflow.deciding import Wanted, decide
 from reconciler.workflow.files import workspace_folder
 from reconciler.workflow.findings import errors_of
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from reconciler.applying.engine import RunResult
     from reconciler.applying.events import Event
     from reconciler.planning.document.documents import PlanDocument
+    from reconciler.state.advance import StateAdvance
     from reconciler.state.snapshots import Snapshot
     from reconciler.workflow.invocation import Invocation
     from reconciler.workflow.opening import Work
@@ -77,7 +79,7 @@ class Applied:
     skipped: tuple[str, ...]
     """Approved, and no longer needed."""
     verdict: ReconcilerError | None
-    move: StateMove | None = None
+    advance: StateAdvance | None = None
     """The state went on since the plan was approved; nothing of the plan did."""
 
 
@@ -181,6 +183,8 @@ class _Applying:
                 planned = replace(planned, plan=rest_of(basis.settled, planned.plan))
             held = approved.hold(planned.plan, snapshot, self._work.state) if approved is not None else None
             found.append((planned, held))
+            if held is not None:
+                self._hooks.report(Approval(held.difference.not_needed, held.advance))
             _check_blocked(planned)
             if not is_confirmed and not planned.plan.is_empty:
                 self._confirm(planned)
@@ -200,7 +204,7 @@ class _Applying:
         planned, held = found[-1]
         if held is None:
             return Applied(planned, result, (), verdict_of(result))
-        return Applied(planned, result, held.difference.not_needed, verdict_of(result), held.move)
+        return Applied(planned, result, held.difference.not_needed, verdict_of(result), held.advance)
 
     def _to_do(self, planned: Planned) -> ToDo:
         work, plan = self._work, planned.plan

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from reconciler.errors import StalePlanError
 from reconciler.planning.document.comparing import SameOrLess, compare
 from reconciler.planning.document.foreign import Here, refuse_foreign, refuse_other_commit, refuse_other_state
+from reconciler.state.advance import StateAdvance, advance_since
 from reconciler.state.lockfile import read_lockfile
-from reconciler.state.runs import read_run
 from reconciler.workflow.verdicts import counted
 
 if TYPE_CHECKING:
@@ -26,29 +26,11 @@ _ASK_AGAIN: Final = "Nothing was done. Look at the plan again: reconciler apply"
 
 
 @dataclass(frozen=True, slots=True)
-class StateMove:
-    """The state went on since a plan was approved, and which run took it there last, as far as that can be told."""
-
-    approved: int
-    now: int
-    run: str | None = None
-    command: str | None = None
-    who: str | None = None
-    started: str | None = None
-
-    def __str__(self) -> str:
-        """Say it in one sentence."""
-        by = f" by run {self.run}" if self.run else ""
-        what = f" ({', '.join(part for part in (self.command, self.who, self.started) if part)})" if self.who else ""
-        return f"the state went from #{self.approved} to #{self.now} since the plan was approved, last{by}{what}"
-
-
-@dataclass(frozen=True, slots=True)
 class Held:
     """How what is planned now stands to what was approved."""
 
     difference: SameOrLess
-    move: StateMove | None = None
+    advance: StateAdvance | None = None
 
 
 class ChangedPlanError(StalePlanError):
@@ -92,7 +74,7 @@ class Approved:
             UserError: The state was replaced by another one.
         """
         refuse_other_state(self.document, snapshot.lineage)
-        held = Held(compare(self.document, now), _move(self.document, snapshot, store))
+        held = Held(compare(self.document, now), advance_since(_base(self.document), snapshot, store))
         found = held.difference
         hint = _SAVE_AGAIN if self.document.seal else _ASK_AGAIN
         if not found.is_allowed:
@@ -102,19 +84,14 @@ class Approved:
             raise ChangedPlanError(message, held, hint=hint)
         if not self.is_strict:
             return held
-        if held.move is not None:
-            raise ChangedPlanError(f"{held.move} (--strict)", held, hint=hint)
+        if held.advance is not None:
+            raise ChangedPlanError(f"{held.advance} (--strict)", held, hint=hint)
         if found.not_needed:
             named = ", ".join(found.not_needed[:_NAMED])
             raise ChangedPlanError(f"less is left to do than was approved (--strict):\n{named}", held, hint=hint)
         return held
 
 
-def _move(document: PlanDocument, snapshot: Snapshot, store: ObjectStore) -> StateMove | None:
-    base = document.base
-    approved, sha256 = (base.serial, base.sha256) if base else (0, "")
-    if (approved, sha256) == (snapshot.serial, snapshot.sha256):
-        return None
-    run = read_run(store, snapshot.run) if snapshot.run else None
-    move = StateMove(approved, snapshot.serial, snapshot.run or None)
-    return move if run is None else StateMove(approved, snapshot.serial, run.run, run.command, run.who, run.started)
+def _base(document: PlanDocument) -> tuple[int, str]:
+    """Return serial and sha256 of the state a plan was made on."""
+    return (document.base.serial, document.base.sha256) if document.base else (0, "")

@@ -12,10 +12,13 @@ from reconciler.applying.events import (
     ActionDone,
     ActionFailed,
     ActionStarted,
+    Approval,
+    Detached,
     Event,
     LeaseLost,
     PlanMade,
     Progress,
+    Recovered,
     Summary,
 )
 from reconciler.cli.bars import Bars
@@ -23,6 +26,7 @@ from reconciler.cli.documents.events import EventDocument, event_line
 from reconciler.cli.reporting import Ending, Lines, reporter
 from reconciler.planning.plan import Plan
 from reconciler.resources.address import Address
+from reconciler.state.advance import StateAdvance
 
 if TYPE_CHECKING:
     import pytest
@@ -30,6 +34,8 @@ if TYPE_CHECKING:
 MIRROR = "mirror:mirror/east/shop:refunds"
 ADDRESS = Address("mirror/east/shop:refunds")
 EVENTS: tuple[Event, ...] = (
+    Approval(("create:topic/west/c",), StateAdvance(7, 9, "r0", "apply", "bob@laptop", "2026-01-01T00:00:00Z")),
+    Approval(()),
     PlanMade(Plan(workspace="shop", environment=None, base=None, tool="0.1.0", git_commit=None, actions=())),
     ActionStarted(MIRROR, ADDRESS),
     Progress(MIRROR, 1_200_000, 4_100_000, 10, 40, 10.0, 24.2),
@@ -38,6 +44,8 @@ EVENTS: tuple[Event, ...] = (
     ActionDone("create:topic/west/a", Address("topic/west/a"), 0.1),
     ActionFailed("create:topic/west/[red]\x1b", Address("topic/west/b"), "no", "Mend it."),
     LeaseLost("run 7 took over"),
+    Recovered("r0", "bob@laptop", {"create:topic/west/a": "done", MIRROR: "partial"}),
+    Detached((MIRROR,)),
     Summary("r1", done=2, failed=1, skipped=1, not_started=0, seconds=1.5, serial=7, skipped_because={"a": "b"}),
 )
 
@@ -48,6 +56,8 @@ def test_in_json_every_event_is_one_line_that_follows_its_schema(capsys: pytest.
             report(event)
     lines = capsys.readouterr().out.splitlines()
     assert [json.loads(line)["event"] for line in lines] == [
+        "approved",
+        "approved",
         "plan",
         "action_started",
         "progress",
@@ -56,6 +66,8 @@ def test_in_json_every_event_is_one_line_that_follows_its_schema(capsys: pytest.
         "action_done",
         "action_failed",
         "lease_lost",
+        "recovered",
+        "detached",
         "summary",
     ]
     for line in lines:
@@ -87,7 +99,7 @@ def test_in_a_pipe_there_is_at_most_a_line_every_few_seconds_but_failures_come_a
     lines = Lines(clock=lambda: next(times))
     for done in (1_000, 2_000, 3_000, 4_000, 5_000):
         lines.take(Progress(MIRROR, done, 10_000, 0, 0, 1.0, 60.0))
-    lines.take(EVENTS[6])
+    lines.take(EVENTS[8])
     assert capsys.readouterr().err.splitlines() == [
         f"{MIRROR}: 3,000 of 10,000 records, 3,000 records/s, about 1 min left",
         f"{MIRROR}: 5,000 of 10,000 records, 5,000 records/s, about 1 min left",
@@ -96,7 +108,7 @@ def test_in_a_pipe_there_is_at_most_a_line_every_few_seconds_but_failures_come_a
 
 
 def test_in_a_pipe_a_job_says_what_it_moved(capsys: pytest.CaptureFixture[str]) -> None:
-    Lines(clock=lambda: 0.0).take(EVENTS[4])
+    Lines(clock=lambda: 0.0).take(EVENTS[6])
     assert capsys.readouterr().err == f"✓ {MIRROR}: 336,776 records, 30 MiB in 12.3 s\n"
 
 

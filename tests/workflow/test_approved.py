@@ -13,6 +13,7 @@ from reconciler.planning.document.differences import Why
 from reconciler.workflow.altering import alter_topic
 from reconciler.workflow.apply import ApplyOptions
 from reconciler.workflow.approved import ChangedPlanError
+from reconciler.workflow.emergencies import Emergency
 from reconciler.workflow.invocation import Select
 
 if TYPE_CHECKING:
@@ -42,18 +43,17 @@ def retention(bench: Bench, text: str) -> None:
 
 def alter(bench: Bench, days: int) -> None:
     """Change that retention on the cluster, behind our back."""
-    alter_topic(
-        bench.invocation,
-        Select(),
-        ORDERS,
-        set_={"retention.ms": f"{days}d"},
-        delete=(),
+    emergency = Emergency(
+        invocation=bench.invocation,
+        select=Select(),
+        command="topic alter",
         no_state=True,
         state_url=None,
         lock_timeout_s=0,
         report=bench.events.append,
         stop=bench.stop,
     )
+    alter_topic(emergency, ORDERS, {"retention.ms": f"{days}d"}, ())
 
 
 def saved(bench: Bench, text: str = "{retention.ms: 3d}") -> None:
@@ -130,8 +130,8 @@ def test_a_state_that_went_on_elsewhere_is_told_with_who_took_it_there_and_refus
     assert "apply, bob@laptop" in error.message
     done = applied.apply(options=FILE)
     assert done.verdict is None
-    assert done.move is not None
-    assert (done.move.approved, done.move.now, done.move.who) == (1, 2, "bob@laptop")
+    assert done.advance is not None
+    assert (done.advance.approved, done.advance.now, done.advance.who) == (1, 2, "bob@laptop")
     assert done.result is not None
     assert done.result.done == (f"update:{ORDERS}",)
 
@@ -139,7 +139,7 @@ def test_a_state_that_went_on_elsewhere_is_told_with_who_took_it_there_and_refus
 def test_a_plan_of_the_first_apply_is_held_against_the_empty_state(bench: Bench) -> None:
     bench.plan(out=Path("p.json"))
     done = bench.apply(options=STRICT)
-    assert (done.verdict, done.move) == (None, None)
+    assert (done.verdict, done.advance) == (None, None)
 
 
 def test_with_strict_a_plan_of_another_commit_is_refused_before_a_lease_is_taken(applied: Bench) -> None:

@@ -11,6 +11,7 @@ from reconciler.applying.events import (
     ActionDone,
     ActionFailed,
     ActionStarted,
+    Approval,
     Detached,
     Event,
     LeaseLost,
@@ -19,11 +20,21 @@ from reconciler.applying.events import (
     Recovered,
     Summary,
 )
+from reconciler.cli.documents.approvals import StateAdvancePart
 from reconciler.cli.documents.base import Document
+from reconciler.cli.documents.refusals import ErrorEvent
 
 
 class _Event(Document):
     format: Literal["reconciler.event/1"] = "reconciler.event/1"
+
+
+class ApprovedEvent(_Event):
+    """What is planned now is what was approved, or less."""
+
+    event: Literal["approved"] = "approved"
+    not_needed: tuple[str, ...] = Field(description="Ids of approved actions that are planned no more.")
+    state: StateAdvancePart | None = Field(description="The state went on since; nothing of the plan did.")
 
 
 class PlanEvent(_Event):
@@ -115,7 +126,8 @@ class SummaryEvent(_Event):
 
 
 AnyEvent: TypeAlias = (
-    PlanEvent
+    ApprovedEvent
+    | PlanEvent
     | ActionStartedEvent
     | ProgressEvent
     | ActionDoneEvent
@@ -124,6 +136,7 @@ AnyEvent: TypeAlias = (
     | DetachedEvent
     | LeaseLostEvent
     | SummaryEvent
+    | ErrorEvent
 )
 
 
@@ -138,6 +151,8 @@ def event_line(event: Event) -> bytes:
 
 def _said(event: Event) -> AnyEvent:
     match event:
+        case Approval():
+            return ApprovedEvent(not_needed=event.not_needed, state=StateAdvancePart.of(event.advance))
         case PlanMade():
             return PlanEvent(plan=dict(event.document))
         case ActionStarted():

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
+from reconciler.cli.documents.approvals import StateAdvancePart
 from reconciler.cli.documents.base import Document, Part
 from reconciler.cli.failures import unexpected
 from reconciler.errors import ReconcilerError
@@ -13,7 +14,7 @@ from reconciler.workflow.approved import ChangedPlanError
 
 if TYPE_CHECKING:
     from reconciler.planning.document.differences import Difference, FieldDifference, Move
-    from reconciler.workflow.approved import Held, StateMove
+    from reconciler.workflow.approved import Held
 
 
 class MovePart(Part):
@@ -87,37 +88,12 @@ class DifferencePart(Part):
         )
 
 
-class StateMovePart(Part):
-    """The state went on since the plan was approved; the run is the last that moved it."""
-
-    approved: int
-    now: int
-    run: str | None
-    command: str | None
-    who: str | None
-    started: str | None
-
-    @classmethod
-    def of(cls, move: StateMove | None) -> StateMovePart | None:
-        """Say it, where it did."""
-        if move is None:
-            return None
-        return cls(
-            approved=move.approved,
-            now=move.now,
-            run=move.run,
-            command=move.command,
-            who=move.who,
-            started=move.started,
-        )
-
-
 class StalePart(Part):
     """In what a plan made now differs from the approved one; danger first."""
 
     more: tuple[DifferencePart, ...]
     not_needed: tuple[str, ...]
-    state: StateMovePart | None
+    state: StateAdvancePart | None
 
     @classmethod
     def of(cls, held: Held) -> StalePart:
@@ -126,7 +102,7 @@ class StalePart(Part):
         return cls(
             more=tuple(map(DifferencePart.of, found.more)),
             not_needed=found.not_needed,
-            state=StateMovePart.of(held.move),
+            state=StateAdvancePart.of(held.advance),
         )
 
 

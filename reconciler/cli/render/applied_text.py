@@ -19,8 +19,8 @@ def applied_text(applied: Applied, summary: Summary | None, *, with_failures: bo
     `with_failures`: whether what failed is told, or has been before the same eyes.
     """
     lines = [line(Span("- ", Tone.QUIET), f"{each}: no longer needed") for each in applied.skipped]
-    if applied.move is not None:
-        lines.append(line(Span("- ", Tone.QUIET), f"{applied.move}; nothing of the plan did"))
+    if applied.advance is not None:
+        lines.append(line(Span("- ", Tone.QUIET), f"{applied.advance}; nothing of the plan did"))
     result = applied.result
     if result is None:
         return [*lines, line("Nothing to do.")]

@@ -32,7 +32,7 @@ def difference_lines(held: Held) -> list[Line]:
     lines += _more(len(ordinary))
     lines += _not_needed(found)
     # Where nothing is more, what moved the state is what the error says.
-    return [*lines, line(Span(f"- {held.move}", Tone.QUIET))] if held.move and found.more else lines
+    return [*lines, line(Span(f"- {held.advance}", Tone.QUIET))] if held.advance and found.more else lines
 
 
 def _whole(found: Difference) -> list[Line]:
