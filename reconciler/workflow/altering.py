@@ -4,37 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
-from reconciler.applying.events import ActionDone, ActionStarted
-from reconciler.applying.running import Basis, ToDo
 from reconciler.errors import UserError
 from reconciler.planning.actions import Change, Reason, Update
 from reconciler.planning.deciding.decision import precondition
-from reconciler.planning.document.digest import digest
-from reconciler.providers.base import Done, Failed
 from reconciler.resources.address import cluster_of
 from reconciler.resources.configs import canonical_value
 from reconciler.resources.topic import Topic
 from reconciler.workflow.actingconfigs import acting_configs, configs_of
-from reconciler.workflow.identity import refuse_another_cluster
-from reconciler.workflow.opening import open_site, open_work
 from reconciler.workflow.topicaddress import provider_of, topic_address
 from reconciler.workflow.topics import find_topic
-from reconciler.workflow.underlease import Wish, run_under_lease
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from reconciler.applying.events import Event
     from reconciler.providers.base import Provider
     from reconciler.resources.address import Address
     from reconciler.resources.capabilities import Capabilities
+    from reconciler.resources.inventory import Record
     from reconciler.resources.kinds import Resource
-    from reconciler.state.snapshots import Snapshot
     from reconciler.workflow.actingconfigs import ConfigRow
-    from reconciler.workflow.invocation import Invocation, Select
-    from reconciler.workflow.stopping import Stop
+    from reconciler.workflow.emergencies import Emergency
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,60 +38,28 @@ class Altered:
     """What acts where the topic has no value of its own, by key, and where that is from."""
 
 
-def alter_topic(  # noqa: PLR0913 - as many as the command has options, each named by its caller
-    invocation: Invocation,
-    select: Select,
-    address: str,
-    *,
-    set_: Mapping[str, str],
-    delete: Sequence[str],
-    no_state: bool,
-    state_url: str | None,
-    lock_timeout_s: float,
-    report: Callable[[Event], None],
-    stop: Stop,
-) -> Altered:
-    """Set and reset configs of one topic, under the lease or, with `no_state`, without asking any state.
-
-    `state_url` stands in for a workspace: connections then come from what is recorded there.
+def alter_topic(emergency: Emergency, address: str, set_: Mapping[str, str], delete: Sequence[str]) -> Altered:
+    """Set and reset configs of one topic.
 
     Raises:
         UserError: The topic or a config is not there, or this workspace does not own the topic.
         LeaseError: Someone else is applying.
     """
-    site = open_work(invocation, select) if state_url is None else open_site(invocation, state_url)
     topic = topic_address(address)
-    provider = provider_of(site, topic)
-    wanted = wanted_configs(provider.capabilities, set_, delete)
     name = cluster_of(topic) or ""
-    if no_state:
-        refuse_another_cluster(site, name, None)
-        return _alter_now(provider, *_action(provider, topic, wanted), report)
-    done: list[Altered] = []
+    site = emergency.site(name)
+    wanted = wanted_configs(provider_of(site, topic).capabilities, set_, delete)
+    found: list[Altered] = []
 
-    def decide(basis: Basis) -> ToDo:
-        if basis.is_again:
-            return ToDo((), digest(()))
-        refuse_another_cluster(site, name, basis.snapshot)
-        found, inherited = _action(provider, topic, wanted)
-        action = _owned(found, basis.snapshot, wanted)
-        done.append(Altered(action.address, action.changes, inherited))
-        actions = [action] if action.changes else []
-        return ToDo(actions, digest(actions))
+    def decide(provider: Provider, record: Record | None) -> list[Update]:
+        action, inherited = _action(provider, topic, wanted)
+        if record is not None:
+            action = _owned(action, record, wanted)
+        found.append(Altered(action.address, action.changes, inherited))
+        return [action] if action.changes else []
 
-    wish = Wish(
-        command="topic alter",
-        lock_timeout_s=lock_timeout_s,
-        parallelism=2,
-        report=report,
-        stop=stop,
-        # In an emergency another cluster may be the very one that does not answer.
-        gives_up=lambda address: cluster_of(address) != name,
-    )
-    result = run_under_lease(site, wish, decide).result
-    if result is not None and result.failed:
-        raise result.failed[0].error
-    return done[-1]
+    emergency.carry_out(site, name, decide)
+    return found[-1]
 
 
 def wanted_configs(capabilities: Capabilities, set_: Mapping[str, str], delete: Sequence[str]) -> dict[str, str | None]:
@@ -147,32 +106,15 @@ def _action(
     return action, {row.key: row for row in acting_configs(address, above, provider.capabilities)}
 
 
-def _owned(action: Update, snapshot: Snapshot, wanted: Mapping[str, str | None]) -> Update:
+def _owned(action: Update, record: Record, wanted: Mapping[str, str | None]) -> Update:
     """Return the action as it changes the record: what is recorded, with the same configs set and reset."""
-    recorded = snapshot.record.get(action.address)
+    recorded = record.get(action.address)
     if recorded is None:
         raise UserError(
             f"{action.address} is not owned by this workspace",
             hint="Declare it, or change it without remembering that: --no-state",
         )
     return replace(action, after=_with_configs(recorded.resource, wanted), origins=recorded.origins)
-
-
-def _alter_now(
-    provider: Provider, action: Update, inherited: Mapping[str, ConfigRow], report: Callable[[Event], None]
-) -> Altered:
-    """Change it on its platform and nowhere else."""
-    if action.changes:
-        report(ActionStarted(action.id, action.address))
-        for outcome in provider.apply([action]):
-            match outcome:
-                case Failed(error=error):
-                    raise error
-                case Done():
-                    report(ActionDone(action.id, action.address, 0.0))
-                case _:
-                    assert_never(outcome)
-    return Altered(action.address, action.changes, inherited)
 
 
 def _with_configs(resource: Resource, wanted: Mapping[str, str | None]) -> Resource:

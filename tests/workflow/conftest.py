@@ -12,6 +12,7 @@ import pytest
 from reconciler.applying.events import Event
 from reconciler.workflow.apply import Applied, ApplyOptions, apply
 from reconciler.workflow.destroy import destroy
+from reconciler.workflow.emergencies import Emergency
 from reconciler.workflow.invocation import Invocation, Select
 from reconciler.workflow.plan import Planned, plan
 from reconciler.workflow.stopping import Stop
@@ -91,6 +92,19 @@ class Bench:
             recursive=recursive,
             include_adopted=False,
             confirm=lambda _planned: True,
+            report=self.events.append,
+            stop=self.stop,
+        )
+
+    def acting(self, command: str = "by hand", *, no_state: bool = False, state_url: str | None = None) -> Emergency:
+        """Return the run that a command makes which acts at once."""
+        return Emergency(
+            invocation=self.invocation,
+            select=Select(),
+            command=command,
+            no_state=no_state,
+            state_url=state_url,
+            lock_timeout_s=0,
             report=self.events.append,
             stop=self.stop,
         )

@@ -10,7 +10,6 @@ import pytest
 
 from reconciler.errors import RetryableError
 from reconciler.workflow.consume import ConsumeOptions, consume
-from reconciler.workflow.emergencies import Emergency
 from reconciler.workflow.groups import GroupChange, delete_group, describe_group, list_groups, reset_group
 from reconciler.workflow.invocation import Select
 from reconciler.workflow.namespacecreating import create_namespace
@@ -27,19 +26,6 @@ if TYPE_CHECKING:
 
 ORDERS = "topic/west/shop:orders"
 CHANGE = GroupChange(cluster="west", group="g")
-
-
-def acting(bench: Bench) -> Emergency:
-    return Emergency(
-        invocation=bench.invocation,
-        select=Select(),
-        command="namespace",
-        no_state=False,
-        state_url=None,
-        lock_timeout_s=1,
-        report=bench.events.append,
-        stop=bench.stop,
-    )
 
 
 def consumed(bench: Bench, address: str, options: ConsumeOptions) -> object:
@@ -64,10 +50,10 @@ COMMANDS: dict[str, Callable[[Bench], Any]] = {
     "group reset": lambda b: reset_group(b.invocation, Select(), CHANGE, "earliest", confirm=lambda _reset: True),
     "group delete": lambda b: delete_group(b.invocation, Select(), CHANGE, confirm=lambda _deletion: True),
     "namespace list": lambda b: list_namespaces(b.invocation, Select(), "west"),
-    "namespace create": lambda b: create_namespace(acting(b), "west", "new", {}),
-    "namespace move": lambda b: move_topics(acting(b), "west", "shop", "", []),
+    "namespace create": lambda b: create_namespace(b.acting(), "west", "new", {}),
+    "namespace move": lambda b: move_topics(b.acting(), "west", "shop", "", []),
     "namespace delete": lambda b: delete_namespace(
-        acting(b), "west", "shop", recursive=False, confirm=lambda _deletion: True
+        b.acting(), "west", "shop", recursive=False, confirm=lambda _deletion: True
     ),
 }
 

@@ -13,7 +13,6 @@ from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import BlockedError, InvalidNamespaceError, StalePlanError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.workflow.drift import drift
-from reconciler.workflow.emergencies import Emergency
 from reconciler.workflow.invocation import Select
 from reconciler.workflow.namespacecreating import create_namespace
 from reconciler.workflow.namespacedeleting import delete_namespace
@@ -41,19 +40,6 @@ class Answers:
         return self.answer
 
 
-def acting(bench: Bench, *, no_state: bool = False, state_url: str | None = None) -> Emergency:
-    return Emergency(
-        invocation=bench.invocation,
-        select=Select(),
-        command="namespace",
-        no_state=no_state,
-        state_url=state_url,
-        lock_timeout_s=0,
-        report=bench.events.append,
-        stop=bench.stop,
-    )
-
-
 def cluster(bench: Bench) -> EmbeddedCluster:
     store = DirectoryStore(bench.folder / ".clusters/west")
     return EmbeddedCluster.open(store, now_ms=bench.invocation.now_ms, new_id=bench.invocation.new_id)
@@ -66,20 +52,20 @@ def produce(bench: Bench, topic: str, *values: str) -> None:
 
 
 def move(bench: Bench, source: str, target: str, topics: Sequence[str] = (), *, no_state: bool = False) -> Moved:
-    return move_topics(acting(bench, no_state=no_state), "west", source, target, topics)
+    return move_topics(bench.acting(no_state=no_state), "west", source, target, topics)
 
 
 def delete(bench: Bench, name: str, answers: Answers, *, recursive: bool = False) -> NamespaceDeletion:
-    return delete_namespace(acting(bench), "west", name, recursive=recursive, confirm=answers)
+    return delete_namespace(bench.acting(), "west", name, recursive=recursive, confirm=answers)
 
 
 @pytest.mark.fact("F-K-001")
 def test_creating_makes_every_tier_and_the_next_plan_shows_what_the_files_do_not_say(applied: Bench) -> None:
-    made = create_namespace(acting(applied), "west", "org:apache:kafka", {"retention.ms": "1d"})
+    made = create_namespace(applied.acting(), "west", "org:apache:kafka", {"retention.ms": "1d"})
     assert made.created == ("namespace/west/org", "namespace/west/org:apache", "namespace/west/org:apache:kafka")
     rows = {row.address: row for row in list_namespaces(applied.invocation, Select(), "west")}
     assert rows["namespace/west/org:apache:kafka"].configs == {"retention.ms": "86400000"}
-    assert create_namespace(acting(applied), "west", "org:apache:kafka", {}).created == ()
+    assert create_namespace(applied.acting(), "west", "org:apache:kafka", {}).created == ()
     assert [action.id for action in applied.plan().plan.actions] == [
         f"delete:{address}" for address in reversed(made.created)
     ]
@@ -92,18 +78,18 @@ def test_creating_makes_every_tier_and_the_next_plan_shows_what_the_files_do_not
 @pytest.mark.parametrize("name", ["under_score", "a::b", "a/b", "..", "ä", "x" * 65, ""])
 def test_a_name_that_no_namespace_can_have_is_refused(applied: Bench, name: str) -> None:
     with pytest.raises(UserError, match=r"not a namespace|always exists"):
-        create_namespace(acting(applied), "west", name, {})
+        create_namespace(applied.acting(), "west", name, {})
 
 
 def test_a_config_that_cannot_be_is_refused(applied: Bench) -> None:
     with pytest.raises(UserError, match=r"there is no config 'retention\.mss'"):
-        create_namespace(acting(applied), "west", "a", {"retention.mss": "1d"})
+        create_namespace(applied.acting(), "west", "a", {"retention.mss": "1d"})
 
 
 @pytest.mark.fact("F-K-009")
 def test_listing_under_a_tier_gives_what_is_below_it(applied: Bench) -> None:
     for name in ("shop:eu:north", "shopping"):
-        create_namespace(acting(applied), "west", name, {})
+        create_namespace(applied.acting(), "west", name, {})
     below = list_namespaces(applied.invocation, Select(), "west", "shop")
     assert [row.address for row in below] == ["namespace/west/shop:eu", "namespace/west/shop:eu:north"]
     with pytest.raises(InvalidNamespaceError, match="namespace 'shp' does not exist on cluster west"):
@@ -114,7 +100,7 @@ def test_listing_under_a_tier_gives_what_is_below_it(applied: Bench) -> None:
 def test_moving_takes_records_and_the_record_along(applied: Bench) -> None:
     produce(applied, "shop:orders", "a", "b")
     topic_id = cluster(applied).topic("shop:orders").id
-    create_namespace(acting(applied), "west", "bar", {})
+    create_namespace(applied.acting(), "west", "bar", {})
     moved = move(applied, "shop", "bar")
     assert moved.moves == (("topic/west/shop:orders", "topic/west/bar:orders"),)
     assert cluster(applied).topic("bar:orders").id == topic_id
@@ -130,13 +116,13 @@ def test_moving_takes_records_and_the_record_along(applied: Bench) -> None:
 
 
 def test_moving_keeps_tiers_below_and_needs_them_there(applied: Bench) -> None:
-    create_namespace(acting(applied), "west", "shop:eu", {})
-    create_namespace(acting(applied), "west", "bar", {})
+    create_namespace(applied.acting(), "west", "shop:eu", {})
+    create_namespace(applied.acting(), "west", "bar", {})
     cluster(applied).create_topic("shop:eu:refunds")
     with pytest.raises(InvalidNamespaceError, match="namespaces that do not exist on cluster west: bar:eu") as error:
         move(applied, "shop", "bar", no_state=True)
     assert "namespace create west bar:eu" in error.value.hint
-    create_namespace(acting(applied), "west", "bar:eu", {})
+    create_namespace(applied.acting(), "west", "bar:eu", {})
     with pytest.raises(UserError, match="topic/west/shop:eu:refunds is not owned by this workspace"):
         move(applied, "shop", "bar")
     assert len(move(applied, "shop", "bar", no_state=True).moves) == 2
@@ -172,7 +158,7 @@ def test_a_move_that_leads_nowhere_moves_nothing(
 
 @pytest.mark.fact("F-K-010", "F-K-012")
 def test_deleting_stops_at_nested_namespaces_unless_it_is_recursive(applied: Bench) -> None:
-    create_namespace(acting(applied), "west", "shop:eu", {})
+    create_namespace(applied.acting(), "west", "shop:eu", {})
     answers = Answers()
     with pytest.raises(BlockedError, match="namespace shop holds namespaces: shop:eu; nothing was deleted"):
         delete(applied, "shop", answers)
@@ -216,7 +202,7 @@ def test_what_was_made_while_somebody_was_asked_is_not_deleted(applied: Bench) -
         return True
 
     with pytest.raises(StalePlanError, match="topic/west/shop:late was made in namespace shop"):
-        delete_namespace(acting(applied), "west", "shop", recursive=False, confirm=confirm)
+        delete_namespace(applied.acting(), "west", "shop", recursive=False, confirm=confirm)
     assert sorted(cluster(applied).topics()) == ["shop:late", "shop:orders"]
 
 
@@ -236,12 +222,12 @@ def test_a_namespace_that_is_not_there_is_said(applied: Bench) -> None:
     with pytest.raises(InvalidNamespaceError, match="the default namespace '' stays"):
         delete(applied, "", Answers())
     with pytest.raises(UserError, match="there is no cluster 'est'"):
-        delete_namespace(acting(applied), "est", "shop", recursive=False, confirm=Answers())
+        delete_namespace(applied.acting(), "est", "shop", recursive=False, confirm=Answers())
 
 
 def test_without_the_state_the_next_drift_finds_it(applied: Bench) -> None:
-    create_namespace(acting(applied, no_state=True), "west", "byhand", {})
-    delete_namespace(acting(applied, no_state=True), "west", "shop", recursive=False, confirm=Answers())
+    create_namespace(applied.acting(no_state=True), "west", "byhand", {})
+    delete_namespace(applied.acting(no_state=True), "west", "shop", recursive=False, confirm=Answers())
     kinds = {(row.address, row.kind) for row in drift(applied.invocation, Select()).findings}
     assert kinds == {
         ("namespace/west/byhand", "unmanaged"),
@@ -253,7 +239,7 @@ def test_without_the_state_the_next_drift_finds_it(applied: Bench) -> None:
 def test_from_the_state_alone_no_files_are_needed(applied: Bench) -> None:
     shutil.rmtree(applied.folder / "manifests")
     (applied.folder / "reconciler.yaml").unlink()
-    emergency = acting(applied, state_url="file://.reconciler")
+    emergency = applied.acting(state_url="file://.reconciler")
     assert create_namespace(emergency, "west", "a", {}).created == ("namespace/west/a",)
 
 
@@ -263,7 +249,7 @@ def test_nothing_is_done_to_another_cluster_that_lies_at_the_root(applied: Bench
     stranger = json.dumps({**kept, "id": "00000000-0000-4000-8000-000000000000"})
     (applied.folder / ".clusters/west/cluster.json").write_text(stranger)
     for act in (
-        lambda: create_namespace(acting(applied), "west", "a", {}),
+        lambda: create_namespace(applied.acting(), "west", "a", {}),
         lambda: move(applied, "shop", ""),
         lambda: delete(applied, "shop", Answers()),
     ):

@@ -18,7 +18,6 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.workflow.altering import alter_topic
 from reconciler.workflow.consume import ConsumeOptions, consume
 from reconciler.workflow.drift import drift
-from reconciler.workflow.emergencies import Emergency
 from reconciler.workflow.explain import explain
 from reconciler.workflow.invocation import Select
 from reconciler.workflow.namespacedeleting import delete_namespace
@@ -239,33 +238,13 @@ def test_explain_says_where_a_rule_comes_from(ruled: Bench) -> None:
 def test_an_alteration_by_hand_is_held_to_the_rules(ruled: Bench) -> None:
     viewer = as_(ruled, "viewer")
     with pytest.raises(NotAuthorizedError, match="may not alter-configs topic shop:payments"):
-        alter_topic(
-            viewer.invocation,
-            Select(),
-            "topic/west/shop:payments",
-            set_={"retention.ms": "1d"},
-            delete=(),
-            no_state=False,
-            state_url=None,
-            lock_timeout_s=1,
-            report=viewer.events.append,
-            stop=viewer.stop,
-        )
+        alter_topic(viewer.acting(), "topic/west/shop:payments", {"retention.ms": "1d"}, ())
 
 
 def test_a_namespace_that_may_not_be_described_is_refused_be_it_there_or_not(ruled: Bench) -> None:
     cluster_of(ruled).create_namespace("shop:eu")
     eve, told = as_(ruled, "eve"), set()
-    emergency = Emergency(
-        invocation=eve.invocation,
-        select=Select(),
-        command="namespace",
-        no_state=False,
-        state_url=None,
-        lock_timeout_s=1,
-        report=eve.events.append,
-        stop=eve.stop,
-    )
+    emergency = eve.acting()
     for name in ("shop:eu", "shop:zz"):
         for do in (
             lambda name=name: list_namespaces(eve.invocation, Select(), "west", name),
@@ -284,16 +263,7 @@ def test_a_namespace_with_something_hidden_in_it_is_not_deleted(ruled: Bench, op
     cluster, half = cluster_of(ruled), as_(ruled, "half")
     cluster.set_namespace_acls("shop", [AclEntry("User:half", "allow", operations)])
     cluster.set_topic_acls("shop:payments", [AclEntry("User:half", "deny", ("describe",))])
-    emergency = Emergency(
-        invocation=half.invocation,
-        select=Select(),
-        command="namespace delete",
-        no_state=True,
-        state_url=None,
-        lock_timeout_s=1,
-        report=half.events.append,
-        stop=half.stop,
-    )
+    emergency = half.acting()
     with pytest.raises(NotAuthorizedError, match="may not describe topic shop:payments"):
         delete_namespace(emergency, "west", "shop", recursive=False, confirm=lambda _deletion: True)
     assert list(cluster.topics()) == ["shop:orders", "shop:payments"]

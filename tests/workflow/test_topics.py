@@ -63,18 +63,8 @@ def alter(
     address: str = ORDERS,
     state_url: str | None = None,
 ) -> Altered:
-    return alter_topic(
-        bench.invocation,
-        Select(),
-        address,
-        set_=set_,
-        delete=delete,
-        no_state=no_state,
-        state_url=state_url,
-        lock_timeout_s=0,
-        report=bench.events.append,
-        stop=bench.stop,
-    )
+    emergency = bench.acting("topic alter", no_state=no_state, state_url=state_url)
+    return alter_topic(emergency, address, set_, delete)
 
 
 def lines(rows: Sequence[object]) -> str:
