@@ -7,6 +7,7 @@
     · NotAuthorizedError      the principal may not do that
     · ProducerFencedError     a newer producer of the same transactional id took over
     · OutOfOrderSequenceError a producer's sequence numbers have a gap
+    · NewerFormatError        a newer version wrote it: upgrade this one
   - BlockedError          a guard refused; allow it by name, or change the files
   - UsageError            call it differently
   - StalePlanError        plan again
@@ -76,6 +77,10 @@ class ProducerFencedError(UserError):
 
 class OutOfOrderSequenceError(UserError):
     """The sequence numbers of a producer's batch do not follow on those the partition has of it."""
+
+
+class NewerFormatError(UserError):
+    """A newer version of reconciler wrote it; to guess what it means would be to damage it."""
 
 
 class BlockedError(ReconcilerError):

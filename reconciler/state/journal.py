@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from reconciler.errors import LeaseError, LostRaceError, RetryableError, UserError
+from reconciler.errors import LeaseError, LostRaceError, NewerFormatError, RetryableError, UserError
 from reconciler.noting import note
 from reconciler.objectstore.nonces import nonce
 from reconciler.state.entries import AnyEntry, Closed, Entry, TakenOver
@@ -98,6 +99,19 @@ def read_journal(store: ObjectStore, run: str) -> Written:
                 "run did; `reconciler state repair` says what is known.",
             )
     return Written(run, tuple(_read_page(store, run, seq) for seq in seqs))
+
+
+def close_journal(store: ObjectStore, run: str, *, epoch: int) -> None:
+    """Write that nothing follows into the next free slot of a run that is given up; who still writes it is stopped.
+
+    Raises:
+        UserError: The journal cannot be read.
+    """
+    while not (written := read_journal(store, run)).is_closed:
+        entries = (Closed(status="superseded"),)
+        page = Page(run=run, seq=written.next_seq, epoch=epoch, nonce=nonce(), entries=entries)
+        with suppress(LostRaceError):
+            store.swap(journal_key(run, page.seq), page.to_bytes(), expected=None)
 
 
 async def take_over(lease: Lease, effects: Effects, run: str) -> Written:
@@ -220,7 +234,7 @@ def _read_page(store: ObjectStore, run: str, seq: int) -> Page:
         found = body.get("format") if isinstance(body, dict) else None
         if isinstance(found, str) and found != FORMAT and found.startswith("reconciler.journal/"):
             message = f"{store.url}/{key} was written by a newer version of reconciler ({found})"
-            raise UserError(message, hint="Upgrade this one: pip install --upgrade stream-reconciler.")
+            raise NewerFormatError(message, hint="Upgrade this one: pip install --upgrade stream-reconciler.")
         page = Page.model_validate_json(stored.body)
     except (orjson.JSONDecodeError, ValidationError) as error:
         raise _damaged(store, key, str(error).splitlines()[0]) from error

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from reconciler.errors import UserError
+from reconciler.errors import NewerFormatError, UserError
 from reconciler.objectstore.nonces import nonce
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def parse_lockfile(stored: Stored, url: str) -> Read:
     found = body.get("format") if isinstance(body, dict) else None
     if isinstance(found, str) and found != FORMAT and found.startswith("reconciler.lockfile/"):
         message = f"{url}/{KEY} was written by a newer version of reconciler ({found})"
-        raise UserError(message, hint="Upgrade this one: pip install --upgrade stream-reconciler.")
+        raise NewerFormatError(message, hint="Upgrade this one: pip install --upgrade stream-reconciler.")
     try:
         return Read(Lockfile.model_validate(body), stored.version)
     except ValidationError as error:

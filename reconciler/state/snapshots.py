@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import orjson
 
-from reconciler.errors import UserError
+from reconciler.errors import NewerFormatError, UserError
 from reconciler.resources.address import Address, rank
 from reconciler.resources.inventory import Ownership, Record, Recorded
 from reconciler.resources.kinds import RESOURCE, Resource
@@ -208,7 +208,7 @@ def _decode(body: bytes, where: str, key: str, digest: str) -> Snapshot:
         name, _, version = str(parsed["format"]).rpartition("/")
         if name == "reconciler.state" and version.isdecimal() and int(version) > 1:
             message = f"{where} was written by a newer version of reconciler (reconciler.state/{version})"
-            raise UserError(message, hint="Upgrade this one: pip install --upgrade stream-reconciler.")
+            raise NewerFormatError(message, hint="Upgrade this one: pip install --upgrade stream-reconciler.")
         record = dict(_entries(parsed["resources"]))
         lineage, serial, previous = parsed["lineage"], parsed["serial"], parsed["previous"]
         return Snapshot(lineage, serial, digest, record, parsed["run"], key, previous, len(body))
