@@ -132,7 +132,7 @@ class Ending:
 def status_of(result: RunResult) -> str:
     """Return how a run ended, in one word."""
     if result.not_started:
-        return "stopped"
+        return "stopped" if result.is_stopped else "detached"
     return "partial" if result.failed else "done"
 
 

@@ -42,6 +42,8 @@ class RunResult:
     """Left when the run was asked to stop, or told to leave them to another."""
     in_doubt: tuple[Action, ...] = ()
     """Begun, and whether they happened is not known: the platform did not answer. They are among `failed` too."""
+    is_stopped: bool = False
+    """Whether somebody asked for the end; else what is `not_started` was left to another on purpose."""
     is_changed: bool = False
     """Whether `record` differs from the one the run began with."""
     ended_by: ReconcilerError | None = None
@@ -94,6 +96,7 @@ class Engine:
             tuple(ledger.skipped),
             tuple(self._graph.left()),
             tuple(ledger.in_doubt),
+            is_stopped=self._is_stopping,
             is_changed=ledger.is_changed,
             ended_by=self._ended_by,
             unwritten=tuple(ledger.unwritten),

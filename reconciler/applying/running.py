@@ -133,7 +133,8 @@ class Run:
             if lease.lockfile.open_run is not None:
                 await lease.end_run(None)
             return None
-        await self._effects.call(lambda: self._setting.jobs.check(todo.actions))
+        if not self._wish.leaves_jobs:
+            await self._effects.call(lambda: self._setting.jobs.check(todo.actions))
         await lease.begin(self._run_file(run, todo, basis, lease))
         journal = Journal(lease, self._effects, run)
         result = await self._do(lease, journal, todo, basis.snapshot.record)

@@ -163,8 +163,9 @@ class _Applying:
             # What an earlier run left is settled also where the plan is empty.
             has_open_run = find_open_run(self._work) is not None
             return self.run(None, is_confirmed=True) if has_open_run else Applied(planned, None, (), None)
-        site = self._work
-        SparkJobs(site.providers, site.spark, site.edge.environ).check(planned.plan.actions)
+        if not self._options.leaves_jobs:
+            site = self._work
+            SparkJobs(site.providers, site.spark, site.edge.environ).check(planned.plan.actions)
         self._confirm(planned)
         return self.run(Approved(planned.document), is_confirmed=True)
 

@@ -25,12 +25,12 @@ class BlockedPlanError(BlockedError):
 
 
 def verdict_of(result: RunResult | None) -> ReconcilerError | None:
-    """Return what the exit code says of a run."""
+    """Return what the exit code says of a run. What was left to another on purpose is no failure."""
     if result is None:
         return None
-    if result.not_started:
+    if result.not_started and result.is_stopped:
         left = counted(len(result.not_started), "action is", "actions are")
-        return IncompleteError(f"stopped: {left} left", hint="Go on with: reconciler apply")
+        return IncompleteError(f"stopped: {left} left", hint="Go on with: reconciler apply --resume")
     if result.failed:
         first = result.failed[0]
         failed = counted(len(result.failed), "action", "actions")

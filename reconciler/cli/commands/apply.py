@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,16 +30,23 @@ def command(
     only_drift: Annotated[
         bool, Option("--only-drift", help="Only set back what drifted; what the files changed stays undone.")
     ] = False,
+    resume: Annotated[
+        bool, Option("--resume", help="Finish the open run's own plan and nothing else; it was approved.")
+    ] = False,
+    detach: Annotated[
+        bool, Option("--detach", help="Leave the copying of records to a later `apply --resume`, and need no Spark.")
+    ] = False,
 ) -> None:
     """Plan, confirm, do. With FILE: the same as it holds or less, never more."""
 
     def do(hooks: Hooks) -> Applied:
         from reconciler.workflow.apply import apply
 
+        options = doing.options(file=file, strict=strict, only_drift=only_drift)
         return apply(
             place.invocation(),
             chosen.select(),
-            doing.options(file=file, strict=strict, only_drift=only_drift),
+            replace(options, resumes=resume, leaves_jobs=detach),
             confirm=hooks.confirm,
             report=hooks.report,
             stop=hooks.stop,
@@ -48,5 +56,5 @@ def command(
         do,
         doing,
         question="Apply this plan?",
-        is_approved=doing.yes or file is not None,
+        is_approved=doing.yes or file is not None or resume,
     )

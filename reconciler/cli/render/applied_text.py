@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 from reconciler.cli.render.amounts import counted, took
 from reconciler.cli.render.lines import Line, Span, Tone, line
 from reconciler.cli.render.plan_text import did_of
+from reconciler.planning.actions import RunJob
 
 if TYPE_CHECKING:
+    from reconciler.applying.engine import RunResult
     from reconciler.applying.events import Summary
     from reconciler.workflow.apply import Applied
+    from reconciler.workflow.plan import Planned
 
 
 def applied_text(applied: Applied, summary: Summary | None, *, with_failures: bool = True) -> list[Line]:
@@ -33,8 +36,20 @@ def applied_text(applied: Applied, summary: Summary | None, *, with_failures: bo
     did = did_of(action for action in applied.planned.plan.actions if action.id in done)
     ends = [counted(len(result.failed), "failed", "failed")] if result.failed else []
     ends += [counted(len(result.skipped), "skipped", "skipped")] if result.skipped else []
-    ends += [counted(len(result.not_started), "not started", "not started")] if result.not_started else []
+    ends += _left(applied.planned, result)
     if summary is not None:
         ends += [f"state #{summary.serial}"] if summary.serial is not None else []
         ends.append(f"in {took(summary.seconds)}")
     return [*lines, line(Span("Done: ", Tone.STRONG), " · ".join([did or "nothing", *ends]))]
+
+
+def _left(planned: Planned, result: RunResult) -> list[str]:
+    """Return how much was not begun: for want of time, or left to another on purpose."""
+    left = set(result.not_started)
+    if not left:
+        return []
+    if result.is_stopped:
+        return [counted(len(left), "not started", "not started")]
+    jobs = sum(isinstance(action, RunJob) for action in planned.plan.actions if action.id in left)
+    after = f" and {counted(len(left) - jobs, 'action')} after it" if len(left) > jobs else ""
+    return [f"{counted(jobs, 'job')}{after} left to `apply --resume`"]
