@@ -142,7 +142,7 @@ def read_lockfile(store: ObjectStore, *, owner: Owner | None = None) -> Read | N
         return None
     found = parse_lockfile(stored, store.url)
     if owner is not None:
-        _check_owner(found.lockfile, owner, store.url)
+        check_owner(Owner(found.lockfile.workspace, found.lockfile.environment), owner, store.url)
     return found
 
 
@@ -178,8 +178,8 @@ def _has_remains(store: ObjectStore) -> bool:
     return any(next(iter(store.list(prefix)), None) is not None for prefix in (STATE_PREFIX, RUNS_PREFIX))
 
 
-def _check_owner(lockfile: Lockfile, owner: Owner, url: str) -> None:
-    found = Owner(lockfile.workspace, lockfile.environment)
+def check_owner(found: Owner, owner: Owner, url: str) -> None:
+    """Refuse a state that is somebody else's. Raises UserError: says whose."""
     if found != owner:
         message = f"{url} holds the state of {found}, not of {owner}"
         raise UserError(message, hint="Name another `spec.state` in reconciler.yaml, or give the right `-e`.")

@@ -57,5 +57,14 @@ def read_open_run(store: ObjectStore, lockfile: Lockfile) -> Unfinished | None:
             f"and the state is #{lockfile.serial}",
             hint="Files of two states were mixed. `reconciler state repair` says what fits.",
         )
+    return read_unfinished(store, file)
+
+
+def read_unfinished(store: ObjectStore, file: RunFile) -> Unfinished:
+    """Return a run with its base and its journal, closed or not.
+
+    Raises:
+        UserError: One of them is missing or damaged.
+    """
     base = read_base(store, file.base_serial, file.base_sha256)
     return Unfinished(file, base, tuple(read_action(each) for each in file.actions), read_journal(store, file.run))
