@@ -14,13 +14,17 @@ from reconciler.objectstore.base import Version
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.register import MARKS, Held, Register
+from reconciler.state.acquiring import acquire
 from tests.contracts.lossy import LossyStore
 from tests.servers.stores import KINDS, fresh_store
+from tests.state.samples import claim
+from tests.state.simulation import Simulation, simulate
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
-    from reconciler.objectstore.base import ObjectStore
+    from reconciler.objectstore.base import ObjectStore, Stored
 
 FORMAT = "reconciler.test/2"
 
@@ -316,23 +320,78 @@ def test_a_store_that_keeps_its_word_passes_the_probe_and_keeps_nothing_of_it(st
     assert keys(store) == []
 
 
-class _Careless(MemoryStore):
-    """Honours no condition, as some stores do that accept the headers and ignore them."""
+class _Unconditional(MemoryStore):
+    """Stores that do not do one of the four calls of a probe as they should; each by its own method."""
+
+    def __init__(self, ignores: Callable[[Version | None, Stored | None], bool]) -> None:
+        super().__init__()
+        self.ignores = ignores
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-        del expected
-        self.put(key, body)
         found = self.get(key)
-        assert found is not None
-        return found.version
+        if not self.ignores(expected, found):
+            return super().swap(key, body, expected=expected)
+        self.put(key, body)
+        written = self.get(key)
+        assert written is not None
+        return written.version
 
 
-def test_the_probe_names_what_a_careless_store_does_not_honour() -> None:
-    problems = list(_Careless().probe())
-    assert problems == [
-        "it overwrites an object that was to be created only if absent",
-        "it accepts a swap based on an old version",
-    ]
+class _CreatesNothing(MemoryStore):
+    """Takes `If-None-Match: *` for a condition that never holds."""
+
+    def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
+        if expected is None:
+            raise LostRaceError(key, None, hint="Read it again.")
+        return super().swap(key, body, expected=expected)
+
+
+class _RefusesItsOwn(MemoryStore):
+    """Returns versions it does not know again, as where a gateway writes the ETags anew."""
+
+    def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
+        return Version("W/" + super().swap(key, body, expected=expected))
+
+
+class _Forgetful(MemoryStore):
+    """Says yes and keeps something else."""
+
+    def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
+        return super().swap(key, body if expected is None else body + b"?", expected=expected)
+
+
+OVERWRITES = "it overwrites an object that was to be created only if absent"
+STALE = "it accepts a swap based on an old version"
+BROKEN = [
+    pytest.param(lambda: _Unconditional(lambda _expected, _found: True), [OVERWRITES, STALE], id="no condition"),
+    pytest.param(
+        lambda: _Unconditional(lambda expected, _found: expected is None), [OVERWRITES], id="no If-None-Match"
+    ),
+    pytest.param(lambda: _Unconditional(lambda expected, _found: expected is not None), [STALE], id="no If-Match"),
+    pytest.param(_CreatesNothing, ["it does not create an object that is not there"], id="no create"),
+    pytest.param(_RefusesItsOwn, ["it refuses a swap based on the version it returned"], id="no swap"),
+    pytest.param(_Forgetful, ["it does not return what was written last"], id="no reading back"),
+]
+
+
+@pytest.mark.parametrize(("broken", "problems"), BROKEN)
+def test_the_probe_names_what_a_store_does_not_honour_and_leaves_nothing(
+    broken: Callable[[], MemoryStore], problems: list[str]
+) -> None:
+    store = broken()
+    assert list(store.probe()) == problems
+    assert keys(store) == []
+
+
+@pytest.mark.parametrize(("broken", "problems"), BROKEN)
+def test_no_state_is_kept_where_the_probe_finds_anything(
+    broken: Callable[[], MemoryStore], problems: list[str]
+) -> None:
+    store = broken()
+    with pytest.raises(UserError, match=f"cannot keep a state: {problems[0]}") as caught:
+        simulate(acquire(store, Simulation(), claim("one")))
+    assert "conditional writes" in caught.value.hint
+    assert keys(store) == []
 
 
 # -- registers

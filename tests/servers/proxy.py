@@ -31,11 +31,15 @@ if TYPE_CHECKING:
 _PATIENCE_SECONDS = 60
 
 
+def _nothing() -> None:
+    return
+
+
 @dataclass(frozen=True)
 class Lost:
     """It is done, and the connection breaks instead of an answer."""
 
-    then: Callable[[], None] = lambda: None
+    then: Callable[[], None] = _nothing
     """Called between the two: where somebody else gets in."""
 
 
@@ -45,6 +49,8 @@ class Late:
 
     arrive: threading.Event
     arrived: threading.Event = field(default_factory=threading.Event)
+    then: Callable[[], None] = _nothing
+    """Called before the connection breaks."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +58,16 @@ class Slow:
     """It is done, and the answer comes only after this long."""
 
     seconds: float
+    then: Callable[[], None] = _nothing
+    """Called between the two."""
 
 
 @dataclass(frozen=True)
 class Repeated:
     """It is done twice, as by a network that repeats packets or a proxy that tries again; the second answer counts."""
+
+    then: Callable[[], None] = _nothing
+    """Called between the two."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +78,8 @@ class Refused:
     code: str
     message: str = "said by the proxy"
     headers: dict[str, str] = field(default_factory=dict)
+    then: Callable[[], None] = _nothing
+    """Called before the answer."""
 
 
 @dataclass(frozen=True)
@@ -213,15 +226,19 @@ class _Request(BaseHTTPRequestHandler):
                 self.close_connection = True
             case Late() as late:
                 threading.Thread(target=_arrive, args=(proxy, asked, late), daemon=True).start()
+                late.then()
                 self.close_connection = True
-            case Slow(seconds):
+            case Slow(seconds, then):
                 answer = proxy.forward(asked)
+                then()
                 time.sleep(seconds)
                 self._answer(answer)
-            case Repeated():
+            case Repeated(then):
                 proxy.forward(asked)
+                then()
                 self._answer(proxy.forward(asked))
             case Refused() as refused:
+                refused.then()
                 self._answer(_refusal(refused))
             case Broken():
                 self._answer(proxy.forward(asked), breaks=True)
