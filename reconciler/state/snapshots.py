@@ -154,9 +154,14 @@ def run_of(store: ObjectStore, row: SnapshotRow) -> str | None:
 
 def encode(lockfile: Lockfile, run: str, record: Record) -> tuple[StatePointer, bytes]:
     """Return the body of the snapshot that follows what `lockfile` names, and its pointer. Same record, same bytes."""
-    serial = lockfile.serial + 1
-    previous = None if lockfile.state is None else lockfile.state.key
-    head = {"format": FORMAT, "lineage": lockfile.lineage, "serial": serial, "previous": previous, "run": run}
+    previous = "" if lockfile.state is None else lockfile.state.key
+    return encode_after(Snapshot(lockfile.lineage, lockfile.serial, key=previous), run, record)
+
+
+def encode_after(before: Snapshot, run: str, record: Record) -> tuple[StatePointer, bytes]:
+    """Return the body of the snapshot that follows another one, and its pointer."""
+    serial = before.serial + 1
+    head = {"format": FORMAT, "lineage": before.lineage, "serial": serial, "previous": before.key or None, "run": run}
     resources = [_entry(address, record[address]) for address in sorted(record, key=rank)]
     plain = orjson.dumps({**head, "resources": resources}, option=orjson.OPT_SORT_KEYS)
     body = gzip.compress(plain, _LEVEL, mtime=0)
