@@ -113,7 +113,7 @@ def asked_to_stop(folder: Path, seed: str) -> None:
         asking = choose.choice((signal.SIGINT, signal.SIGTERM))
         code = ended(fork(partial(_stop, folder, said, choose.randrange(16), asking), said))
         must_be_one_of((0, *STOPPED), code, said, f"{name}: apply")
-        succeed(partial(is_left_well, folder, said), said, f"{name}: after the signal")
+        succeed(partial(is_left_well, folder, said, code), said, f"{name}: after the signal")
         succeed(partial(run_apply, folder), said, f"{name}: the next apply")
         succeed(partial(check, folder), said, f"{name}: the check")
         _say(name, code)

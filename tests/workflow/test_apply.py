@@ -19,9 +19,11 @@ from reconciler.errors import (
     UserError,
 )
 from reconciler.objectstore.directory import DirectoryStore
+from reconciler.state.journal import read_journal
 from reconciler.state.lockfile import read_lockfile
 from reconciler.workflow.altering import alter_topic
 from reconciler.workflow.apply import ApplyOptions
+from reconciler.workflow.emergencies import Emergency
 from reconciler.workflow.invocation import Select
 
 if TYPE_CHECKING:
@@ -49,26 +51,33 @@ def state_of(bench: Bench) -> DirectoryStore:
 
 
 def alter_behind_our_back(bench: Bench, **configs: str) -> None:
-    alter_topic(
-        bench.invocation,
-        Select(),
-        "topic/west/shop:orders",
-        set_={key.replace("_", "."): value for key, value in configs.items()},
-        delete=(),
+    emergency = Emergency(
+        invocation=bench.invocation,
+        select=Select(),
+        command="topic alter",
         no_state=True,
         state_url=None,
         lock_timeout_s=0,
         report=bench.events.append,
         stop=bench.stop,
     )
+    set_ = {key.replace("_", "."): value for key, value in configs.items()}
+    alter_topic(emergency, "topic/west/shop:orders", set_, ())
 
 
 def test_a_run_leaves_what_it_set_out_to_do_and_how_it_ended(applied: Bench) -> None:
     runs = list((applied.folder / ".reconciler/runs").iterdir())
     run, result = (json.loads((runs[0] / name).read_text()) for name in ("run.json", "result.json"))
     wanted = ["create:cluster/west", "create:namespace/west/shop", "create:topic/west/shop:orders"]
-    assert (run["actions"], run["who"], run["base_serial"]) == (wanted, "anna@build-7", 0)
+    assert [action["id"] for action in run["actions"]] == wanted
+    assert (run["who"], run["base_serial"], run["options"]["wanted"]["is_destroy"]) == ("anna@build-7", 0, False)
     assert (result["status"], result["done"], result["serial"]) == ("done", wanted, 1)
+    # One after the other: each leans on the one before, so its intent waits for the other's end.
+    written = read_journal(state_of(applied), run["run"])
+    assert [(entry.type, getattr(entry, "id", "")) for entry in written.entries] == [
+        *((kind, name) for name in wanted for kind in ("intent", "done")),
+        ("closed", ""),
+    ]
 
 
 def test_events_begin_with_the_plan_and_end_with_the_summary(applied: Bench) -> None:
