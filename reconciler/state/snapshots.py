@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -43,6 +43,8 @@ class Snapshot:
     previous: str | None = None
     """The snapshot it was made from: of two with one serial, the next one names which was committed."""
     bytes: int = 0
+    lockfile: Lockfile | None = field(default=None, compare=False)
+    """The lockfile that named it, where it was read through one: who holds the lease, and which run is open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ def snapshot_of(store: ObjectStore, lockfile: Lockfile) -> Snapshot:
     """
     pointer = lockfile.state
     if pointer is None:
-        return Snapshot(lockfile.lineage, 0)
+        return Snapshot(lockfile.lineage, 0, lockfile=lockfile)
     body = _fetch(store, pointer.key)
     digest = sha256(body).hexdigest()
     if digest != pointer.sha256:
@@ -82,7 +84,7 @@ def snapshot_of(store: ObjectStore, lockfile: Lockfile) -> Snapshot:
     if (found.lineage, found.serial) != (lockfile.lineage, lockfile.serial):
         message = f"{store.url}/{pointer.key} belongs to lineage {found.lineage}, the lockfile to {lockfile.lineage}"
         raise UserError(message, hint="Files of two states were mixed: restore all of one of them from a backup.")
-    return found
+    return replace(found, lockfile=lockfile)
 
 
 def read_serial(store: ObjectStore, serial: int, *, owner: Owner | None = None) -> Snapshot:

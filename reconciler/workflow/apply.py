@@ -16,9 +16,10 @@ from reconciler.workflow.findings import errors_of
 from reconciler.workflow.invocation import Select
 from reconciler.workflow.jobs import SparkJobs
 from reconciler.workflow.opening import open_state, open_work
+from reconciler.workflow.openruns import warn_about_open_run
 from reconciler.workflow.plan import Planned, show_decided
 from reconciler.workflow.reading import read_state
-from reconciler.workflow.resuming import find_open_run, rest_of, resumable
+from reconciler.workflow.resuming import rest_of, resumable
 from reconciler.workflow.saved import options_of, read_approved, select_of, to_options
 from reconciler.workflow.stating.rollback import open_rollback
 from reconciler.workflow.underlease import Wish, run_under_lease
@@ -156,13 +157,16 @@ class _Applying:
 
     def ask_and_run(self) -> Applied:
         """Plan without a lock, ask once, and do the same or less under the lease."""
-        planned = self._plan(read_state(self._work))
+        snapshot = read_state(self._work)
+        warn_about_open_run(self._work, snapshot)
+        planned = self._plan(snapshot)
         _check_errors(planned)
         _check_blocked(planned)
         if planned.plan.is_empty:
             # What an earlier run left is settled also where the plan is empty.
-            has_open_run = find_open_run(self._work) is not None
-            return self.run(None, is_confirmed=True) if has_open_run else Applied(planned, None, (), None)
+            lockfile = snapshot.lockfile if snapshot is not None else None
+            is_settled = lockfile is None or lockfile.open_run is None
+            return Applied(planned, None, (), None) if is_settled else self.run(None, is_confirmed=True)
         if not self._options.leaves_jobs:
             site = self._work
             SparkJobs(site.providers, site.spark, site.edge.environ).check(planned.plan.actions)

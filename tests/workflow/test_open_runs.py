@@ -1,0 +1,126 @@
+"""A run that leaves its jobs to another stays open; whoever looks is told, and the next one finishes it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from reconciler.applying.events import Recovered
+from reconciler.errors import UsageError, UserError
+from reconciler.state.lockfile import read_lockfile
+from reconciler.workflow.apply import ApplyOptions
+from reconciler.workflow.invocation import Select
+from reconciler.workflow.opening import open_work
+from reconciler.workflow.show import show
+
+if TYPE_CHECKING:
+    from conftest import Bench
+
+    from reconciler.state.lockfile import Lockfile
+
+NO_JAVA = {"PATH": "/nonexistent", "JAVA_HOME": "/nonexistent"}
+LEAVING = ApplyOptions(yes=True, leaves_jobs=True)
+RESUMING = ApplyOptions(resumes=True)
+LINK = """\
+apiVersion: reconciler/v1
+kind: Cluster
+metadata: {name: east}
+spec:
+  embedded: {root: "file://.clusters/east"}
+---
+apiVersion: reconciler/v1
+kind: Namespace
+metadata: {name: shop, cluster: east}
+---
+apiVersion: reconciler/v1
+kind: MirrorLink
+metadata: {name: from-west, cluster: east}
+spec:
+  source: west
+  mirrorTopics: [{source: "shop:orders"}]
+"""
+
+
+@pytest.fixture
+def linked(bench: Bench) -> Bench:
+    """A topic and a mirror of it, which only a job can fill; there is no Java."""
+    bench.write("manifests/east.yaml", LINK)
+    return bench.with_(environ=NO_JAVA)
+
+
+def lockfile(bench: Bench) -> Lockfile:
+    found = read_lockfile(open_work(bench.invocation, Select()).state)
+    assert found is not None
+    return found.lockfile
+
+
+def test_leaving_the_jobs_does_the_rest_without_spark_and_ends_well(linked: Bench) -> None:
+    done = linked.apply(options=LEAVING)
+    assert done.verdict is None
+    assert done.result is not None
+    assert done.result.not_started == ("mirror:mirror/east/shop:orders",)
+    assert "create:mirror/east/shop:orders" in done.result.done
+    left = lockfile(linked)
+    assert (left.lease.status, left.open_run is None) == ("free", False)
+    (result,) = (linked.folder / ".reconciler/runs").glob("*/result.json")
+    assert json.loads(result.read_bytes())["status"] == "detached"
+
+
+def test_who_plans_or_looks_while_a_run_is_open_is_told_whose_it_is_and_what_is_left(linked: Bench) -> None:
+    linked.apply(options=LEAVING)
+    opened = lockfile(linked).open_run
+    assert opened is not None
+    for look in (linked.plan, lambda: show(linked.invocation, Select(), None)):
+        linked.warned.clear()
+        look()
+        (line,) = linked.warned
+        assert f"run {opened.run} of anna@build-7, begun 20" in line
+        assert "0 actions in doubt, 1 not begun" in line
+        assert "apply --resume" in line
+
+
+def test_who_plans_while_a_run_is_under_way_is_told_what_it_does(linked: Bench) -> None:
+    def look(_event: object) -> None:
+        linked.warned.clear()
+        linked.plan()
+        told.extend(linked.warned)
+
+    told: list[str] = []
+    linked.apply(options=LEAVING, report=look)
+    assert any("anna@build-7 holds the lease since" in line and ": apply, " in line for line in told), told
+
+
+def test_nothing_is_read_for_a_run_that_is_not_open(applied: Bench) -> None:
+    applied.plan()
+    assert applied.warned == []
+
+
+def test_the_next_plain_apply_closes_what_was_left_and_leaves_it_again_where_asked(linked: Bench) -> None:
+    linked.apply(options=LEAVING)
+    first = lockfile(linked).open_run
+    again = linked.apply(options=LEAVING)
+    assert again.result is not None
+    assert again.result.not_started == ("mirror:mirror/east/shop:orders",)
+    second = lockfile(linked).open_run
+    assert first is not None
+    assert second is not None
+    assert first.run != second.run
+    assert [event.run for event in linked.events if isinstance(event, Recovered)] == [first.run]
+
+
+def test_resuming_where_nothing_is_open_says_so(applied: Bench) -> None:
+    with pytest.raises(UserError, match="nothing to resume: no run is open"):
+        applied.apply(options=RESUMING)
+    assert lockfile(applied).lease.status == "free"
+
+
+def test_resuming_takes_neither_a_file_nor_a_selection(applied: Bench) -> None:
+    with pytest.raises(UsageError, match="its own plan"):
+        applied.apply(options=replace(RESUMING, file=applied.folder / "plan.json"))
+    with pytest.raises(UsageError, match="its own plan"):
+        applied.apply(Select(targets=("topic/west/*",)), RESUMING)
+    with pytest.raises(UsageError, match="its own plan"):
+        applied.apply(options=replace(RESUMING, only_drift=True))
