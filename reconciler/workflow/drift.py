@@ -6,20 +6,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reconciler.errors import DriftError, ReconcilerError
+from reconciler.manifests.files import WORKSPACE_FILE
 from reconciler.resources.address import matches
-from reconciler.workflow.deciding import decide
+from reconciler.workflow.deciding import decide_unlocked
 from reconciler.workflow.finding import CLASSES, Found, failing
 from reconciler.workflow.findings import errors_of
 from reconciler.workflow.known import Known
 from reconciler.workflow.opening import open_work
 from reconciler.workflow.plan import Planned, show_decided
-from reconciler.workflow.reading import read_state
 from reconciler.workflow.sorting import sort_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from reconciler.planning.finding import Finding
     from reconciler.planning.plan import Plan
     from reconciler.resources.address import Address
     from reconciler.workflow.invocation import Invocation, Select
@@ -36,6 +37,11 @@ class Drifted:
     """Those of them that make the exit code 3."""
     verdict: ReconcilerError | None
     known: Known | None = None
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """What is odd about the rules of the workspace; what is odd about a plan, `plan` says."""
+        return tuple(finding for finding in self.planned.plan.warnings if finding.source == WORKSPACE_FILE)
 
     def remember(self) -> None:
         """Keep in the file of `known` that all this was told."""
@@ -54,7 +60,7 @@ def drift(invocation: Invocation, select: Select, *, fail_on: Sequence[str] = ()
     kinds = failing(fail_on)
     started_ms = invocation.now_ms()
     work = open_work(invocation, select, is_reader=True)
-    planned = show_decided(work, decide(work, read_state(work)), started_ms)
+    planned = show_decided(work, decide_unlocked(work), started_ms)
     findings = sort_out(planned.plan)
     told = None
     if known is not None:
@@ -66,7 +72,7 @@ def drift(invocation: Invocation, select: Select, *, fail_on: Sequence[str] = ()
 
 def _was_looked_at(plan: Plan, select: Select) -> Callable[[Address], bool]:
     """Return the test of an address: whether drift that was not found there is gone."""
-    if plan.errors or select.labels or select.changed_since is not None:
+    if _obstacles(plan) or select.labels or select.changed_since is not None:
         return lambda _address: False
 
     def test(address: Address) -> bool:
@@ -76,9 +82,16 @@ def _was_looked_at(plan: Plan, select: Select) -> Callable[[Address], bool]:
     return test
 
 
+def _obstacles(plan: Plan) -> tuple[Finding, ...]:
+    """Return what kept something from being compared: that drift cannot be set back is no error of looking for it."""
+    moved = {finding.address for finding in plan.drift}
+    return tuple(error for error in plan.errors if error.address not in moved)
+
+
 def _verdict(plan: Plan, fails: Sequence[Found]) -> ReconcilerError | None:
-    if plan.errors:
-        return errors_of(plan.errors)
+    obstacles = _obstacles(plan)
+    if obstacles:
+        return errors_of(obstacles)
     counts = {kind: sum(found.kind == kind for found in fails) for kind in CLASSES}
     told = [f"{count} {kind}" for kind, count in counts.items() if count]
     if not told:

@@ -1,0 +1,177 @@
+"""`drift --accept ADDR`: a patch to the manifests that says what the clusters have. Writes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final, assert_never
+
+from reconciler.errors import UserError
+from reconciler.manifests.editing.textedits import UneditableError
+from reconciler.manifests.origins import explain_origin
+from reconciler.planning.actions import Transition, Update
+from reconciler.resources.address import Address, cluster_of, kind_of, matches, rank
+from reconciler.resources.configs import DEFAULT
+from reconciler.workflow.accepting.fields import accept_field, place_of
+from reconciler.workflow.accepting.fresh import accept_stranger, role_of
+from reconciler.workflow.accepting.places import ElsewhereError, Manifests
+from reconciler.workflow.deciding import decide_unlocked
+from reconciler.workflow.findings import errors_of
+from reconciler.workflow.opening import open_work
+from reconciler.workflow.sorting import sort_out
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from reconciler.workflow.deciding import Decided
+    from reconciler.workflow.finding import Found
+    from reconciler.workflow.invocation import Invocation, Select
+    from reconciler.workflow.opening import Work
+
+
+_OF_FILES: Final = frozenset({"pending", "blocked"})
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The patch, which may be empty, and what it cannot say, one line each."""
+
+    patch: str
+    notes: tuple[str, ...]
+
+
+def accept(invocation: Invocation, select: Select, patterns: Sequence[str]) -> Accepted:
+    """Return the change to the files after which nothing is planned for what was found at `patterns`.
+
+    Raises:
+        UserError: Nothing was found there.
+    """
+    work = open_work(invocation, select, is_reader=True)
+    decided = decide_unlocked(work)
+    accepting = _Accepting(work, decided, tuple(patterns))
+    accepting.run()
+    if not accepting.is_anything_found:
+        if decided.plan.errors:
+            raise errors_of(decided.plan.errors)
+        message = f"nothing differs at {', '.join(patterns)}: there is nothing to accept"
+        raise UserError(message, hint="List what differs with: reconciler drift")
+    return Accepted(accepting.manifests.patch(), tuple(accepting.notes))
+
+
+class _Accepting:
+    """One finding after the other; what cannot be written as a patch becomes a note."""
+
+    def __init__(self, work: Work, decided: Decided, patterns: tuple[str, ...]) -> None:
+        self.manifests = Manifests(work.loaded)
+        self.notes: list[str] = []
+        self.is_anything_found = False
+        self._decided = decided
+        self._patterns = patterns
+
+    def run(self) -> None:
+        roles = dict(self._roles())
+        for mirror, seen in roles.items():
+            self._try(mirror, partial(self._accept_role, mirror, seen))
+        for found in sort_out(self._decided.plan):
+            if self._is_chosen(found.address) and not (found.address in roles and found.kind in _OF_FILES):
+                self._try(found.address, partial(self._accept, found))
+        self._note_environment()
+
+    def _is_chosen(self, address: Address) -> bool:
+        return any(matches(pattern, address) for pattern in self._patterns)
+
+    def _try(self, address: Address, change: Callable[[], None]) -> None:
+        self.is_anything_found = True
+        try:
+            change()
+        except ElsewhereError as error:
+            self.notes.append(f"{address}: {error}")
+        except UneditableError:
+            self.notes.append(f"{address}: its document is laid out so that it is better changed by hand")
+
+    def _accept(self, found: Found) -> None:
+        match found.kind:
+            case "drift":
+                self._accept_drift(found)
+            case "missing":
+                self._accept_missing(found.address)
+            case "unmanaged" if found.path:
+                accept_field(self.manifests, found.address, found.path, found.observed)
+            case "unmanaged":
+                accept_stranger(self.manifests, found.address, self._decided.seen.inventory)
+            case "in doubt":
+                message = "a run was interrupted there: `reconciler apply` settles it, then look again"
+                raise ElsewhereError(message)
+            case "pending" if found.path:
+                message = f"the files say {found.path} so already: `reconciler apply` remembers it"
+                raise ElsewhereError(message)
+            case "pending" | "blocked":
+                message = "the files changed, not the cluster: apply that, or take it back"
+                raise ElsewhereError(message)
+            case _:
+                assert_never(found.kind)
+
+    def _accept_drift(self, found: Found) -> None:
+        if found.path == "incarnation":
+            message = (
+                "somebody deleted it and made another one: no file says which is meant, `reconciler apply` adopts it"
+            )
+            raise ElsewhereError(message)
+        origin = self._origin(found)
+        if origin is not None and not self._is_own(found):
+            known = explain_origin(self.manifests.loaded, Address(origin)).get(f"spec.{found.path}")
+            where = f"{origin} ({known})" if known else origin
+            message = f"{found.path} comes from {where}: change it there, or set it on {found.address} by hand"
+            raise ElsewhereError(message)
+        accept_field(self.manifests, found.address, found.path, found.observed)
+
+    def _is_own(self, found: Found) -> bool:
+        place = place_of(found.address, found.path)
+        return self.manifests.spot(found.address, place).said(place) is not None
+
+    def _origin(self, found: Found) -> str | None:
+        """Return the tier or policy a value comes from."""
+        changes = (
+            change
+            for action in self._decided.plan.actions
+            if isinstance(action, Update) and action.address == found.address
+            for change in action.changes
+            if change.path == found.path
+        )
+        change = next(changes, None)
+        last = self._decided.recorded.get(found.address)
+        origin = change.origin if change is not None else last.origins.get(found.path) if last else None
+        return None if origin in {DEFAULT, found.address} else origin
+
+    def _accept_missing(self, address: Address) -> None:
+        spot = self.manifests.spot(address)
+        if spot.within:
+            spot.file.remove(spot.place.number, spot.within)
+        else:
+            spot.file.drop(spot.place.number)
+
+    def _roles(self) -> Iterator[tuple[Address, str | None]]:
+        """Yield the mirrors whose role is not the one the files want, with the state they are in."""
+        plan = self._decided.plan
+        asked = {action.address for action in plan.actions if isinstance(action, Transition)}
+        wrong = asked | {finding.address for finding in plan.errors if finding.address is not None}
+        for address in sorted(wrong, key=rank):
+            seen = self._decided.seen.inventory.get(address)
+            if kind_of(address) == "mirror" and seen is not None and self._is_chosen(address):
+                yield address, seen.state
+
+    def _accept_role(self, mirror: Address, state: str | None) -> None:
+        role = role_of(state)
+        capabilities = self._decided.seen.capabilities[cluster_of(mirror) or ""]
+        if role is None or role not in capabilities.mirror_states:
+            message = f"it is {state}, which no `state` of its entry says on this cluster"
+            raise ElsewhereError(message)
+        spot = self.manifests.spot(mirror, ("state",))
+        spot.file.set(spot.place.number, (*spot.within, "state"), role)
+
+    def _note_environment(self) -> None:
+        environment = self.manifests.loaded.environment
+        changed = self.manifests.changed
+        if environment is not None and changed:
+            files = ", ".join(changed)
+            self.notes.append(f"{files}: read by every environment, not by {environment} alone; an overlay would be")
