@@ -22,6 +22,14 @@ def commit_of(folder: Path, environ: Mapping[str, str]) -> str | None:
         return None
 
 
+def prefix_of(folder: Path, environ: Mapping[str, str]) -> str:
+    """Return the way from the root of its repository to a folder, as `topics/`; nothing outside a repository."""
+    try:
+        return _git(folder, environ, "rev-parse", "--show-prefix").removesuffix("\n")
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
 def changed_since(folder: Path, environ: Mapping[str, str], revision: str) -> tuple[str, ...]:
     """Return the files below `folder`, relative to it, that differ from where this branch left `revision`.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias, get_args
 
 from typer import Option
 
@@ -13,8 +13,10 @@ from reconciler.errors import UsageError
 if TYPE_CHECKING:
     from reconciler.workflow.invocation import Invocation, Select
 
-_FORMATS = ("text", "json", "markdown", "junit", "sarif")
+Form: TypeAlias = Literal["text", "json", "markdown", "junit", "sarif"]
+_FORMATS: Final = get_args(Form)
 
+AnyForm = Annotated[Form, Option("--format", help="What to print; junit and sarif are for pages that collect results.")]
 TextOrJson = Annotated[Literal["text", "json"], Option("--format", help="What to print.")]
 
 

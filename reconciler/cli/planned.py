@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+import os
+from typing import TYPE_CHECKING, Literal, assert_never
 
 from reconciler.cli.console import Screen, out
 from reconciler.cli.presenting import warn_all
 from reconciler.cli.render.plan_text import plan_text
 
 if TYPE_CHECKING:
+    from reconciler.cli.options import Form
     from reconciler.planning.document.documents import PlanDocument
     from reconciler.planning.finding import Finding
     from reconciler.workflow.plan import Planned
 
 
-def show_planned(planned: Planned, form: Literal["text", "json", "markdown"]) -> None:
+def show_planned(planned: Planned, form: Form) -> None:
     """Print a plan on standard output, its warnings on standard error."""
     warn_about(planned)
     screen = out()
@@ -29,6 +31,21 @@ def show_planned(planned: Planned, form: Literal["text", "json", "markdown"]) ->
             from reconciler.cli.render.plan_markdown import plan_markdown
 
             screen.write(plan_markdown(planned.plan))
+        case "junit":
+            from reconciler.cli.render.junit import junit
+            from reconciler.cli.render.remarks import plan_remarks
+
+            screen.write_bytes(junit(plan_remarks(planned.plan)))
+        case "sarif":
+            from reconciler.cli.documents.sarif import SarifDocument, sarif_bytes
+            from reconciler.cli.git import prefix_of
+            from reconciler.cli.render.remarks import plan_remarks
+
+            screen.write_bytes(
+                sarif_bytes(SarifDocument.of(plan_remarks(planned.plan), prefix_of(planned.folder, os.environ)))
+            )
+        case _:
+            assert_never(form)
 
 
 def warn_about(planned: Planned) -> None:

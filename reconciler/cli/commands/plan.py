@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from typer import Option
 
 from reconciler.cli.bundles import bundled
 from reconciler.cli.console import err
-from reconciler.cli.options import Chosen, Place, checked_out
+from reconciler.cli.options import AnyForm, Chosen, Place, checked_out
 from reconciler.cli.presenting import blocked_above, raise_verdict
 from reconciler.cli.render.lines import line
 from reconciler.errors import BlockedError
@@ -23,7 +23,7 @@ def command(
         Path | None,
         Option("--out", "-o", metavar="FILE", help="Save the plan for `apply FILE`.", show_default=False),
     ] = None,
-    form: Annotated[Literal["text", "json", "markdown"], Option("--format", help="What to print.")] = "text",
+    form: AnyForm = "text",
     detailed_exitcode: Annotated[
         bool, Option("--detailed-exitcode", help="Exit 7 if anything is blocked, else 2 if anything would change.")
     ] = False,

@@ -37,7 +37,7 @@ def drift_lines(drifted: Drifted) -> list[Line]:
             sign, tone = _SIGNS[kind]
             lines.append(line(Span(f"{kind.upper():<{_WIDTH}}{count_text(len(rows))}", Tone.STRONG)))
             lines += aligned(
-                [[Span(f"{sign} {found.address}", tone), Span(_what(found))] for found in rows],
+                [[Span(f"{sign} {found.address}", tone), Span(what_of(found))] for found in rows],
                 limits=(72,),
                 indent="  ",
             )
@@ -57,7 +57,8 @@ def _nothing(drifted: Drifted) -> str:
     return "No drift: clusters are as they were last applied."
 
 
-def _what(found: Found) -> str:
+def what_of(found: Found) -> str:
+    """Return what a finding says of its resource."""
     match found.kind:
         case "drift":
             before, after = value_text(found.path, found.recorded), value_text(found.path, found.observed)
