@@ -17,6 +17,7 @@
     · UnansweredError         a write may have been made or not; read it back, then try again
   - LeaseError            someone else is applying, or took over
   - IncompleteError       work is left; `apply --resume` goes on
+    · StoppedError            asked to stop, and a call under way gave no answer in time
   - DriftError            reality has moved away from the files
   - PendingError          changes are pending (`plan --detailed-exitcode`)
   - InterruptedRunError   stopped before anything started
@@ -138,6 +139,10 @@ class IncompleteError(ReconcilerError):
     """Work is left: `apply` goes on with it."""
 
     exit_code = 4
+
+
+class StoppedError(IncompleteError):
+    """Asked to stop, and a call that was under way gave no answer in time: whether it happens is not known."""
 
 
 class DriftError(ReconcilerError):

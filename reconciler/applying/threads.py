@@ -1,14 +1,16 @@
-"""Effects in production: a thread pool for blocking calls, and a clock that runs while the machine sleeps."""
+"""Effects in production: threads for blocking calls, and a clock that runs while the machine sleeps."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeVar
+
+from reconciler.applying.workers import Workers
+from reconciler.errors import StoppedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -17,25 +19,72 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_BESIDE: Final = 5
+"""Threads beside those for calls to platforms: one for a job, the others for writes of the state, which never wait."""
+
+_UNDER_WAY_S: Final = 1.5
+"""What was under way when somebody asked for the end is waited for this long: most calls take a tenth of it."""
+_ENDING_S: Final = 2.5
+"""What ends a run must itself have ended then; a pipeline that was cancelled is killed after a few seconds more."""
+_HURRIED_PAUSE_S: Final = 0.05
+
 # Leases must age while a laptop's lid is closed; not every system has such a clock.
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class ThreadEffects:
-    """The real world, for one event loop."""
+    """The real world, for one event loop.
+
+    After `hurry` nobody waits for what hangs: a call that does not answer in time ends with `StoppedError`, and goes
+    on by itself on a thread that dies with the program.
+    """
 
     def __init__(self, parallelism: int = 8) -> None:
-        """Allow `parallelism` blocking calls at once."""
-        self._parallelism = parallelism
-        self._pool = ThreadPoolExecutor(parallelism, thread_name_prefix="effects")
+        """Have a thread for each of `parallelism` calls to platforms, and some for what goes on beside them.
+
+        Whoever makes the calls makes no more of them at once.
+        """
+        self._workers = Workers(parallelism + _BESIDE, name="effects")
+        self._hurried_at: float | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._bell: asyncio.Future[None] | None = None
 
     async def call(self, function: Callable[[], T]) -> T:
-        """Run a blocking function off the loop and return what it returns."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, function)
+        """Run a blocking function off the loop and return what it returns.
+
+        Raises:
+            StoppedError: Somebody asked for the end, and it did not answer in time: what it does is not known.
+        """
+        began = self.now()
+        bell = self._bell_here()
+        if self._left_s(began) == 0:
+            raise _stopped()
+        answer = asyncio.wrap_future(self._workers.submit(function))
+        try:
+            if self._hurried_at is None:
+                await asyncio.wait({answer, bell}, return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                await asyncio.wait({answer}, timeout=self._left_s(began))
+            if not answer.done():
+                raise _stopped()
+            return answer.result()
+        finally:
+            answer.cancel()  # where nobody waits for it any more: one that has not begun never does
 
     async def sleep(self, seconds: float) -> None:
-        """Wait."""
-        await asyncio.sleep(seconds)
+        """Wait; not for long once somebody is in a hurry."""
+        if self._hurried_at is None:
+            await asyncio.wait({self._bell_here()}, timeout=seconds)
+        else:
+            await asyncio.sleep(min(seconds, _HURRIED_PAUSE_S))
+
+    def hurry(self) -> None:
+        """Let nothing be waited for much longer. Safe from any thread and from a signal handler; twice is once."""
+        if self._hurried_at is None:
+            self._hurried_at = self.now()
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self._loop.call_soon_threadsafe(self._ring)
 
     def now(self) -> float:
         """Seconds on a monotonic clock that also runs while the machine sleeps."""
@@ -51,13 +100,39 @@ class ThreadEffects:
 
     def close(self) -> None:
         """Take no more calls; one that is under way is not waited for."""
-        self._pool.shutdown(wait=False)
+        self._workers.close()
 
     def apart(self, work: Callable[[Effects], Coroutine[object, object, None]]) -> Callable[[], None]:
-        """Start work on a thread with a loop and pool of its own; return how to end it."""
+        """Start work on a thread with a loop and threads of its own; return how to end it."""
         apart = _Apart(work)
         apart.start()
         return apart.end
+
+    # -- being in a hurry
+
+    def _left_s(self, began: float) -> float | None:
+        """Return how long what began then may still take; `None`: as long as it takes."""
+        if self._hurried_at is None:
+            return None
+        allowed = _UNDER_WAY_S if began <= self._hurried_at else _ENDING_S
+        return max(0.0, self._hurried_at + allowed - self.now())
+
+    def _bell_here(self) -> asyncio.Future[None]:
+        loop = asyncio.get_running_loop()
+        if self._bell is None or self._loop is not loop:
+            self._bell, self._loop = loop.create_future(), loop
+        return self._bell
+
+    def _ring(self) -> None:
+        if self._bell is not None and not self._bell.done():
+            self._bell.set_result(None)
+
+
+def _stopped() -> StoppedError:
+    return StoppedError(
+        "stopped, and something that was under way gave no answer in time",
+        hint="Whether it happened is found by the next run: reconciler apply",
+    )
 
 
 class _Apart(threading.Thread):

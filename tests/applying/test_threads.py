@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from datetime import UTC
 from typing import TYPE_CHECKING
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.applying.threads import ThreadEffects
+from reconciler.errors import StoppedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,3 +118,65 @@ def test_work_apart_that_was_ended_leaves_no_thread(effects: ThreadEffects) -> N
         assert not apart.is_alive()
 
     asyncio.run(run())
+
+
+def test_in_a_hurry_a_call_that_hangs_is_not_waited_for_and_one_that_answers_is(effects: ThreadEffects) -> None:
+    hangs, begun = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        begun.set()
+        hangs.wait(60)
+
+    async def run() -> None:
+        hung = effects.spawn(effects.call(hang))
+        threading.Thread(target=lambda: begun.wait(60) and effects.hurry()).start()
+        began = effects.now()
+        with pytest.raises(StoppedError, match="gave no answer"):
+            await hung
+        assert 1.4 < effects.now() - began < 30
+        assert await effects.call(lambda: 42) == 42
+        await effects.sleep(3600)
+
+    asyncio.run(run())
+    hangs.set()
+
+
+def test_after_the_time_for_ending_nothing_is_begun(effects: ThreadEffects) -> None:
+    called = threading.Event()
+    clock = [0.0]
+    effects.now = lambda: clock[0]  # type: ignore[method-assign]  # so that nobody has to wait
+
+    async def run() -> None:
+        effects.hurry()
+        clock[0] = 2.6
+        with pytest.raises(StoppedError):
+            await effects.call(called.set)
+
+    asyncio.run(run())
+    assert not called.is_set()
+
+
+def test_a_call_that_hangs_does_not_keep_the_program_alive() -> None:
+    program = """
+import asyncio, threading
+from reconciler.applying.threads import ThreadEffects
+from reconciler.errors import StoppedError
+from reconciler.errors import StoppedError
+effects = ThreadEffects(1)
+async def run():
+    effects.hurry()
+    try:
+        await effects.call(threading.Event().wait)
+    except StoppedError:
+        print("left")
+asyncio.run(run())
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "left\n", "")
+
+
+def test_more_calls_than_threads_are_all_done(effects: ThreadEffects) -> None:
+    async def run() -> list[int]:
+        return list(await asyncio.gather(*(effects.call(lambda number=number: number) for number in range(100))))
+
+    assert asyncio.run(run()) == list(range(100))
