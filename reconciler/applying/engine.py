@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Final, assert_never, cast
 
 from reconciler.applying.events import LeaseLost
 from reconciler.applying.graph import Graph
-from reconciler.applying.lanes import JOBS, RECORD, RECORD_BATCH, Queue, do_batch, do_job, entries_of, lane_of
+from reconciler.applying.lanes import (
+    JOBS,
+    RECORD,
+    RECORD_BATCH,
+    Queue,
+    do_batch,
+    do_job,
+    entries_of,
+    is_called,
+    lane_of,
+)
 from reconciler.applying.ledger import Ledger, Skipped
 from reconciler.applying.ports import Moved
 from reconciler.errors import IncompleteError, LeaseError, ReconcilerError, RetryableError
@@ -135,11 +145,17 @@ class Engine:
             return
         for action in self._graph.take_ready():
             self._queue(lane_of(action), action).add(action)
-        for lane, queue in self._queues.items():
-            if self._means.turn.may_start and lane not in self._under_way and self._is_served(lane):
-                batch = queue.take()
-                if batch:
-                    self._under_way[lane] = self._means.effects.spawn(self._do(lane, batch))
+        free = self._means.parallelism - sum(is_called(lane) for lane in self._under_way)
+        for lane in list(self._queues):
+            if not self._may_start(lane) or (is_called(lane) and free <= 0):
+                continue
+            if batch := self._queues[lane].take():
+                self._under_way[lane] = self._means.effects.spawn(self._do(lane, batch))
+                self._queues[lane] = self._queues.pop(lane)  # behind the others, so that none waits for ever
+                free -= is_called(lane)
+
+    def _may_start(self, lane: Lane) -> bool:
+        return self._means.turn.may_start and lane not in self._under_way and self._is_served(lane)
 
     def _queue(self, lane: Lane, action: Action) -> Queue:
         if lane not in self._queues:
@@ -167,6 +183,8 @@ class Engine:
         """Say what is about to be done, do it, say what came of it: each before the next, and each durable."""
         if lane != RECORD and not await self._write([Intent(id=action.id) for action in batch]):
             return
+        if self._is_stopping:
+            return  # asked to stop while it was written: whoever looks finds that nothing happened
         self._ledger.start(batch, self._means.effects.now())
         ended = [
             (action, outcome, moved)

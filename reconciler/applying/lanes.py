@@ -44,6 +44,11 @@ def lane_of(action: Action) -> Lane:
             assert_never(action)
 
 
+def is_called(lane: Lane) -> bool:
+    """Tell whether a platform is called for what is in a lane: so many of these at once as a run may."""
+    return lane not in (JOBS, RECORD)
+
+
 class Queue:
     """What waits in one lane, taken in batches of at most `size`."""
 

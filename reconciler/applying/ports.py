@@ -118,6 +118,8 @@ class Setting:
     report: Callable[[Event], None]
     stop: Stopping
     spool: Spool
+    parallelism: int = 8
+    """So many calls to platforms at once; jobs and writes of the state are beside them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,3 +131,5 @@ class Means:
     turn: Turn
     effects: Effects
     report: Callable[[Event], None]
+    parallelism: int = 8
+    """So many calls to platforms at once."""

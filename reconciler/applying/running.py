@@ -150,6 +150,7 @@ class Run:
             turn=LeaseTurn(lease, journal, self._effects),
             effects=self._effects,
             report=setting.report,
+            parallelism=setting.parallelism,
         )
         engine = Engine(todo.actions, means, record=record, run=journal.run, leaves_jobs=wish.leaves_jobs)
         with setting.stop.ends(engine.stop):

@@ -60,6 +60,7 @@ def run_under_lease(site: Site, wish: Wish, decide: Decide) -> Ended:
                 report=wish.report,
                 stop=wish.stop,
                 spool=LocalSpool(site.edge.folder),
+                parallelism=wish.parallelism,
             )
             return asyncio.run(Run(setting, _run_wish(site, wish)).run(decide))
     finally:
