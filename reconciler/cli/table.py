@@ -60,6 +60,7 @@ _STATE: Final = (
     _command("Commands", "mv", "record a resource under another address", "state_mv", "move"),
     _command("Commands", "rm", "stop owning, touch nothing", "state_rm", "forget"),
     _command("Commands", "unlock", "take the lease from a run that died", "state_unlock", "force-unlock"),
+    _command("Commands", "repair", "make a lost or damaged lockfile anew", "state_repair"),
 )
 
 COMMANDS: Final = (

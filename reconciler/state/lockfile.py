@@ -189,14 +189,14 @@ def _lost(store: ObjectStore, why: str = "") -> UserError:
     beside = why or f"{STATE_PREFIX} or {RUNS_PREFIX} beside it is not"
     return UserError(
         f"{store.url}: {KEY} is gone, but {beside}: the state is lost, not new",
-        hint=f"Restore {KEY} from a backup or the bucket's versions. It is never made anew beside older state, because "
-        "that would forget what we own.",
+        hint=f"Restore {KEY} from a backup or the bucket's versions, or make it anew from what is beside it: "
+        "reconciler state repair",
     )
 
 
 def _damaged(url: str, why: str) -> UserError:
     return UserError(
         f"{url}/{KEY} cannot be read: {why}",
-        hint=f"Restore it from a backup or the bucket's versions; the newest file under {STATE_PREFIX} is what its "
-        "`state` has to name. Nothing was changed.",
+        hint="Nothing was changed. Restore it from a backup or the bucket's versions, or make it anew from what is "
+        "beside it: reconciler state repair",
     )
