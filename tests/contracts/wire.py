@@ -60,7 +60,8 @@ class Wire:
         """`status_of_missing` is what `If-Match` on an object that is gone gets: 404 of AWS, 412 of others."""
         self.inner = inner
         self.status_of_missing = status_of_missing
-        self.sent: list[str] = []
+        self.before: Callable[[str], None] = lambda _key: None
+        """Called before each request, with its key."""
         self._faults: list[tuple[str, Fault, Callable[[], None]]] = []
         self._late: list[Callable[[], object]] = []
         self._lock = threading.Lock()
@@ -93,7 +94,7 @@ class Wire:
         return write.swap(key, body, expected=expected)
 
     def _send(self, key: str, body: bytes, expected: Version | None) -> Version:
-        self.sent.append(key)
+        self.before(key)
         do, (fault, then) = partial(self._do, key, body, expected), self._fault_of(key)
         if fault is Fault.LATE:
             self._late.append(partial(_arrive, do))
