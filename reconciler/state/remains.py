@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from reconciler.errors import RetryableError
@@ -44,6 +44,8 @@ class RunTrace:
     """Of its `run.json`; `None` where that is gone."""
     last_page: int
     """Its journal's last object; 0 where it wrote none."""
+    epoch: int = 0
+    """The one it last wrote under; 0 where it does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +56,24 @@ class Remains:
     """The lockfile, as it is."""
     snapshots: tuple[SnapshotRow, ...]
     """Newest first."""
-    runs: tuple[str, ...]
-    """By the epoch they last wrote under, the latest first."""
-    epoch: int
-    """The highest in anything that is left; 0 where nothing says one."""
+    runs: tuple[RunTrace, ...]
+    """The latest first."""
 
     @property
     def is_nothing(self) -> bool:
         """Tell whether nothing was ever written here."""
         return self.stored is None and not self.snapshots and not self.runs
+
+    @property
+    def epoch(self) -> int:
+        """The highest in anything that is left; 0 where nothing says one."""
+        left = _epochs_in(self.stored.body) if self.stored is not None else [0]
+        return max(*left, self.run_epoch)
+
+    @property
+    def run_epoch(self) -> int:
+        """The highest of any run."""
+        return self.runs[0].epoch if self.runs else 0
 
     @property
     def top(self) -> int:
@@ -77,17 +88,15 @@ def look_at(store: ObjectStore, at_once: AtOnce = map) -> Remains:
         RetryableError: The lockfile changed meanwhile: whoever writes it is well.
     """
     stored = store.get(KEY)
-    snapshots, traces = history(store), _traces(store)
-    epochs = dict(zip(traces, at_once(lambda trace: _epoch_of(store, trace), traces), strict=True))
+    snapshots = history(store)
+    runs = tuple(at_once(lambda trace: replace(trace, epoch=_epoch_of(store, trace)), _traces(store)))
     again = store.get(KEY)
     if (stored and stored.version) != (again and again.version):
         raise RetryableError(
             f"{store.url}/{KEY} is being written: somebody is applying",
             hint="Nothing was changed. Look again when they have finished: reconciler state history",
         )
-    latest = sorted(traces, key=lambda trace: (epochs[trace], trace.run), reverse=True)
-    left = _epochs_in(stored.body) if stored is not None else [0]
-    return Remains(stored, snapshots, tuple(trace.run for trace in latest), max(0, *left, *epochs.values()))
+    return Remains(stored, snapshots, tuple(sorted(runs, key=lambda trace: (-trace.epoch, trace.run))))
 
 
 def _traces(store: ObjectStore) -> tuple[RunTrace, ...]:

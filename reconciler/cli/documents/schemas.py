@@ -29,6 +29,7 @@ from reconciler.cli.documents.states import (
     StateListDocument,
     StateMovesDocument,
     StateRemovalDocument,
+    StateRepairDocument,
     StateShowDocument,
 )
 from reconciler.manifests.jsonschema import DIALECT, schemas
@@ -59,6 +60,7 @@ OUTPUTS: Final[Mapping[str, type[BaseModel]]] = {
     "state-list": StateListDocument,
     "state-moves": StateMovesDocument,
     "state-removal": StateRemovalDocument,
+    "state-repair": StateRepairDocument,
     "state-show": StateShowDocument,
     "topic-description": TopicDocument,
     "topic-moves": TopicMovesDocument,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from reconciler.workflow.stating.diff import Difference, StateDiff
     from reconciler.workflow.stating.history import History, HistoryRow
     from reconciler.workflow.stating.looking import StateListing
+    from reconciler.workflow.stating.repairing import Repaired
 
 
 class StateListDocument(Document):
@@ -177,3 +178,54 @@ class StateRemovalDocument(Document):
     def of(cls, forgotten: Iterable[str]) -> StateRemovalDocument:
         """Say what was forgotten."""
         return cls(forgotten=tuple(forgotten))
+
+
+class ForgottenRunPart(Part):
+    """A run whose work stays on the clusters, and in no record."""
+
+    run: str
+    command: str
+    who: str | None
+    started: str | None
+    actions: tuple[str, ...] = Field(description="What it set out to do, by id.")
+
+
+class StateRepairDocument(Document):
+    """What was wrong with a state, and how it was mended."""
+
+    format: Literal["reconciler.state-repair/1"] = "reconciler.state-repair/1"
+    problems: tuple[str, ...] = Field(description="Empty: there was nothing to repair; the rest is null then.")
+    base: int | None = Field(description="Serial of the state it went on from.")
+    serial: int | None = Field(description="Serial of the state from now on.")
+    epoch: int | None
+    open_run: str | None = Field(description="The run that the next apply settles.")
+    rebuilt_from: str | None = Field(description="The run whose journal stood in for a lost snapshot.")
+    given_up: str | None = Field(description="The run that is not gone on with.")
+    forgotten: tuple[ForgottenRunPart, ...]
+    kept: str | None = Field(description="Where the lockfile that was there is kept.")
+
+    @classmethod
+    def of(cls, repaired: Repaired) -> StateRepairDocument:
+        """Say what was done."""
+        repair = repaired.repair
+        lockfile = repair.lockfile if repair else None
+        return cls(
+            problems=repair.problems if repair else (),
+            base=repair.base.serial if repair else None,
+            serial=lockfile.serial if lockfile else None,
+            epoch=lockfile.lease.epoch if lockfile else None,
+            open_run=lockfile.open_run.run if lockfile and lockfile.open_run else None,
+            rebuilt_from=repair.rebuilt_from if repair else None,
+            given_up=repair.given_up if repair else None,
+            forgotten=tuple(
+                ForgottenRunPart(
+                    run=file.run,
+                    command=file.command,
+                    who=file.who,
+                    started=file.started or None,
+                    actions=tuple(str(action["id"]) for action in file.actions),
+                )
+                for file in (repair.forgotten if repair else ())
+            ),
+            kept=repaired.kept,
+        )

@@ -12,7 +12,7 @@ from reconciler.planning.document.saved import to_document
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Declared
 from reconciler.resources.topic import Topic
-from reconciler.workflow.deciding import decide
+from reconciler.workflow.deciding import decide_unlocked
 from reconciler.workflow.files import load_workspace_file
 from reconciler.workflow.opening import Work, open_state
 from reconciler.workflow.plan import Planned, show_decided, write_plan
@@ -37,7 +37,7 @@ def rollback_plan(invocation: Invocation, select: Select, serial: int, *, out: P
     """
     started_ms = invocation.now_ms()
     work = open_rollback(invocation, select, serial, is_reader=True)
-    planned = show_decided(work, decide(work, read_state(work)), started_ms)
+    planned = show_decided(work, decide_unlocked(work), started_ms)
     if out is not None:
         options = to_options(select, cwd=invocation.cwd, folder=work.folder)
         write_plan(invocation.cwd / out, to_document(planned.plan, options))

@@ -1,0 +1,256 @@
+"""`state repair`: make a lockfile anew from what is beside it, under an epoch that nobody has had.
+
+Judging changes nothing, and is shown first. What was there is kept beside the new lockfile, which goes in by
+compare-and-swap: whoever wrote meanwhile is right.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from reconciler.errors import LeaseError, LostRaceError, NewerFormatError, UserError
+from reconciler.objectstore.nonces import nonce
+from reconciler.state.journal import close_journal, read_journal
+from reconciler.state.lockfile import KEY, LeaseEntry, Lockfile, OpenRun, Owner, StatePointer, check_owner
+from reconciler.state.openrun import read_unfinished
+from reconciler.state.runs import result_key
+from reconciler.state.salvage import RESTORE, Base, LastRun, last_run, newest_base, runs_after, told_base
+from reconciler.state.snapshots import encode_after
+from reconciler.state.symptoms import find_symptoms
+from reconciler.state.terms import Terms
+
+if TYPE_CHECKING:
+    from reconciler.objectstore.base import ObjectStore, Stored
+    from reconciler.state.openrun import Unfinished
+    from reconciler.state.remains import Remains
+    from reconciler.state.runs import RunFile
+    from reconciler.state.snapshots import Snapshot
+
+_KEPT: Final = "lockfile.damaged-{}.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What only a person can decide."""
+
+    snapshot: str | None = None
+    """The state to go on from, by serial or key, where the newest one is lost."""
+    without_run: str | None = None
+    """The run to give up, because what it did cannot be told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repair:
+    """What is wrong, and what would mend it."""
+
+    problems: tuple[str, ...]
+    base: Snapshot
+    """The state it goes on from."""
+    lockfile: Lockfile
+    body: bytes | None
+    """The snapshot that has to be written for it: of an older state, or of what a journal says."""
+    rebuilt_from: str | None
+    """The run whose journal says what a lost snapshot said."""
+    forgotten: tuple[RunFile, ...]
+    """Runs whose work stays on the clusters, and in no record."""
+    given_up: str | None
+    """The run that is not gone on with, and is closed."""
+    stored: Stored | None
+    """The lockfile that is there."""
+
+
+def judge(store: ObjectStore, remains: Remains, owner: Owner, choice: Choice, *, lineage: str) -> Repair | None:
+    """Return what would mend a state; `None` where nothing is wrong with it.
+
+    `lineage` is the state's identity where nothing is left that says it.
+
+    Raises:
+        UserError: It is somebody else's, of a newer version, or a person has to decide: the hint says how.
+        LeaseError: Somebody holds the lease of a lockfile that is no old copy.
+    """
+    symptoms = find_symptoms(store, remains, owner)
+    if not symptoms.problems:
+        return None
+    symptoms.check_unheld()
+    known = symptoms.lockfile.lineage if symptoms.lockfile is not None else lineage
+    judging = _Judging(store, remains, choice, known)
+    judging.check_owner(owner)
+    base = judging.base()
+    if symptoms.lockfile is not None and base.snapshot.lineage != known:
+        message = f"{store.url}/{base.snapshot.key} belongs to lineage {base.snapshot.lineage}, the lockfile to {known}"
+        raise UserError(message, hint="Files of two states were mixed: restore all of one of them from a backup.")
+    return judging.repair(symptoms.problems, owner, base)
+
+
+def mend(store: ObjectStore, repair: Repair) -> str | None:
+    """Write what was judged; return where the lockfile that was there is kept.
+
+    Raises:
+        LeaseError: Somebody wrote it meanwhile; it was left as they wrote it.
+    """
+    if repair.given_up is not None:
+        with suppress(UserError):  # a journal that cannot be read cannot be gone on with either
+            close_journal(store, repair.given_up, epoch=repair.lockfile.lease.epoch)
+    if repair.body is not None and repair.lockfile.state is not None:
+        store.put(repair.lockfile.state.key, repair.body)
+    kept = _KEPT.format(nonce()) if repair.stored is not None else None
+    if repair.stored is not None and kept is not None:
+        store.swap(kept, repair.stored.body, expected=None)
+    try:
+        store.swap(KEY, repair.lockfile.to_bytes(), expected=repair.stored.version if repair.stored else None)
+    except LostRaceError as error:
+        raise LeaseError(
+            f"{store.url}/{KEY} was written by somebody else meanwhile",
+            hint="It was left as they wrote it. Look again: reconciler state repair",
+        ) from error
+    return kept
+
+
+class _Judging:
+    """One look at what is left, with what a person decided."""
+
+    def __init__(self, store: ObjectStore, remains: Remains, choice: Choice, lineage: str) -> None:
+        self._store = store
+        self._remains = remains
+        self._choice = choice
+        self._lineage = lineage
+        self._last = last_run(store, remains)
+
+    def check_owner(self, owner: Owner) -> None:
+        """Refuse a state whose runs were somebody else's."""
+        file = self._last.file if self._last is not None else None
+        if file is not None:
+            check_owner(Owner(file.workspace, file.environment), owner, self._store.url)
+
+    def base(self) -> Base:
+        """Return the state to go on from."""
+        if self._choice.snapshot is not None:
+            return told_base(self._store, self._remains, self._choice.snapshot, lineage=self._lineage)
+        return newest_base(self._store, self._remains, self._last, lineage=self._lineage)
+
+    def repair(self, problems: tuple[str, ...], owner: Owner, base: Base) -> Repair:
+        """Return what would mend it."""
+        given_up = self._given_up(base)
+        opened = self._taken_up(base) if given_up is None else None
+        is_over = opened is None or opened.written.is_closed
+        rebuilt = opened if is_over and opened is not None and _says_more(opened, base) else None
+        state, body = self._state(base.snapshot, rebuilt)
+        lockfile = Lockfile(
+            lineage=base.snapshot.lineage,
+            workspace=owner.workspace,
+            environment=owner.environment,
+            serial=base.snapshot.serial if body is None else self._remains.top + 1,
+            state=state,
+            lease=LeaseEntry(epoch=self._remains.epoch + 1, status="free", beat=0, lease_s=Terms().lease_s),
+            open_run=None if opened is None or is_over else _open(opened.file),
+            nonce=nonce(),
+        )
+        return Repair(
+            problems=problems,
+            base=base.snapshot,
+            lockfile=lockfile,
+            body=body,
+            rebuilt_from=rebuilt.file.run if rebuilt is not None else None,
+            forgotten=self._forgotten(base.snapshot) if given_up is not None else (),
+            given_up=given_up.run if given_up is not None else None,
+            stored=self._remains.stored,
+        )
+
+    def _given_up(self, base: Base) -> LastRun | None:
+        """Return the run that wrote last, if a person gave it up: by name, or by going back further than it began.
+
+        Raises:
+            UserError: It cannot be gone on with, and nobody has decided yet.
+        """
+        last, is_told, named = self._last, self._choice.snapshot is not None, self._choice.without_run
+        if named is not None and (last is None or last.run != named):
+            message = f"run {named} is not the one that wrote last" + (f", that is {last.run}" if last else "")
+            raise UserError(message, hint="Only that one can be given up: those before it are closed.")
+        begun = last.file.base_serial if last is not None and last.file is not None else 0
+        if (last is None or named is not None) and base.damaged and not is_told:
+            raise self._ask_for_snapshot(base)
+        if begun > base.snapshot.serial and not is_told:
+            raise self._ask_for_snapshot(base)
+        return last if named is not None or begun > base.snapshot.serial else None
+
+    def _taken_up(self, base: Base) -> Unfinished | None:
+        """Return the run that wrote last, unless all of it is in the base.
+
+        Raises:
+            UserError: It cannot be read.
+        """
+        last = self._last
+        if last is None:
+            return None
+        if last.file is None:
+            message = (
+                f"what run {last.run} set out to do cannot be told, and it wrote last: its run.json is gone or cut"
+            )
+            raise UserError(message, hint=f"{RESTORE}. {_ask_without(last)}")
+        try:
+            if self._is_in(base, last.file):
+                return None
+            return read_unfinished(self._store, last.file)
+        except NewerFormatError:
+            raise
+        except UserError as error:
+            raise UserError(error.message, hint=f"{RESTORE}. {_ask_without(last)}") from error
+
+    def _is_in(self, base: Base, file: RunFile) -> bool:
+        """Tell whether a run is closed, and everything it did committed; then its own base may be gone by now."""
+        if base.damaged or not read_journal(self._store, file.run).is_closed:
+            return False
+        return not _is_of(file, base) or self._store.get(result_key(file.run)) is not None
+
+    def _state(self, base: Snapshot, rebuilt: Unfinished | None) -> tuple[StatePointer | None, bytes | None]:
+        """Return the state to point at, and its body where it is a new one: serials only grow."""
+        top = self._remains.top
+        if rebuilt is not None:
+            return encode_after(replace(base, serial=top), rebuilt.file.run, rebuilt.folded().record)
+        if base.serial != top:
+            return encode_after(replace(base, serial=top), base.run, base.record)
+        return StatePointer(key=base.key, sha256=base.sha256, bytes=base.bytes) if base.serial else None, None
+
+    def _forgotten(self, base: Snapshot) -> tuple[RunFile, ...]:
+        """Return the runs whose work will stand in no record."""
+        own = (self._last.file,) if self._last is not None and self._last.file is not None else ()
+        if self._choice.snapshot is None:
+            return own
+        return runs_after(self._store, self._remains, base.serial) or own
+
+    def _ask_for_snapshot(self, base: Base) -> UserError:
+        begun = self._last.file.base_serial if self._last is not None and self._last.file is not None else 0
+        why = base.damaged[0] if base.damaged else f"{self._store.url} has no state #{begun} any more"
+        runs = runs_after(self._store, self._remains, base.snapshot.serial)
+        told = (
+            f", and forgets what {', '.join(f'run {file.run} ({file.command})' for file in runs)} did" if runs else ""
+        )
+        return UserError(
+            f"{why}, and no journal says what it said",
+            hint=f"{RESTORE}. The newest state that can be read is #{base.snapshot.serial}; to go on from it{told}: "
+            f"reconciler state repair --snapshot {base.snapshot.serial}",
+        )
+
+
+def _is_of(file: RunFile, base: Base) -> bool:
+    """Tell whether a run began on a state or committed it, so that the next one may be its own, too."""
+    return base.snapshot.run == file.run or base.snapshot.serial == file.base_serial
+
+
+def _says_more(closed: Unfinished, base: Base) -> bool:
+    """Tell whether the journal of a closed run says something that the base does not, and should."""
+    is_its_own = bool(base.damaged) or _is_of(closed.file, base)
+    return is_its_own and closed.folded().record != base.snapshot.record
+
+
+def _open(file: RunFile) -> OpenRun:
+    return OpenRun(run=file.run, plan_digest=file.plan_digest)
+
+
+def _ask_without(last: LastRun) -> str:
+    return (
+        "To go on without it, and adopt what it made where the files name it: "
+        f"reconciler state repair --without-run {last.run}"
+    )

@@ -1,0 +1,413 @@
+"""A state whose lockfile is lost, damaged or outdated is made whole from what is beside it, or says what is missing."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+
+import orjson
+import pytest
+
+from reconciler.errors import LeaseError, NewerFormatError, RetryableError, UserError
+from reconciler.objectstore.base import Listed
+from reconciler.objectstore.memory import MemoryStore
+from reconciler.state.acquiring import acquire
+from reconciler.state.journal import journal_key, read_journal
+from reconciler.state.lockfile import KEY, Lockfile, Owner, read_lockfile
+from reconciler.state.openrun import read_open_run
+from reconciler.state.remains import look_at
+from reconciler.state.repair import Choice, Repair, judge, mend
+from reconciler.state.runs import run_key
+from reconciler.state.snapshots import history, read_snapshot
+from tests.state.leftovers import body, edit, everything, flip, left, newest
+from tests.state.samples import SHOP, claim
+from tests.state.simulation import Simulation, simulate
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    """Three states: a; a, b; a, b, c."""
+    store = MemoryStore()
+    for number, name in enumerate("abc", start=1):
+        left(store, f"run-{number}", name)
+    return store
+
+
+def look(
+    store: MemoryStore, *, owner: Owner = SHOP, snapshot: str | None = None, without: str | None = None
+) -> Repair | None:
+    before = everything(store)
+    choice = Choice(snapshot=snapshot, without_run=without)
+    found = judge(store, look_at(store), owner, choice, lineage="lineage-new")
+    assert everything(store) == before
+    return found
+
+
+def repair(store: MemoryStore, *, snapshot: str | None = None, without: str | None = None) -> Repair:
+    found = look(store, snapshot=snapshot, without=without)
+    assert found is not None
+    mend(store, found)
+    assert look(store) is None
+    return found
+
+
+def owned(store: MemoryStore) -> list[str]:
+    snapshot = read_snapshot(store, owner=SHOP)
+    assert snapshot is not None
+    return sorted(address.removeprefix("topic/west/") for address in snapshot.record)
+
+
+def lockfile(store: MemoryStore) -> Lockfile:
+    found = read_lockfile(store, owner=SHOP)
+    assert found is not None
+    return found.lockfile
+
+
+def applies(store: MemoryStore) -> None:
+    """An apply takes the lease of what was repaired, and gives it back."""
+
+    async def run() -> None:
+        await (await acquire(store, Simulation(), claim("later"))).release()
+
+    simulate(run())
+
+
+def lose(store: MemoryStore) -> None:
+    store.delete([KEY])
+
+
+def cut(store: MemoryStore) -> None:
+    store.put(KEY, body(store, KEY)[:-20])
+
+
+def restore_first(store: MemoryStore) -> None:
+    """Put back the lockfile as it was after the first run."""
+    copy = MemoryStore()
+    left(copy, "run-1", "a")
+    edit(copy, lineage=lockfile(store).lineage, state={**_pointer(store, 2)})
+    store.put(KEY, orjson.dumps({**orjson.loads(body(copy, KEY)), "serial": 1}))
+
+
+def _pointer(store: MemoryStore, back: int) -> dict[str, object]:
+    key = newest(store, back)
+    return {"key": key, "sha256": sha256(body(store, key)).hexdigest(), "bytes": len(body(store, key))}
+
+
+DAMAGE: list[tuple[str, Callable[[MemoryStore], None], str]] = [
+    ("deleted", lose, r"lockfile\.json is gone"),
+    ("truncated", cut, r"lockfile\.json cannot be read"),
+    ("empty", lambda store: store.put(KEY, b""), r"cannot be read"),
+    ("not JSON", lambda store: store.put(KEY, b"<html>"), r"cannot be read"),
+    (
+        "edited by hand: another serial",
+        lambda store: edit(store, serial=7),
+        r"serial is 7, but the state it names is 3",
+    ),
+    ("edited by hand: a field too many", lambda store: edit(store, surprise=1), r"surprise"),
+    ("restored from a backup", restore_first, r"is an old copy: it says state #1, and #3 was written"),
+    (
+        "edited by hand: an epoch nobody has any more",
+        lambda store: edit(store, lease={"epoch": 1, "status": "free", "beat": 0, "lease_s": 90.0}),
+        r"is an old copy: its epoch is 1, and run run-3 wrote under 3",
+    ),
+]
+
+
+@pytest.mark.parametrize(("damage", "says"), [row[1:] for row in DAMAGE], ids=[row[0] for row in DAMAGE])
+def test_a_lockfile_is_made_anew_and_nothing_is_lost(
+    store: MemoryStore, damage: Callable[[MemoryStore], None], says: str
+) -> None:
+    damage(store)
+    before = store.get(KEY)
+    found = look(store)
+    assert found is not None
+    (problem,) = found.problems
+    assert re.search(says, problem)
+    kept = mend(store, found)
+    assert owned(store) == ["a", "b", "c"]
+    after = lockfile(store)
+    assert (after.serial, after.lease.status, after.open_run) == (3, "free", None)
+    assert after.lease.epoch == 4
+    assert (kept is None) == (before is None)
+    if kept is not None and before is not None:
+        assert body(store, kept) == before.body
+    assert look(store) is None
+    applies(store)
+
+
+def test_the_epoch_is_one_more_than_the_highest_anything_says(store: MemoryStore) -> None:
+    edit(store, lease={"epoch": 40, "status": "free", "beat": 0, "lease_s": "damaged"})
+    assert repair(store).lockfile.lease.epoch == 41
+
+
+def test_a_sound_state_and_an_empty_place_need_no_repair(store: MemoryStore) -> None:
+    assert look(store) is None
+    assert look(MemoryStore()) is None
+
+
+def test_an_open_run_stays_open_for_the_next_apply(store: MemoryStore) -> None:
+    left(store, "run-4", "d", "e", done=["d"])
+    lose(store)
+    repair(store)
+    after = lockfile(store)
+    assert after.open_run is not None
+    assert (after.open_run.run, after.serial) == ("run-4", 4)
+    opened = read_open_run(store, after)
+    assert opened is not None
+    assert [action.id for action in opened.folded().in_doubt] == ["create:topic/west/e"]
+
+
+def test_an_open_run_that_committed_nothing_yet_keeps_what_its_journal_says(store: MemoryStore) -> None:
+    left(store, "run-4", "d", "e", done=["d"], commits=False)
+    lose(store)
+    repair(store)
+    opened = read_open_run(store, lockfile(store))
+    assert opened is not None
+    assert "topic/west/d" in opened.folded().record
+
+
+def test_a_run_that_closed_its_journal_and_never_committed_is_recorded(store: MemoryStore) -> None:
+    left(store, "run-4", "d", commits=False)
+    lose(store)
+    found = repair(store)
+    assert (found.rebuilt_from, found.lockfile.serial) == ("run-4", 4)
+    assert owned(store) == ["a", "b", "c", "d"]
+
+
+def test_runs_without_any_snapshot_are_taken_up(store: MemoryStore) -> None:
+    store = MemoryStore()
+    left(store, "run-1", "a", "b", done=["a"], commits=False)
+    lose(store)
+    found = repair(store)
+    assert (found.lockfile.serial, found.lockfile.lineage) == (0, "lineage-new")
+    assert found.lockfile.open_run is not None
+
+
+# -- snapshots
+
+
+@pytest.mark.parametrize("lost", [True, False], ids=["and the lockfile is lost", "and the lockfile is there"])
+def test_a_damaged_snapshot_is_made_anew_from_the_journal_of_its_run(store: MemoryStore, lost: bool) -> None:  # noqa: FBT001 - a case
+    flip(store, newest(store))
+    if lost:
+        lose(store)
+    found = repair(store)
+    assert (found.base.serial, found.rebuilt_from, found.lockfile.serial) == (2, "run-3", 4)
+    assert owned(store) == ["a", "b", "c"]
+    applies(store)
+
+
+def test_where_no_journal_says_it_a_person_has_to_name_the_state_to_go_on_from(store: MemoryStore) -> None:
+    flip(store, newest(store))
+    flip(store, newest(store, 1))
+    with pytest.raises(
+        UserError, match=r"#1; to go on .* forgets what run run-2 \(apply\), run run-3 \(apply\) did: .*--snapshot 1"
+    ):
+        look(store)
+    found = repair(store, snapshot="1")
+    assert [file.run for file in found.forgotten] == ["run-2", "run-3"]
+    assert [action["id"] for action in found.forgotten[0].actions] == ["create:topic/west/b"]
+    assert (found.lockfile.serial, owned(store)) == (4, ["a"])
+    applies(store)
+
+
+def test_what_was_forgotten_on_purpose_does_not_come_back(store: MemoryStore) -> None:
+    flip(store, newest(store))
+    flip(store, newest(store, 1))
+    repair(store, snapshot="1")
+    lose(store)
+    repair(store)
+    assert owned(store) == ["a"]
+
+
+def test_where_no_state_can_be_read_one_may_begin_with_nothing(store: MemoryStore) -> None:
+    for back in range(3):
+        flip(store, newest(store, back))
+    with pytest.raises(UserError, match=r"no state can be read: .* is damaged.*--snapshot 0"):
+        look(store)
+    found = repair(store, snapshot="0")
+    assert (found.lockfile.serial, owned(store)) == (4, [])
+
+
+def test_a_snapshot_that_is_gone_is_made_anew_from_the_journal_too(store: MemoryStore) -> None:
+    store.delete([newest(store)])
+    assert repair(store).rebuilt_from == "run-3"
+    assert owned(store) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("told", ["9", "state/000000000009-0123456789ab.json.gz", "x"])
+def test_a_state_that_is_not_there_cannot_be_named(store: MemoryStore, told: str) -> None:
+    lose(store)
+    with pytest.raises(UserError, match=rf"has no state {re.escape(told)}\. There are: #3, #2, #1"):
+        look(store, snapshot=told)
+
+
+def twice(store: MemoryStore, *, run: str) -> str:
+    """Write another snapshot with the newest serial, as if by a run that died before it could commit it."""
+    content = orjson.loads(gzip.decompress(body(store, newest(store))))
+    content |= {"run": run, "resources": []}
+    packed = gzip.compress(orjson.dumps(content))
+    key = f"state/000000000003-{sha256(packed).hexdigest()[:12]}.json.gz"
+    store.put(key, packed)
+    return key
+
+
+def test_of_two_snapshots_with_one_serial_the_one_of_the_run_that_wrote_last_was_committed(store: MemoryStore) -> None:
+    twice(store, run="run-dead")
+    lose(store)
+    repair(store)
+    assert owned(store) == ["a", "b", "c"]
+
+
+def test_of_two_snapshots_with_one_serial_the_one_a_later_run_began_on_was_committed(store: MemoryStore) -> None:
+    left(store, "run-4", "d", "e", done=[], commits=False)
+    twice(store, run="run-dead")
+    lose(store)
+    repair(store)
+    assert owned(store) == ["a", "b", "c"]
+
+
+def test_where_nothing_says_which_of_two_was_committed_a_person_names_it(store: MemoryStore) -> None:
+    other = twice(store, run="run-3")
+    key = next(row.key for row in history(store) if row.serial == 3 and row.key != other)
+    lose(store)
+    with pytest.raises(UserError, match=r"state #3 was written twice.*--snapshot KEY"):
+        look(store)
+    with pytest.raises(UserError, match=r"state #3 was written twice"):
+        look(store, snapshot="3")
+    repair(store, snapshot=key)
+    assert owned(store) == ["a", "b", "c"]
+
+
+# -- journals
+
+
+def hole(store: MemoryStore) -> None:
+    store.delete([journal_key("run-4", 1)])
+
+
+def page_cut(store: MemoryStore) -> None:
+    key = journal_key("run-4", 2)
+    store.put(key, body(store, key)[:-9])
+
+
+def file_gone(store: MemoryStore) -> None:
+    store.delete([run_key("run-4")])
+
+
+@pytest.mark.parametrize("lost", [True, False], ids=["and the lockfile is lost", "and the lockfile is there"])
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        pytest.param(hole, r"journal/000001\.json is missing, and later entries", id="a hole"),
+        pytest.param(page_cut, r"journal/000002\.json cannot be read", id="cut"),
+        pytest.param(file_gone, r"run\.json", id="no run.json"),
+    ],
+)
+def test_an_open_run_that_cannot_be_read_is_given_up_only_by_name(
+    store: MemoryStore,
+    damage: Callable[[MemoryStore], None],
+    says: str,
+    lost: bool,  # noqa: FBT001 - a case
+) -> None:
+    left(store, "run-4", "d", "e", done=["d"], commits=False)
+    damage(store)
+    if lost:
+        lose(store)
+    with pytest.raises(UserError, match=rf"(?s){says}.*reconciler state repair --without-run run-4"):
+        look(store)
+    found = repair(store, without="run-4")
+    assert (found.given_up, found.lockfile.open_run, owned(store)) == ("run-4", None, ["a", "b", "c"])
+    applies(store)
+
+
+def test_a_run_that_is_given_up_is_closed_and_stays_so(store: MemoryStore) -> None:
+    left(store, "run-4", "d", "e", done=["d"], commits=False)
+    lose(store)
+    found = repair(store, without="run-4")
+    assert [file.run for file in found.forgotten] == ["run-4"]
+    assert read_journal(store, "run-4").is_closed
+    lose(store)
+    assert repair(store).lockfile.open_run is None
+
+
+def test_only_the_run_that_wrote_last_can_be_given_up(store: MemoryStore) -> None:
+    lose(store)
+    with pytest.raises(UserError, match=r"run run-2 is not the one that wrote last, that is run-3"):
+        look(store, without="run-2")
+
+
+# -- what is refused
+
+
+def newer(kind: str) -> bytes:
+    return orjson.dumps({"format": f"reconciler.{kind}/2", "epoch": 9})
+
+
+@pytest.mark.parametrize(
+    ("key", "content"),
+    [
+        pytest.param(lambda _store: KEY, newer("lockfile"), id="lockfile"),
+        pytest.param(newest, gzip.compress(newer("state")), id="snapshot"),
+        pytest.param(lambda _store: journal_key("run-4", 2), newer("journal"), id="journal"),
+    ],
+)
+def test_what_a_newer_version_wrote_is_left_to_it(
+    store: MemoryStore, key: Callable[[MemoryStore], str], content: bytes
+) -> None:
+    left(store, "run-4", "d", "e", done=[], commits=False)
+    lose(store)
+    where = key(store)
+    if where.startswith("state/"):
+        where = f"{where[:19]}{sha256(content).hexdigest()[:12]}.json.gz"
+    store.put(where, content)
+    with pytest.raises(NewerFormatError, match=r"newer version of reconciler .* pip install --upgrade"):
+        look(store)
+
+
+@pytest.mark.parametrize("damage", [lose, cut], ids=["lost", "cut"])
+def test_the_state_of_somebody_else_is_not_repaired(store: MemoryStore, damage: Callable[[MemoryStore], None]) -> None:
+    damage(store)
+    with pytest.raises(UserError, match=r"holds the state of workspace 'shop', not of workspace 'pay'"):
+        look(store, owner=Owner("pay"))
+
+
+def test_files_of_two_states_are_not_mixed(store: MemoryStore) -> None:
+    edit(store, lineage="another")
+    with pytest.raises(UserError, match=r"belongs to lineage lineage-1, the lockfile to another"):
+        look(store)
+
+
+def test_a_lease_that_is_held_is_freed_first(store: MemoryStore) -> None:
+    flip(store, newest(store))
+    held = {"epoch": 9, "status": "held", "beat": 0, "lease_s": 90.0, "run": "run-9", "holder": "x", "who": "eve@host"}
+    edit(store, lease=held)
+    with pytest.raises(LeaseError, match=r"eve@host holds the lease.*run run-9.*state unlock run-9"):
+        look(store)
+
+
+def test_whoever_writes_the_lockfile_meanwhile_is_right(store: MemoryStore) -> None:
+    cut(store)
+    found = look(store)
+    assert found is not None
+    store.put(KEY, b"somebody else's")
+    with pytest.raises(LeaseError, match=r"written by somebody else meanwhile"):
+        mend(store, found)
+    assert body(store, KEY) == b"somebody else's"
+
+
+class _Busy(MemoryStore):
+    """A store in which somebody writes the lockfile while it is looked at."""
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        self.put(KEY, orjson.dumps({"nonce": prefix}))
+        return super().list(prefix)
+
+
+def test_a_state_that_is_being_written_is_not_judged() -> None:
+    store = _Busy()
+    store.put(KEY, b"{}")
+    with pytest.raises(RetryableError, match=r"is being written: somebody is applying"):
+        look_at(store)
