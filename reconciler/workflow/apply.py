@@ -10,15 +10,13 @@ from reconciler.applying.running import Basis, ToDo
 from reconciler.errors import ReconcilerError, UsageError, UserError
 from reconciler.resources.address import matches
 from reconciler.workflow.approved import Approved, Held
-from reconciler.workflow.deciding import Wanted, decide
+from reconciler.workflow.deciding import Wanted, decide, decide_unlocked
 from reconciler.workflow.files import workspace_folder
 from reconciler.workflow.findings import errors_of
 from reconciler.workflow.invocation import Select
 from reconciler.workflow.jobs import SparkJobs
 from reconciler.workflow.opening import open_state, open_work
-from reconciler.workflow.openruns import warn_about_open_run
 from reconciler.workflow.plan import Planned, show_decided
-from reconciler.workflow.reading import read_state
 from reconciler.workflow.resuming import rest_of, resumable
 from reconciler.workflow.saved import options_of, read_approved, select_of, to_options
 from reconciler.workflow.stating.rollback import open_rollback
@@ -157,15 +155,14 @@ class _Applying:
 
     def ask_and_run(self) -> Applied:
         """Plan without a lock, ask once, and do the same or less under the lease."""
-        snapshot = read_state(self._work)
-        warn_about_open_run(self._work, snapshot)
-        planned = self._plan(snapshot)
+        started_ms = self._work.invocation.now_ms()
+        decided = decide_unlocked(self._work, self._wanted)
+        planned = show_decided(self._work, decided, started_ms)
         _check_errors(planned)
         _check_blocked(planned)
         if planned.plan.is_empty:
             # What an earlier run left is settled also where the plan is empty.
-            lockfile = snapshot.lockfile if snapshot is not None else None
-            is_settled = lockfile is None or lockfile.open_run is None
+            is_settled = not decided.remembered.has_open_run
             return Applied(planned, None, (), None) if is_settled else self.run(None, is_confirmed=True)
         if not self._options.leaves_jobs:
             site = self._work

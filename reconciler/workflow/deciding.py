@@ -9,6 +9,7 @@ from reconciler.planning.plan import Base, Given, Plan
 from reconciler.planning.planner import plan, to_measure
 from reconciler.workflow.bursts import burst
 from reconciler.workflow.observing import Seen, measure, observe
+from reconciler.workflow.remembering import Remembered, remember
 from reconciler.workflow.selecting import selection
 
 if TYPE_CHECKING:
@@ -32,34 +33,48 @@ class Decided:
 
     plan: Plan
     snapshot: Snapshot | None
+    recorded: Record
+    """What we last applied and own."""
     seen: Seen
-
-    @property
-    def recorded(self) -> Record:
-        """What we last applied and own."""
-        return self.snapshot.record if self.snapshot else {}
+    remembered: Remembered
 
 
 def decide(work: Work, snapshot: Snapshot | None, wanted: Wanted | None = None) -> Decided:
-    """Observe the clusters and plan on `snapshot`; asks for sizes only where the plan depends on them.
+    """Observe the clusters and plan on `snapshot`, the state under our lease.
+
+    Sizes are asked for only where the plan depends on them.
 
     Raises:
         RetryableError: A cluster cannot be read.
     """
     with burst():
-        return _decide(work, snapshot, wanted or Wanted())
+        return _decide(work, Remembered(snapshot), wanted or Wanted())
 
 
-def _decide(work: Work, snapshot: Snapshot | None, wanted: Wanted) -> Decided:
-    record = snapshot.record if snapshot else {}
-    seen = observe(work.providers, work.to_read, record)
+def decide_unlocked(work: Work, wanted: Wanted | None = None) -> Decided:
+    """Read the state without a lock, and decide as the next apply will: after it has settled what is open.
+
+    Raises:
+        RetryableError: A cluster cannot be read.
+        UserError: The state is another workspace's, lost or damaged.
+    """
+    remembered = remember(work)
+    with burst():
+        return _decide(work, remembered, wanted or Wanted())
+
+
+def _decide(work: Work, remembered: Remembered, wanted: Wanted) -> Decided:
+    snapshot = remembered.snapshot
+    seen = observe(work.providers, work.to_read, remembered.record)
+    record = remembered.settled(seen)
     given = _given(work, snapshot, seen, wanted)
     first = plan(work.loaded.desired, record, seen.inventory, given=given)
     wanted_sizes = to_measure(first)
     if not wanted_sizes:
-        return Decided(first, snapshot, seen)
+        return Decided(first, snapshot, record, seen, remembered)
     sized = replace(given, measures=measure(work.providers, wanted_sizes, with_groups=True))
-    return Decided(plan(work.loaded.desired, record, seen.inventory, given=sized), snapshot, seen)
+    again = plan(work.loaded.desired, record, seen.inventory, given=sized)
+    return Decided(again, snapshot, record, seen, remembered)
 
 
 def _given(work: Work, snapshot: Snapshot | None, seen: Seen, wanted: Wanted) -> Given:

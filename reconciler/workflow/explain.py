@@ -12,9 +12,8 @@ from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
 from reconciler.workflow.actingacls import AclRow, acting_acls
 from reconciler.workflow.actingconfigs import configs_on
-from reconciler.workflow.deciding import decide
+from reconciler.workflow.deciding import decide_unlocked
 from reconciler.workflow.opening import open_work
-from reconciler.workflow.reading import read_state
 from reconciler.workflow.show import Shown, declared, sides_of, unknown_address
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ def explain(invocation: Invocation, select: Select, address: str) -> Explained:
         UserError: Nobody knows it.
     """
     work = open_work(invocation, select, is_reader=True)
-    decided = decide(work, read_state(work))
+    decided = decide_unlocked(work)
     asked = Address(address)
     shown = sides_of(asked, declared(work.loaded.desired), decided.recorded, decided.seen)
     if not shown.is_known:

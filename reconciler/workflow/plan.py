@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING
 from reconciler.errors import PendingError, ReconcilerError, UserError
 from reconciler.planning.document.documents import PlanDocument
 from reconciler.planning.document.saved import canonical_bytes, to_document
-from reconciler.workflow.deciding import Decided, decide
+from reconciler.workflow.deciding import Decided, decide_unlocked
 from reconciler.workflow.findings import errors_of
 from reconciler.workflow.opening import Work, open_work
-from reconciler.workflow.openruns import warn_about_open_run
-from reconciler.workflow.reading import read_state
 from reconciler.workflow.saved import to_options
 from reconciler.workflow.verdicts import BlockedPlanError
 
@@ -67,9 +65,7 @@ def plan(invocation: Invocation, select: Select, *, out: Path | None = None) -> 
     started_ms = invocation.now_ms()
     work = open_work(invocation, select, is_reader=True)
     work.warn_about_local_state()
-    snapshot = read_state(work)
-    warn_about_open_run(work, snapshot)
-    planned = show_decided(work, decide(work, snapshot), started_ms)
+    planned = show_decided(work, decide_unlocked(work), started_ms)
     if out is not None:
         options = to_options(select, cwd=invocation.cwd, folder=work.folder)
         write_plan(invocation.cwd / out, to_document(planned.plan, options))

@@ -13,8 +13,7 @@ from reconciler.resources.inventory import Declared
 from reconciler.resources.mirrorlink import MirrorLink
 from reconciler.workflow.observing import observe
 from reconciler.workflow.opening import Work, open_work
-from reconciler.workflow.openruns import warn_about_open_run
-from reconciler.workflow.reading import read_state
+from reconciler.workflow.remembering import remember
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -118,11 +117,10 @@ def sides_of(address: Address, desired: Desired, recorded: Record, seen: Seen) -
 
 
 def _rows(work: Work, only: Address | None) -> tuple[Shown, ...]:
-    snapshot = read_state(work)
-    warn_about_open_run(work, snapshot)
-    recorded = snapshot.record if snapshot else {}
+    remembered = remember(work)
     names = work.to_read if only is None else tuple(name for name in work.to_read if name == cluster_of(only))
-    seen = observe(work.providers, names, recorded)
+    seen = observe(work.providers, names, remembered.record)
+    recorded = remembered.settled(seen)
     desired = declared(work.loaded.desired)
     addresses = sorted({*desired, *recorded, *seen.inventory}, key=rank) if only is None else [only]
     return tuple(sides_of(address, desired, recorded, seen) for address in addresses)

@@ -8,15 +8,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.errors import LeaseError
+from reconciler.errors import LeaseError, StalePlanError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.state.lockfile import read_lockfile
+from reconciler.state.snapshots import read_snapshot
 from reconciler.workflow.apply import ApplyOptions
 from reconciler.workflow.invocation import Select
 from reconciler.workflow.stating.unlocking import state_unlock
+from tests.embedded.crashing import opened
 
 if TYPE_CHECKING:
     from conftest import Bench
+
+    from reconciler.resources.inventory import Record
+    from reconciler.state.lockfile import Lockfile
 
 # The dying process is a real one: it is killed in the middle of a callback, with its lease held.
 DYING = """
@@ -47,28 +52,92 @@ def unlock(bench: Bench) -> None:
     assert (freed.was_free, freed.run, freed.who) == (False, "the-dead-run", "bob@laptop")
 
 
+MORE = """\
+apiVersion: reconciler/v1
+kind: Topic
+metadata: {name: more, namespace: shop, cluster: west}
+spec: {partitions: 1}
+"""
+CLUSTER, NAMESPACE, TOPIC = "create:cluster/west", "create:namespace/west/shop", "create:topic/west/shop:orders"
+
+
+def lockfile_of(bench: Bench) -> Lockfile:
+    found = read_lockfile(DirectoryStore(bench.folder / ".reconciler"))
+    assert found is not None
+    return found.lockfile
+
+
+def recorded_in(bench: Bench) -> Record:
+    snapshot = read_snapshot(DirectoryStore(bench.folder / ".reconciler"))
+    assert snapshot is not None
+    return snapshot.record
+
+
+def create_topic(bench: Bench) -> None:
+    """Do what the killed run was about to do, as a call of it may that was under way."""
+    cluster = opened(DirectoryStore(bench.folder / ".clusters/west"))
+    cluster.create_topic("shop:orders", partitions=3, configs={"retention.ms": "604800000"})
+
+
 @pytest.mark.parametrize(
-    ("event", "action", "first"),
+    ("event", "action", "left"),
     [
-        ("PlanMade", "", "create:cluster/west"),
-        ("ActionStarted", "create:cluster/west", "create:cluster/west"),
-        ("ActionDone", "create:cluster/west", "adopt:cluster/west"),
-        ("ActionDone", "create:namespace/west/shop", "adopt:cluster/west"),
-        ("ActionDone", "create:topic/west/shop:orders", "adopt:cluster/west"),
+        ("PlanMade", "", [CLUSTER, NAMESPACE, TOPIC]),
+        ("ActionStarted", CLUSTER, [CLUSTER, NAMESPACE, TOPIC]),
+        ("ActionDone", CLUSTER, [NAMESPACE, TOPIC]),
+        ("ActionStarted", TOPIC, [TOPIC]),
+        ("ActionDone", TOPIC, []),
     ],
 )
-def test_what_was_made_and_not_recorded_is_adopted_and_the_rest_is_made(
-    bench: Bench, event: str, action: str, first: str
+def test_what_a_killed_run_made_is_known_and_owned_and_the_rest_is_made(
+    bench: Bench, event: str, action: str, left: list[str]
 ) -> None:
     die_at(bench, event, action)
     with pytest.raises(LeaseError, match=r"bob@laptop.*the-dead-run"):
         bench.apply(options=ApplyOptions(yes=True, lock_timeout_s=0))
     unlock(bench)
-    planned = bench.plan()
-    assert planned.plan.actions[0].id == first
-    assert not planned.plan.errors
-    assert bench.apply().verdict is None
+    assert [action.id for action in bench.plan().plan.actions] == left
+    applied = bench.apply()
+    assert applied.verdict is None
+    assert [action.id for action in applied.planned.plan.actions] == left
     assert bench.plan().plan.is_empty
+    assert {recorded.ownership for recorded in recorded_in(bench).values()} == {"created"}
+    assert lockfile_of(bench).open_run is None
+
+
+@pytest.mark.parametrize("event", ["ActionStarted", "ActionDone"])
+def test_a_killed_run_is_resumed_by_whoever_comes_next(bench: Bench, event: str) -> None:
+    die_at(bench, event, NAMESPACE)
+    unlock(bench)
+    bench.write("manifests/more.yaml", MORE)
+    resumed = bench.apply(options=ApplyOptions(resumes=True))
+    assert resumed.verdict is None
+    assert resumed.planned.plan.actions[-1].id == TOPIC
+    assert [action.id for action in bench.plan().plan.actions] == ["create:topic/west/shop:more"]
+    with pytest.raises(UserError, match="nothing to resume"):
+        bench.apply(options=ApplyOptions(resumes=True))
+
+
+def test_what_changed_since_a_run_died_is_not_resumed(bench: Bench) -> None:
+    die_at(bench, "ActionDone", NAMESPACE)
+    unlock(bench)
+    path = bench.folder / "manifests/orders.yaml"
+    path.write_text(path.read_text().replace("partitions: 3", "partitions: 4"))
+    with pytest.raises(StalePlanError, match=f"{TOPIC} is not what the open run had planned"):
+        bench.apply(options=ApplyOptions(resumes=True))
+    assert lockfile_of(bench).open_run is not None
+    assert bench.apply().verdict is None
+    assert lockfile_of(bench).open_run is None
+
+
+def test_an_empty_plan_still_settles_what_a_killed_run_left(bench: Bench) -> None:
+    die_at(bench, "ActionStarted", TOPIC)
+    unlock(bench)
+    create_topic(bench)
+    assert bench.plan().plan.is_empty
+    assert bench.apply(options=ApplyOptions(), confirm=pytest.fail).verdict is None
+    assert lockfile_of(bench).open_run is None
+    assert recorded_in(bench)["topic/west/shop:orders"].ownership == "created"
 
 
 def test_a_run_that_died_after_its_commit_leaves_nothing_to_do(bench: Bench) -> None:
@@ -81,11 +150,9 @@ def test_a_run_that_died_after_its_commit_leaves_nothing_to_do(bench: Bench) -> 
 
 def test_a_plan_reads_beside_a_dead_run(bench: Bench) -> None:
     die_at(bench, "ActionDone", "create:cluster/west")
-    assert [action.id for action in bench.plan().plan.actions] == [
-        "adopt:cluster/west",
-        "create:namespace/west/shop",
-        "create:topic/west/shop:orders",
-    ]
+    assert [action.id for action in bench.plan().plan.actions] == [NAMESPACE, TOPIC]
+    (said,) = bench.warned
+    assert "bob@laptop holds the lease" in said
 
 
 def test_unlocking_what_is_free_asks_nobody(applied: Bench) -> None:

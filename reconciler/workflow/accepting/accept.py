@@ -23,10 +23,10 @@ from reconciler.workflow.sorting import sort_out
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from reconciler.manifests.loading import Loaded
     from reconciler.workflow.deciding import Decided
     from reconciler.workflow.finding import Found
     from reconciler.workflow.invocation import Invocation, Select
-    from reconciler.workflow.opening import Work
 
 
 _OF_FILES: Final = frozenset({"pending", "blocked"})
@@ -48,7 +48,16 @@ def accept(invocation: Invocation, select: Select, patterns: Sequence[str]) -> A
     """
     work = open_work(invocation, select, is_reader=True)
     decided = decide_unlocked(work)
-    accepting = _Accepting(work, decided, tuple(patterns))
+    return patch_for(work.loaded, decided, patterns)
+
+
+def patch_for(loaded: Loaded, decided: Decided, patterns: Sequence[str]) -> Accepted:
+    """Return the change to what was loaded that accepts what was found at `patterns`.
+
+    Raises:
+        UserError: Nothing was found there.
+    """
+    accepting = _Accepting(loaded, decided, tuple(patterns))
     accepting.run()
     if not accepting.is_anything_found:
         if decided.plan.errors:
@@ -61,8 +70,8 @@ def accept(invocation: Invocation, select: Select, patterns: Sequence[str]) -> A
 class _Accepting:
     """One finding after the other; what cannot be written as a patch becomes a note."""
 
-    def __init__(self, work: Work, decided: Decided, patterns: tuple[str, ...]) -> None:
-        self.manifests = Manifests(work.loaded)
+    def __init__(self, loaded: Loaded, decided: Decided, patterns: tuple[str, ...]) -> None:
+        self.manifests = Manifests(loaded)
         self.notes: list[str] = []
         self.is_anything_found = False
         self._decided = decided
