@@ -8,8 +8,9 @@ from collections import Counter
 
 import pytest
 
+from reconciler.cli.render.comments import LIMIT
 from reconciler.cli.render.lines import text_of
-from reconciler.cli.render.plan_markdown import LIMIT, plan_markdown
+from reconciler.cli.render.plan_markdown import plan_markdown
 from reconciler.cli.render.plan_text import plan_text
 from reconciler.cli.render.reasons import reason_text
 from reconciler.cli.render.sections import is_dangerous, sections
@@ -104,7 +105,32 @@ def test_danger_loses_words_only_when_it_alone_is_too_long_and_rows_only_after_t
     cut = plan_markdown(sample_plans.mostly_dangerous(20_000))
     told = re.search(r"\*\*([\d,]+) more rows of danger do not fit here", cut)
     assert told is not None
-    assert cut.count("**blocked**") + int(told[1].replace(",", "")) >= 20_000
+    assert len(set(re.findall(r"topic-\d{6}", cut))) + int(told[1].replace(",", "")) == 20_000
+
+
+def test_every_dangerous_address_is_named_for_as_long_as_it_fits_the_gravest_first() -> None:
+    plan = sample_plans.mostly_dangerous(3_000)
+    (_, first, *_) = sample_plans.dangerous()
+    mild = [
+        dataclasses.replace(first, address=Address(f"topic/east/mild-{number:06}"), risk=Risk.DISRUPTIVE)
+        for number in range(3_000)
+    ]
+    dense = plan_markdown(plan)
+    assert len(set(re.findall(r"topic-\d{6}", dense))) == 3_000
+    assert "do not fit" not in dense
+    both = plan_markdown(dataclasses.replace(plan, actions=(*mild, *plan.actions)))
+    assert len(set(re.findall(r"topic-\d{6}", both))) == 3_000
+    assert 0 < len(set(re.findall(r"mild-\d{6}", both))) < 3_000
+    assert len(both.encode()) <= LIMIT
+
+
+def test_a_comment_fits_also_where_a_table_of_counts_would_not() -> None:
+    ordinary = [Forget(address=Address(f"topic/cluster-{number:06}/t")) for number in range(5_000)]
+    danger = sample_plans.mostly_dangerous(2_000).actions
+    markdown = plan_markdown(dataclasses.replace(sample_plans.empty(), actions=(*danger, *ordinary)))
+    assert len(markdown.encode()) <= LIMIT
+    assert "5,000 ordinary changes." in markdown
+    assert len(set(re.findall(r"topic-\d{6}", markdown))) == 2_000
 
 
 def test_a_comment_can_be_found_again_by_its_marker() -> None:

@@ -9,8 +9,8 @@ from typer import Option
 
 from reconciler.cli.bundles import bundled
 from reconciler.cli.console import err, out
-from reconciler.cli.options import Chosen, Place, TextOrJson
-from reconciler.cli.presenting import present, raise_verdict, warn_all
+from reconciler.cli.options import AnyForm, Chosen, Place
+from reconciler.cli.presenting import raise_verdict
 from reconciler.cli.render.lines import line
 from reconciler.errors import UsageError, UserError
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def command(
     chosen: Chosen,
     place: Place,
-    form: TextOrJson = "text",
+    form: AnyForm = "text",
     fail_on: Annotated[
         list[str] | None,
         Option("--fail-on", metavar="CLASS", help="Also fail on: unmanaged, pending, blocked.", show_default=False),
@@ -43,15 +43,11 @@ def command(
             raise UsageError(message, hint="Leave out --fail-on, --known and --format.")
         _print_patch(chosen, place, accept)
         return
-    from reconciler.cli.documents.checks import DriftDocument
-    from reconciler.cli.planned import warning_text
-    from reconciler.cli.render.drift_text import drift_lines
+    from reconciler.cli.drifted import show_drifted
     from reconciler.workflow.drift import drift
 
     drifted = drift(place.invocation(), chosen.select(), fail_on=tuple(fail_on or ()), known=known)
-    warn_all(drifted.planned.warnings)
-    warn_all(warning_text(finding) for finding in drifted.warnings)
-    present(form, lambda: drift_lines(drifted), lambda: DriftDocument.of(drifted))
+    show_drifted(drifted, form)
     drifted.remember()
     raise_verdict(drifted.verdict)
 

@@ -6,20 +6,20 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.render.amounts import count_text, counted
+from reconciler.cli.render.comments import LIMIT, NamedLine, as_many_as_fit, named_lines
 from reconciler.cli.render.lines import text_of
 from reconciler.cli.render.markdown import block, cell, code, comment_safe, folded, row
 from reconciler.cli.render.mermaid import picture
 from reconciler.cli.render.plan_text import back_lines, last_lines, totals
 from reconciler.cli.render.sections import Row, Sections, sections
+from reconciler.planning.actions import Risk
+from reconciler.planning.document.rows import name_of
 from reconciler.resources.address import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from reconciler.planning.plan import Plan
-
-LIMIT: Final = 50_000
-"""Bytes of UTF-8 a comment may have; the page itself takes 65,536 characters."""
 
 _MOST_ROWS: Final = LIMIT // 20
 """A row takes 20 bytes at least: with more of them there is no need to try."""
@@ -50,11 +50,35 @@ def _from_full_to_bare(plan: Plan, found: Sections) -> Iterator[list[str]]:
             yield [*head, *errors, *danger, *rest, *picture(plan), *tail]
             yield [*head, *errors, *danger, *rest, *tail]
         yield [*head, *errors, *danger, *_counts(found, ordinary), *tail]
-    brief = _danger(found.danger, with_words=False)
-    yield [*head, *errors, *brief, *_counts(found, ordinary), *_end(plan)]
-    # More danger than a comment holds: as many rows as fit, and a line that says how many do not.
-    fixed = len("\n".join([*head, *_counts(found, ordinary), *_end(plan)]).encode())
-    yield [*head, *_as_many_as_fit([*errors, *brief], LIMIT - fixed), *_counts(found, ordinary), *_end(plan)]
+    for rest in (_counts(found, ordinary), _few_counts(found, ordinary)):
+        room = LIMIT - len("\n".join([*head, *rest, *_end(plan)]).encode())
+        if len(found.danger) < _MOST_ROWS:
+            yield [*head, *errors, *_danger(found.danger, with_words=False), *rest, *_end(plan)]
+        # Every address is named for as long as it fits; a line says how many do not.
+        yield [*head, *_named(found, room), *rest, *_end(plan)]
+
+
+def _named(found: Sections, room: int) -> list[str]:
+    """Return errors and dangers as nothing but where and who: addresses that begin alike share a line."""
+    lines = [NamedLine(line, 0) for line in _heading(len(found.errors), "Errors") if found.errors]
+    lines += [NamedLine(f"- {code(each.name)}", 1) for each in found.errors]
+    lines += [NamedLine(line, 0) for line in ("", *_heading(len(found.danger), "⚠ Danger")) if found.danger]
+    by_head: dict[str, list[str]] = {}
+    for each in sorted(found.danger, key=_gravest_first):
+        verb = name_of(each.action) if each.action else ""
+        by_head.setdefault(f"{each.sign} {verb}{' **blocked**' if _is_blocked(each) else ''}", []).append(each.name)
+    for head, names in by_head.items():
+        lines += named_lines(head, names)
+    return [*as_many_as_fit(lines, room), ""]
+
+
+def _gravest_first(each: Row) -> tuple[bool, int]:
+    risk = each.action.risk if each.action else Risk.NONE
+    return not _is_blocked(each), -list(Risk).index(risk)
+
+
+def _heading(count: int, title: str) -> list[str]:
+    return [f"#### {title} ({count_text(count)})", ""]
 
 
 def _head(plan: Plan) -> list[str]:
@@ -134,21 +158,16 @@ def _counts(found: Sections, ordinary: Sequence[Row]) -> list[str]:
     return [*table, *([f"{', '.join(others)}.", ""] if others else [])]
 
 
+def _few_counts(found: Sections, ordinary: Sequence[Row]) -> list[str]:
+    """Return ordinary rows as one number: where there are so many clusters that a table of them is too long."""
+    rows = (len(ordinary), "ordinary change", None), (len(found.drift), "drifted field", None)
+    others = [counted(number, noun, many) for number, noun, many in rows if number]
+    return [f"{', '.join(others)}.", ""] if others else []
+
+
 def _tail(plan: Plan) -> list[str]:
     return [*block("", text_of(last_lines(plan)).splitlines()), *_end(plan)[1:]]
 
 
 def _end(plan: Plan) -> list[str]:
     return ["", f"<sub>digest {code(plan.digest[:8])} · made by reconciler {code(plan.tool)}</sub>"]
-
-
-def _as_many_as_fit(lines: Sequence[str], room: int) -> list[str]:
-    kept: list[str] = []
-    used = 200  # room for the line that says what is missing
-    for line in lines:
-        used += len(line.encode()) + 1
-        if used > room:
-            missing = count_text(len(lines) - len(kept))
-            return [*kept, "", f"**{missing} more rows of danger do not fit here: read the whole plan first.**", ""]
-        kept.append(line)
-    return kept
