@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
 from reconciler.applying.events import Detached as DetachedEvent
 from reconciler.applying.events import Summary
 from reconciler.applying.recovery import Recovery
-from reconciler.errors import IncompleteError, LeaseError, ReconcilerError
+from reconciler.errors import IncompleteError, LeaseError, ReconcilerError, StoppedError
 from reconciler.planning.recording import after_action, learn
 from reconciler.state.entries import ActionEnded, Closed, Detached
 from reconciler.state.runs import ResultFile, write_result
@@ -61,6 +62,12 @@ class Ending:
         """Look at the actions of which a platform did not say what became of them."""
         if not result.in_doubt:
             return result
+        if self.setting.stop.is_requested:
+            names = ", ".join(action.id for action in result.in_doubt)
+            raise IncompleteError(
+                f"stopped, and the platform did not say whether these happened: {names}",
+                hint="The next run finds out: reconciler apply",
+            )
         recovery = Recovery(self.lease, self.setting, gives_up=lambda _: False)
         entries, _ = await recovery.settle(result.in_doubt, self.journal, result.record)
         by_id = {action.id: action for action in result.in_doubt}
@@ -103,7 +110,8 @@ class Ending:
             not_started=result.not_started,
             ended=stamp(effects),
         )
-        await effects.call(lambda: write_result(self.lease.store, file))
+        with suppress(StoppedError):  # everything that counts is in the state, and the lease is free
+            await effects.call(lambda: write_result(self.lease.store, file))
         self.setting.report(
             Summary(
                 self.run,

@@ -22,7 +22,7 @@ from reconciler.applying.lanes import (
 )
 from reconciler.applying.ledger import Ledger, Skipped
 from reconciler.applying.ports import Moved
-from reconciler.errors import IncompleteError, LeaseError, ReconcilerError, RetryableError
+from reconciler.errors import IncompleteError, LeaseError, ReconcilerError, RetryableError, StoppedError
 from reconciler.providers.base import Done, Failed
 from reconciler.state.entries import Intent
 
@@ -207,6 +207,12 @@ class Engine:
                     assert_never(outcome)
 
     async def _outcomes(self, lane: Lane, batch: list[Action]) -> list[tuple[Action, Outcome, Moved]]:
+        try:
+            return await self._called(lane, batch)
+        except StoppedError as error:
+            return [(action, Failed(action.id, error), Moved()) for action in batch]
+
+    async def _called(self, lane: Lane, batch: list[Action]) -> list[tuple[Action, Outcome, Moved]]:
         effects, turn = self._means.effects, self._means.turn
         match lane:
             case "record":

@@ -6,7 +6,8 @@ own, where it can be killed at every step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,7 +17,7 @@ from reconciler.applying.events import PlanMade
 from reconciler.applying.ports import Means
 from reconciler.applying.recovery import Recovery, Settled
 from reconciler.applying.turn import LeaseTurn
-from reconciler.errors import InterruptedRunError, UserError
+from reconciler.errors import IncompleteError, InterruptedRunError, StoppedError, UserError
 from reconciler.planning.document.stored import stored_action
 from reconciler.state.acquiring import Claim, Patience, acquire
 from reconciler.state.journal import Journal
@@ -109,7 +110,7 @@ class Run:
             IncompleteError: What an earlier run left in doubt cannot be settled; or the state can no longer be written.
         """
         wish = self._wish
-        async with await acquire(self._setting.state, self._effects, wish.claim, wish.patience) as lease:
+        async with await self._acquired() as lease:
             self._check_stop()
             recovery = Recovery(lease, self._setting, gives_up=wish.gives_up)
             settled = await recovery.settle_open_run(closes=not wish.resumes)
@@ -122,10 +123,15 @@ class Run:
                 await self._look_again(lease, decide, settled)
         return Ended(result, settled)
 
+    async def _acquired(self) -> Lease:
+        with _nothing_begun():
+            return await acquire(self._setting.state, self._effects, self._wish.claim, self._wish.patience)
+
     # -- one round: begin, do, conclude
 
     async def _round(self, lease: Lease, decide: Decide, basis: Basis, run: str) -> RunResult | None:
-        todo = await self._effects.call(lambda: decide(basis))
+        with _nothing_begun():
+            todo = await self._effects.call(lambda: decide(basis))
         self._check_stop()
         if todo.plan is not None and not basis.is_again:
             self._setting.report(PlanMade(todo.plan))
@@ -162,6 +168,11 @@ class Run:
         return is_over and settled is not None and bool(settled.doubtful)
 
     async def _look_again(self, lease: Lease, decide: Decide, settled: Settled | None) -> None:
+        if self._setting.stop.is_requested:
+            raise IncompleteError(
+                "stopped: the plan is done, but what the run before had left in doubt was not looked at once more",
+                hint="Look with: reconciler plan",
+            )
         doubtful = settled.doubtful if settled else frozenset()
 
         def decide_again(basis: Basis) -> ToDo:
@@ -199,3 +210,12 @@ class Run:
     def _check_stop(self) -> None:
         if self._setting.stop.is_requested:
             raise InterruptedRunError("stopped before anything started", hint="Nothing was changed.")
+
+
+@contextmanager
+def _nothing_begun() -> Iterator[None]:
+    """Say of a call that was not waited for to its end that it was before all acting."""
+    try:
+        yield
+    except StoppedError as error:
+        raise InterruptedRunError("stopped before anything started", hint="Nothing was changed.") from error

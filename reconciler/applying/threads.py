@@ -7,7 +7,7 @@ import threading
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from reconciler.applying.workers import Workers
 from reconciler.errors import StoppedError
@@ -22,9 +22,9 @@ T = TypeVar("T")
 _BESIDE: Final = 5
 """Threads beside those for calls to platforms: one for a job, the others for writes of the state, which never wait."""
 
-_UNDER_WAY_S: Final = 1.5
+_UNDER_WAY_S: Final = 1.3
 """What was under way when somebody asked for the end is waited for this long: most calls take a tenth of it."""
-_ENDING_S: Final = 2.5
+_ENDING_S: Final = 2.2
 """What ends a run must itself have ended then; a pipeline that was cancelled is killed after a few seconds more."""
 _HURRIED_PAUSE_S: Final = 0.05
 
@@ -62,7 +62,8 @@ class ThreadEffects:
         answer = asyncio.wrap_future(self._workers.submit(function))
         try:
             if self._hurried_at is None:
-                await asyncio.wait({answer, bell}, return_when=asyncio.FIRST_COMPLETED)
+                waited: set[asyncio.Future[Any]] = {answer, bell}
+                await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
             if not answer.done():
                 await asyncio.wait({answer}, timeout=self._left_s(began))
             if not answer.done():

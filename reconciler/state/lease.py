@@ -76,8 +76,10 @@ class Lease:
         """Do nothing while it is surely ours.
 
         Raises:
-            LeaseError: It was taken over, or could not be renewed for too long: write nothing more.
+            LeaseError: It was given back, taken over, or could not be renewed for too long: write nothing more.
         """
+        if self._is_free:
+            raise LeaseError("the lease was given back", hint="What was still under way is found by the next run.")
         if self._lost is None and self._age() >= self.terms.give_up_s:
             why = f" ({self._trouble})" if self._trouble else ""
             note(_LOGGER, "lost", epoch=self.lockfile.lease.epoch, age_s=round(self._age(), 3))

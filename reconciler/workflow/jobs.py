@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from reconciler.applying.events import Progress
 from reconciler.applying.ports import Moved
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from reconciler.records.log import StagedSink, TopicLog
     from reconciler.resources.address import Address
     from reconciler.resources.workspace import SparkSpec
+
+_HURRIED_S: Final = 0.3
+"""Whoever was asked to stop waits this long for Spark to end; its JVM ends with this process, when its input does."""
 
 W = TypeVar("W", bound="Costly")
 R = TypeVar("R")
@@ -54,10 +57,18 @@ class SparkJobs:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """End Spark, if it was started."""
-        if self._spark is not None:
+        spark, self._spark = self._spark, None
+        if spark is not None:
             self._asked.put(None)
-            self._spark.stop()
-            self._spark = None
+            self._end(spark)
+
+    def _end(self, spark: RunningSpark) -> None:
+        if not self._is_stopped:
+            spark.stop()
+            return
+        ending = threading.Thread(target=spark.stop, name="spark-end", daemon=True)
+        ending.start()
+        ending.join(_HURRIED_S)
 
     def check(self, actions: Iterable[Action]) -> None:
         """Return if every data action among `actions` finds what it needs here, so that nothing is begun in vain.
@@ -160,7 +171,7 @@ class SparkJobs:
             threading.Thread(target=start, name="spark", daemon=True).start()
         match self._news.get():
             case None:
-                raise IncompleteError("stopped before the copy began", hint="Go on with: reconciler apply")
+                raise IncompleteError("stopped before the copy began", hint="Go on with: reconciler apply --resume")
             case Exception() as error:
                 raise error
             case spark:

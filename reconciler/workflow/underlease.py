@@ -51,7 +51,7 @@ def run_under_lease(site: Site, wish: Wish, decide: Decide) -> Ended:
     """
     effects = ThreadEffects(wish.parallelism)
     try:
-        with SparkJobs(site.providers, site.spark, site.invocation.environ) as jobs, wish.stop.ends(_nothing):
+        with SparkJobs(site.providers, site.spark, site.invocation.environ) as jobs, wish.stop.ends(effects.hurry):
             setting = Setting(
                 state=site.state,
                 providers=site.providers,
@@ -65,10 +65,6 @@ def run_under_lease(site: Site, wish: Wish, decide: Decide) -> Ended:
             return asyncio.run(Run(setting, _run_wish(site, wish)).run(decide))
     finally:
         effects.close()
-
-
-def _nothing() -> None:
-    """While the lease is taken and the plan is made, a request to stop is looked at afterwards."""
 
 
 def _run_wish(site: Site, wish: Wish) -> RunWish:
