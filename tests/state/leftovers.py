@@ -13,7 +13,8 @@ from reconciler.resources.topic import Topic
 from reconciler.state.acquiring import acquire
 from reconciler.state.entries import ActionEnded, Closed, Detached, Entry, Intent
 from reconciler.state.folding import fold_run
-from reconciler.state.journal import Journal, Written, read_journal
+from reconciler.state.journal import Journal, read_journal
+from reconciler.state.lease import Lease
 from reconciler.state.lockfile import KEY
 from reconciler.state.runs import RunFile
 from reconciler.state.snapshots import history
@@ -32,18 +33,16 @@ def left(store: MemoryStore, run: str, *names: str, done: Sequence[str] | None =
     simulate(_run(store, run, names, done, commits=commits))
 
 
-async def _run(
-    store: MemoryStore, run: str, names: Sequence[str], done: Sequence[str] | None, *, commits: bool
-) -> None:
+async def running(store: MemoryStore, run: str, *names: str) -> tuple[Lease, Journal]:
+    """Let a run begin to create topics, and nothing more."""
     effects = Simulation()
     lease = await acquire(store, effects, claim(run))
     before = await lease.snapshot()
-    actions = [create(name) for name in names]
     file = RunFile(
         run=run,
         command="apply",
         plan_digest="d" * 64,
-        actions=tuple(stored_action(action) for action in actions),
+        actions=tuple(stored_action(create(name)) for name in names),
         workspace="shop",
         environment=None,
         base_serial=before.serial,
@@ -52,13 +51,19 @@ async def _run(
         who="anna@build-7",
     )
     await lease.begin(file)
-    journal = Journal(lease, effects, run)
-    await journal.append([Intent(id=action.id) for action in actions])
-    ended = [action for action in actions if done is None or action.after.metadata.name in done]  # type: ignore[union-attr]  # a topic
+    return lease, Journal(lease, effects, run)
+
+
+async def _run(
+    store: MemoryStore, run: str, names: Sequence[str], done: Sequence[str] | None, *, commits: bool
+) -> None:
+    lease, journal = await running(store, run, *names)
+    await journal.append([Intent(id=create(name).id) for name in names])
+    ended = [create(name) for name in names if done is None or name in done]
     entries: list[Entry] = [ActionEnded(id=action.id, incarnation=f"id-{action.address}") for action in ended]
     await journal.append([*entries, Closed(status="done") if done is None else Detached(left=())])
-    written: Written = read_journal(store, run)
-    record = fold_run(before.record, actions, written).record
+    before = await lease.snapshot()
+    record = fold_run(before.record, [create(name) for name in names], read_journal(store, run)).record
     await lease.close(record if commits else None, keeps_run=done is not None)
 
 

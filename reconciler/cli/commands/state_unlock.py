@@ -9,9 +9,8 @@ from typer import Argument, Option
 from reconciler.cli import signals
 from reconciler.cli.asking import ask, require_someone_to_ask
 from reconciler.cli.bundles import bundled
-from reconciler.cli.console import out
-from reconciler.cli.options import Files, Place
-from reconciler.cli.render.state_text import unlocked_text
+from reconciler.cli.options import Files, Place, TextOrJson
+from reconciler.cli.presenting import present
 
 
 @bundled
@@ -22,8 +21,11 @@ def command(
         str | None, Argument(metavar="RUN", help="The run that holds it, as who waits prints.", show_default=False)
     ] = None,
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
+    form: TextOrJson = "text",
 ) -> None:
     """Take the lease from a run that died. With RUN at once; without, only if nothing moves for a whole lease."""
+    from reconciler.cli.documents.states import StateUnlockDocument
+    from reconciler.cli.render.state_text import unlocked_text
     from reconciler.workflow.stating.unlocking import state_unlock
     from reconciler.workflow.stopping import Stop
 
@@ -35,4 +37,4 @@ def command(
     stop = Stop()
     with signals.stopping(stop):
         unlocked = state_unlock(place.invocation(), files.select(), run, confirm=confirm, stop=stop)
-    out().show(unlocked_text(unlocked))
+    present(form, lambda: unlocked_text(unlocked), lambda: StateUnlockDocument.of(unlocked))

@@ -23,6 +23,7 @@ from reconciler.cli.documents.namespaces import (
     NamespaceDeletionDocument,
     TopicMovesDocument,
 )
+from reconciler.cli.documents.sarif import SarifDocument
 from reconciler.cli.documents.states import (
     StateDiffDocument,
     StateHistoryDocument,
@@ -31,6 +32,7 @@ from reconciler.cli.documents.states import (
     StateRemovalDocument,
     StateRepairDocument,
     StateShowDocument,
+    StateUnlockDocument,
 )
 from reconciler.manifests.jsonschema import DIALECT, schemas
 from reconciler.planning.document.documents import PlanDocument
@@ -54,6 +56,7 @@ OUTPUTS: Final[Mapping[str, type[BaseModel]]] = {
     "namespaces": NamespacesDocument,
     "pipeline": PipelineDocument,
     "plan": PlanDocument,
+    "sarif": SarifDocument,
     "show": ShowDocument,
     "state-diff": StateDiffDocument,
     "state-history": StateHistoryDocument,
@@ -62,6 +65,7 @@ OUTPUTS: Final[Mapping[str, type[BaseModel]]] = {
     "state-removal": StateRemovalDocument,
     "state-repair": StateRepairDocument,
     "state-show": StateShowDocument,
+    "state-unlock": StateUnlockDocument,
     "topic-description": TopicDocument,
     "topic-moves": TopicMovesDocument,
     "topics": TopicsDocument,

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from reconciler.planning.actions import Change
     from reconciler.resources.inventory import Recorded
+    from reconciler.state.unlock import Unlocked
     from reconciler.workflow.stating.diff import Difference, StateDiff
     from reconciler.workflow.stating.history import History, HistoryRow
     from reconciler.workflow.stating.looking import StateListing
@@ -178,6 +179,34 @@ class StateRemovalDocument(Document):
     def of(cls, forgotten: Iterable[str]) -> StateRemovalDocument:
         """Say what was forgotten."""
         return cls(forgotten=tuple(forgotten))
+
+
+class StateUnlockDocument(Document):
+    """A lease that was taken from a run, and what that run left in doubt."""
+
+    format: Literal["reconciler.state-unlock/1"] = "reconciler.state-unlock/1"
+    was_free: bool
+    run: str | None = Field(description="The run that held the lease.")
+    who: str | None
+    epoch: int
+    open_run: str | None = Field(description="The run that had begun and not closed; the next apply settles it.")
+    in_doubt: tuple[str, ...] | None = Field(description="Ids of its actions. Null: its files cannot be read.")
+    left: tuple[str, ...] | None = Field(description="Ids of its actions that were not begun.")
+
+    @classmethod
+    def of(cls, unlocked: Unlocked) -> StateUnlockDocument:
+        """Say what was found and done."""
+        doubt = unlocked.doubt
+        is_told = doubt is None or doubt.unreadable is None
+        return cls(
+            was_free=unlocked.was_free,
+            run=unlocked.run,
+            who=unlocked.who,
+            epoch=unlocked.epoch,
+            open_run=unlocked.open_run.run if unlocked.open_run else None,
+            in_doubt=(doubt.in_doubt if doubt else ()) if is_told else None,
+            left=(doubt.left if doubt else ()) if is_told else None,
+        )
 
 
 class ForgottenRunPart(Part):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import Change
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Recorded
-    from reconciler.state.unlock import Unlocked
+    from reconciler.state.unlock import Doubt, Unlocked
     from reconciler.workflow.stating.diff import Difference, StateDiff
     from reconciler.workflow.stating.history import History
     from reconciler.workflow.stating.looking import StateListing
@@ -79,6 +79,9 @@ def history_text(history: History) -> list[Line]:
     ]
 
 
+_NAMED: Final = 20
+"""How many actions in doubt are named."""
+
 _SIGNS: Final = {"created": ("+", Tone.ADD), "deleted": ("-", Tone.REMOVE), "changed": ("~", Tone.CHANGE)}
 
 
@@ -132,9 +135,19 @@ def forgotten_text(forgotten: Sequence[Address]) -> list[Line]:
 
 def unlocked_text(unlocked: Unlocked) -> list[Line]:
     """Return whether there was anything to take, and what is in doubt now."""
-    if unlocked.was_free:
-        return [line("The lease is free: there is nothing to unlock")]
-    lines = [line(f"Taken from run {unlocked.run}; the lease is free, its epoch is {unlocked.epoch}")]
-    if unlocked.open_run is not None:
-        lines.append(line(f"In doubt: what run {unlocked.open_run.run} had begun. The next apply observes and goes on"))
-    return lines
+    taken = f"Taken from run {unlocked.run}; the lease is free, its epoch is {unlocked.epoch}"
+    first = "The lease is free: there is nothing to unlock" if unlocked.was_free else taken
+    return [line(first), *(_doubt_lines(unlocked.doubt) if unlocked.doubt is not None else ())]
+
+
+def _doubt_lines(doubt: Doubt) -> Iterator[Line]:
+    if doubt.unreadable is not None:
+        yield line(Span("In doubt: ", Tone.CHANGE), f"what run {doubt.run} did. {doubt.unreadable.message}")
+        yield line("  ", Span("hint: ", Tone.QUIET), "reconciler state repair")
+        return
+    left = f", {counted(len(doubt.left), 'action')} not begun" if doubt.left else ""
+    yield line(Span(f"In doubt: {count_text(len(doubt.in_doubt))}", Tone.CHANGE), f" of run {doubt.run}{left}")
+    yield from (line(f"  {name}") for name in doubt.in_doubt[:_NAMED])
+    if len(doubt.in_doubt) > _NAMED:
+        yield line(f"  … and {counted(len(doubt.in_doubt) - _NAMED, 'more action')}")
+    yield line("The next apply looks at them and goes on:  reconciler apply")

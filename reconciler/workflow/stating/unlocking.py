@@ -6,9 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from reconciler.applying.threads import ThreadEffects
-from reconciler.errors import UserError
 from reconciler.state.lockfile import read_lockfile
 from reconciler.state.unlock import Unlocked, Unlocking, unlock
+from reconciler.workflow.emergencies import require_confirmation
 from reconciler.workflow.opening import open_state
 
 if TYPE_CHECKING:
@@ -31,13 +31,18 @@ def state_unlock(
     """
     site = open_state(invocation, select)
     found = read_lockfile(site.state, owner=site.owner)
-    if found is None or found.lockfile.lease.status == "free":
-        return Unlocked(was_free=True, epoch=found.lockfile.lease.epoch if found else 0)
-    lease = found.lockfile.lease
-    if not confirm(f"The lease is held by {lease.who} since {lease.since}, run {lease.run}."):
-        raise UserError("not confirmed: nothing was changed", hint="Only 'yes' confirms.")
+    lease = found.lockfile.lease if found is not None else None
+    if lease is not None and lease.status == "held":
+        is_confirmed = confirm(f"The lease is held by {lease.who} since {lease.since}, run {lease.run}.")
+        require_confirmation(is_confirmed)
     effects = ThreadEffects()
-    wanted = Unlocking(owner=site.owner, run=run, is_stopped=lambda: stop.is_requested)
+    wanted = Unlocking(
+        owner=site.owner,
+        run=run,
+        by_run=invocation.new_run(),
+        who=invocation.who,
+        is_stopped=lambda: stop.is_requested,
+    )
     try:
         with stop.ends(lambda: None):
             return asyncio.run(unlock(site.state, effects, wanted))
