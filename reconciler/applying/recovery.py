@@ -21,7 +21,7 @@ from reconciler.state.journal import Journal, take_over
 from reconciler.state.openrun import Unfinished, read_open_run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from reconciler.applying.ports import Setting
     from reconciler.planning.actions import Action, ControlAction
@@ -46,6 +46,8 @@ class Settled:
     verdicts: Mapping[str, str] = field(default_factory=dict)
     doubtful: frozenset[Address] = frozenset()
     """The addresses that were in doubt when it was found."""
+    begun: frozenset[Address] = frozenset()
+    """The addresses it has changed, or may have."""
 
 
 class Recovery:
@@ -85,8 +87,9 @@ class Recovery:
         if spooled:
             await effects.call(lambda: spool.forget(found.file.run))
         self._setting.report(Recovered(found.file.run, found.file.who or "", verdicts))
-        doubtful = frozenset(address for action in before.in_doubt for address in scope_of(action))
-        return Settled(found, verdicts, doubtful)
+        begun = [action for action in found.actions if action.id in before.done]
+        doubtful = _scope(before.in_doubt)
+        return Settled(found, verdicts, doubtful, doubtful | _scope(begun))
 
     async def settle(
         self, in_doubt: Sequence[Action], journal: Journal, record: Record
@@ -181,6 +184,10 @@ class Recovery:
         ends = [entry for entry in kept if isinstance(entry, ActionEnded | ActionRefused) and entry.id in doubtful]
         await journal.append(ends)
         return list(ends)
+
+
+def _scope(actions: Iterable[Action]) -> frozenset[Address]:
+    return frozenset(address for action in actions for address in scope_of(action))
 
 
 def _told(action: str, found: Settlement) -> list[Entry]:

@@ -57,14 +57,14 @@ def rest_of(settled: Settled, now: Plan) -> Plan:
     before = {action.id: action for action in settled.run.actions}
     mine = tuple(action for action in now.actions if action.id in before)
     for action in mine:
-        _check_same(action, before[action.id], is_doubtful=action.address in settled.doubtful)
+        _check_same(action, before[action.id], is_begun=action.address in settled.begun)
     return replace(now, actions=mine, digest=digest(mine))
 
 
-def _check_same(now: Action, before: Action, *, is_doubtful: bool) -> None:
-    """What a run had begun may have changed what its own action rests on; anything else must be as it was."""
+def _check_same(now: Action, before: Action, *, is_begun: bool) -> None:
+    """What a run has changed itself, its next action rests on; anything else must be as it was."""
     is_same = (after_of(now), parameters_of(now)) == (after_of(before), parameters_of(before))
-    if not is_same or (now.precondition != before.precondition and not is_doubtful):
+    if not is_same or (now.precondition != before.precondition and not is_begun):
         why = "what it rests on has changed on the cluster" if is_same else "it would lead to something else"
         raise StalePlanError(
             f"{now.id} is not what the open run had planned: {why}",
