@@ -153,7 +153,7 @@ class SarifDocument(_Part):
         kept = remarks.rows[:MOST_RESULTS]
         rules = sorted({row.rule for row in remarks.rows})
         index = {rule: position for position, rule in enumerate(rules)}
-        environment = f"{remarks.environment}/" if remarks.environment else ""
+        whose = "/".join(_plain(part) for part in (remarks.workspace, remarks.environment) if part)
         run = Run(
             tool=Tool(
                 driver=Driver(
@@ -161,7 +161,7 @@ class SarifDocument(_Part):
                     rules=tuple(Rule(id=rule, short_description=Text(text=_described(rule))) for rule in rules),
                 )
             ),
-            automation_details=Automation(id=f"reconciler-{remarks.command}/{_plain(remarks.workspace)}/{environment}"),
+            automation_details=Automation(id=f"reconciler-{remarks.command}/{whose}/"),
             invocations=(Invocation(tool_execution_notifications=_left_out(len(remarks.rows) - len(kept))),),
             results=tuple(_result(row, index[row.rule], prefix) for row in kept),
         )
@@ -196,7 +196,7 @@ def _place(source: str | None, prefix: str) -> PhysicalLocation:
     """Return the file and line of `manifests/topics.yaml:88`, or of `manifests/topics.yaml:88:3`."""
     found = re.fullmatch(r"(?P<file>.+?):(?P<line>\d+)(?::\d+)?", source or "", re.DOTALL)
     file, line = (found["file"], max(1, int(found["line"]))) if found else (_WITHOUT_PLACE, 1)
-    uri = quote(f"{prefix}{file}", safe="/", errors="surrogateescape")
+    uri = quote(f"{prefix}{file}", safe="/", errors="surrogatepass")
     return PhysicalLocation(artifact_location=ArtifactLocation(uri=uri), region=Region(start_line=line))
 
 

@@ -6,9 +6,9 @@ import re
 from typing import Final
 
 # Controls (C0, DEL, C1), line and paragraph separators, everything that changes the direction or the width of
-# what follows it, and halves of characters that no encoding can write.
+# what follows it, what is no character, and halves of characters that no encoding can write.
 _UNSAFE: Final = re.compile(
-    "[\x00-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
+    "[\x00-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff]"
 )
 
 

@@ -1,12 +1,11 @@
 """JUnit XML, as pipelines read it: one test case a remark, what somebody has to act on is a failure.
 
-XML 1.0 has no way to write most control characters, not even escaped: they are written out as text.
+XML 1.0 has no way to write most control characters, not even escaped: `visible` writes them out as text.
 """
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from reconciler.cli.render.escaping import visible
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reconciler.cli.render.remarks import Remark, Remarks
-
-_NOT_IN_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def junit(remarks: Remarks) -> bytes:
@@ -31,7 +28,7 @@ def junit(remarks: Remarks) -> bytes:
         "skipped": str(sum(each.is_skipped for each in cases)),
     }
     root = Element("testsuites", {"name": name, **counts})
-    suite = SubElement(root, "testsuite", {"name": _text(f"{name}: {suite_name}"), **counts})
+    suite = SubElement(root, "testsuite", {"name": visible(f"{name}: {suite_name}"), **counts})
     for each in cases:
         _case(suite, each)
     if not cases:
@@ -43,13 +40,13 @@ def junit(remarks: Remarks) -> bytes:
 
 def _case(suite: Element, remark: Remark) -> None:
     file, _, line = (remark.source or "").rpartition(":")
-    place = {"file": _text(file), "line": _text(line)} if file else {}
-    case = SubElement(suite, "testcase", {"classname": _text(remark.rule), "name": _text(remark.name), **place})
+    place = {"file": visible(file), "line": visible(line)} if file else {}
+    case = SubElement(suite, "testcase", {"classname": visible(remark.rule), "name": visible(remark.name), **place})
     said = "\n".join(_said(remark))
     if remark.is_skipped:
-        SubElement(case, "skipped", {"message": _text(remark.message)})
+        SubElement(case, "skipped", {"message": visible(remark.message)})
     elif _fails(remark):
-        failure = SubElement(case, "failure", {"message": _text(remark.message), "type": _text(remark.rule)})
+        failure = SubElement(case, "failure", {"message": visible(remark.message), "type": visible(remark.rule)})
         failure.text = said
     else:
         SubElement(case, "system-out").text = said
@@ -61,9 +58,4 @@ def _fails(remark: Remark) -> bool:
 
 def _said(remark: Remark) -> Sequence[str]:
     parts = (remark.message, f"hint: {remark.hint}" if remark.hint else "", remark.source or "")
-    return [_text(part) for part in parts if part]
-
-
-def _text(text: str) -> str:
-    """Return text as XML can hold it, on one line."""
-    return _NOT_IN_XML.sub(lambda found: f"\\u{ord(found[0]):04x}", visible(text))
+    return [visible(part) for part in parts if part]
