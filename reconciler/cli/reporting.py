@@ -70,7 +70,7 @@ def _serial(take: Callable[[Event], None], lock: threading.Lock, ending: Ending)
     def report(event: Event) -> None:
         with lock:
             take(event)
-            if not isinstance(event, PlanMade):
+            if speaks() and not isinstance(event, PlanMade):
                 note(type(event).__name__, **asdict(event))
             if isinstance(event, Summary):
                 ending.summary = event

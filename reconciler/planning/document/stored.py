@@ -30,9 +30,12 @@ _CLASSES: Final[dict[str, type[Action]]] = {
 
 def stored_action(action: Action) -> dict[str, Any]:
     """Return an action as JSON; what is as it always is, is left out."""
-    given = ((part, getattr(action, part.name)) for part in fields(action))
-    kept = {part.name: _stored(value) for part, value in given if value != _default(part)}
-    return {"action": name_of(action), "id": action.id, **kept}
+    kept: dict[str, Any] = {"action": name_of(action), "id": action.id}
+    for name, usual in _usual(type(action)):
+        value = getattr(action, name)
+        if value is not usual and value != usual:
+            kept[name] = _stored(value)
+    return kept
 
 
 def read_action(stored: Mapping[str, Any]) -> Action:
@@ -58,12 +61,20 @@ def _reader(name: str) -> TypeAdapter[Action]:
     return TypeAdapter(_CLASSES[name])
 
 
+@cache
+def _usual(kind: type[Action]) -> tuple[tuple[str, object], ...]:
+    """Return the fields of a kind of action, each with the value that is left out."""
+    return tuple((part.name, _default(part)) for part in fields(kind))
+
+
 def _default(part: Field[Any]) -> object:
     return part.default_factory() if part.default_factory is not MISSING else part.default
 
 
 def _stored(value: object) -> object:
     match value:
+        case str() | int() | None:
+            return value
         case Model():
             return value.to_json()
         case tuple():
