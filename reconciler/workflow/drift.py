@@ -9,6 +9,7 @@ from reconciler.errors import DriftError, ReconcilerError
 from reconciler.manifests.files import WORKSPACE_FILE
 from reconciler.resources.address import matches
 from reconciler.workflow.deciding import decide_unlocked
+from reconciler.workflow.doubts import doubts, without_doubtful
 from reconciler.workflow.finding import CLASSES, Found, failing
 from reconciler.workflow.findings import errors_of
 from reconciler.workflow.known import Known
@@ -60,8 +61,10 @@ def drift(invocation: Invocation, select: Select, *, fail_on: Sequence[str] = ()
     kinds = failing(fail_on)
     started_ms = invocation.now_ms()
     work = open_work(invocation, select, is_reader=True)
-    planned = show_decided(work, decide_unlocked(work), started_ms)
-    findings = sort_out(planned.plan)
+    decided = decide_unlocked(work)
+    planned = show_decided(work, decided, started_ms)
+    doubtful = doubts(work.state, decided.remembered, _chosen(select))
+    findings = without_doubtful(sort_out(planned.plan), doubtful)
     told = None
     if known is not None:
         told = Known.read(invocation.cwd / known, findings, _was_looked_at(planned.plan, select))
@@ -74,6 +77,11 @@ def _was_looked_at(plan: Plan, select: Select) -> Callable[[Address], bool]:
     """Return the test of an address: whether drift that was not found there is gone."""
     if _obstacles(plan) or select.labels or select.changed_since is not None:
         return lambda _address: False
+    return _chosen(select)
+
+
+def _chosen(select: Select) -> Callable[[Address], bool]:
+    """Return the test of an address by its name alone."""
 
     def test(address: Address) -> bool:
         is_target = not select.targets or any(matches(pattern, address) for pattern in select.targets)

@@ -16,6 +16,7 @@ from reconciler.workflow.accepting.fields import accept_field, place_of
 from reconciler.workflow.accepting.fresh import accept_stranger, role_of
 from reconciler.workflow.accepting.places import ElsewhereError, Manifests
 from reconciler.workflow.deciding import decide_unlocked
+from reconciler.workflow.doubts import doubts, without_doubtful
 from reconciler.workflow.findings import errors_of
 from reconciler.workflow.opening import open_work
 from reconciler.workflow.sorting import sort_out
@@ -48,17 +49,18 @@ def accept(invocation: Invocation, select: Select, patterns: Sequence[str]) -> A
     """
     work = open_work(invocation, select, is_reader=True)
     decided = decide_unlocked(work)
-    return patch_for(work.loaded, decided, patterns)
+    doubtful = doubts(work.state, decided.remembered, lambda _address: True)
+    return patch_for(work.loaded, decided, patterns, doubtful)
 
 
-def patch_for(loaded: Loaded, decided: Decided, patterns: Sequence[str]) -> Accepted:
-    """Return the change to what was loaded that accepts what was found at `patterns`.
+def patch_for(loaded: Loaded, decided: Decided, patterns: Sequence[str], doubtful: Sequence[Found] = ()) -> Accepted:
+    """Return the change to what was loaded that accepts what was found at `patterns`; nothing that is in doubt.
 
     Raises:
         UserError: Nothing was found there.
     """
     accepting = _Accepting(loaded, decided, tuple(patterns))
-    accepting.run()
+    accepting.run(without_doubtful(sort_out(decided.plan), doubtful))
     if not accepting.is_anything_found:
         if decided.plan.errors:
             raise errors_of(decided.plan.errors)
@@ -77,11 +79,11 @@ class _Accepting:
         self._decided = decided
         self._patterns = patterns
 
-    def run(self) -> None:
+    def run(self, findings: Sequence[Found]) -> None:
         roles = dict(self._roles())
         for mirror, seen in roles.items():
             self._try(mirror, partial(self._accept_role, mirror, seen))
-        for found in sort_out(self._decided.plan):
+        for found in findings:
             if self._is_chosen(found.address) and not (found.address in roles and found.kind in _OF_FILES):
                 self._try(found.address, partial(self._accept, found))
         self._note_environment()
