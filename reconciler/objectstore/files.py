@@ -8,11 +8,13 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import time
 from contextlib import contextmanager, suppress
 from stat import S_ISDIR
 from typing import TYPE_CHECKING, Final
 
-from reconciler.objectstore.nonces import nonce
+from reconciler.errors import UnansweredError
+from reconciler.objectstore.nonces import jitter, nonce
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
 
 _FOLDER_RACES: Final = 100
 """Folders that become empty are removed: whoever is about to put a file into one makes it again, this often."""
+LOCK_SECONDS: Final = 12.0
+"""Locks are held for as long as a rename takes. A lease of 90 s is given up 15 s before its end: this is less."""
+_PAUSE_SECONDS: Final = 0.001
+_LONGEST_PAUSE_SECONDS: Final = 0.02
 _COPY_BYTES: Final = 1 << 30
 _CHUNK_BYTES: Final = 8 << 20
 _NO_KERNEL_COPY: Final = frozenset(
@@ -31,10 +37,14 @@ _NO_KERNEL_COPY: Final = frozenset(
 
 @contextmanager
 def locked(path: StrPath) -> Iterator[None]:
-    """Hold `path` (made when missing) exclusively, between threads and processes; the kernel frees it on a kill."""
+    """Hold `path` (made when missing) exclusively, between threads and processes; the kernel frees it on a kill.
+
+    Raises:
+        UnansweredError: Somebody holds it for so long that they must have been stopped in the middle.
+    """
     descriptor = _open_lock(path)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        _lock(descriptor, path)
         try:
             yield
         finally:
@@ -55,6 +65,23 @@ def is_exclusive(path: StrPath) -> bool:
         finally:
             os.close(descriptor)
         return False
+
+
+def _lock(descriptor: int, path: StrPath) -> None:
+    deadline = time.monotonic() + LOCK_SECONDS
+    pause = _PAUSE_SECONDS
+    while True:
+        with suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        if time.monotonic() > deadline:
+            message = f"{path} has been locked by another process for more than {LOCK_SECONDS:.0f} s"
+            raise UnansweredError(
+                message,
+                hint="A process may be stopped in the middle of a write (`fuser` names it): continue or end it.",
+            )
+        time.sleep(pause * jitter())  # noqa: TID251 - a blocking call below Effects; correctness never rests on it
+        pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
 
 def _open_lock(path: StrPath) -> int:

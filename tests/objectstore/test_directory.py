@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.errors import LostRaceError, ReconcilerError, RetryableError, UserError
+from reconciler.errors import LostRaceError, ReconcilerError, RetryableError, UnansweredError, UserError
+from reconciler.objectstore import files
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.faults import file_faults, from_os_error
 from reconciler.objectstore.files import copy_contents, is_exclusive, locked
 from reconciler.objectstore.register import Register
+from reconciler.state.terms import Terms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -191,6 +193,43 @@ def test_a_lock_keeps_a_second_holder_out_and_is_free_afterwards(tmp_path: Path)
 
 
 # -- what can be wrong with a folder
+
+
+HOLDING = """
+from reconciler.objectstore.files import locked
+with locked(store._stripe("a")):
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_a_writer_stopped_in_the_middle_of_a_swap_is_waited_for_and_no_longer_than_a_lease_allows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = DirectoryStore(tmp_path)
+    first = store.swap("a", b"1", expected=None)
+    with start(HOLDING, str(tmp_path)) as stopped:
+        assert stopped.stdin is not None
+        assert stopped.stdout is not None
+        assert stopped.stdout.readline() == "held\n"
+        stopped.send_signal(signal.SIGSTOP)
+        monkeypatch.setattr(files, "LOCK_SECONDS", 0.2)
+        with pytest.raises(UnansweredError, match="has been locked by another process for more than") as caught:
+            store.swap("a", b"2", expected=first)
+        assert "continue or end it" in caught.value.hint
+        found = store.get("a")
+        assert found is not None
+        assert found.body == b"1"
+        monkeypatch.undo()
+        stopped.send_signal(signal.SIGCONT)
+        stopped.stdin.write("\n")
+        stopped.stdin.flush()
+        store.swap("a", b"2", expected=first)
+        assert stopped.wait(30) == 0
+
+
+def test_a_lock_is_waited_for_less_long_than_a_lease_allows() -> None:
+    assert Terms().lease_s - Terms().give_up_s > files.LOCK_SECONDS
 
 
 def test_a_folder_that_may_not_be_written_is_said_so(shared: Path) -> None:
