@@ -76,7 +76,7 @@ def carry_out(do: Callable[[Hooks], Applied], doing: Doing, *, question: str, is
         talk = _Talk(doing, question, is_approved=is_approved)
         stop, ending = Stop(), Ending()
         try:
-            with signals.stopping(stop), reporter(doing.form, ending) as report:
+            with signals.stopping(stop, patience_s=signals.RUN_S), reporter(doing.form, ending) as report:
                 applied = do(Hooks(talk.confirm, report, stop))
         except BlockedError as error:
             raise talk.about_blocked(error) from error

@@ -39,7 +39,7 @@ class Acting:
         from reconciler.workflow.stopping import Stop
 
         stop = Stop()
-        with signals.stopping(stop), reporter("text") as report:
+        with signals.stopping(stop, patience_s=signals.RUN_S), reporter("text") as report:
             yield Emergency(
                 invocation=place.invocation(),
                 select=files.select(),

@@ -22,6 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         note("ended", exit_code=code)
         hush()
+    signals.leave_if_held_up(code)
     return code
 
 

@@ -1,6 +1,7 @@
 """SIGINT and SIGTERM: a run that is under way stops by itself; anything else is interrupted on the spot.
 
-The second signal leaves at once. Nothing here takes a lock: a handler may interrupt whoever holds it.
+The second signal leaves at once, and so does an alarm some seconds after the first, where something hangs that cannot
+be interrupted. Nothing here takes a lock: a handler may interrupt whoever holds it.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import os
 import select
 import signal
 import sys
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, Protocol
+import threading
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +21,13 @@ if TYPE_CHECKING:
 
 _NUMBERS: Final = (signal.SIGINT, signal.SIGTERM)
 _INTERRUPTED: Final = 130
+_INCOMPLETE: Final = 4
 _SAID: Final = b"\nInterrupted twice: left at once. What was under way is as after a crash: the next run goes on.\n"
+_LATE: Final = b"\nInterrupted, and something still gave no answer: left. Whatever it did, the next run goes on.\n"
+_IDLE_S: Final = 2.5
+"""What was interrupted before anything began has this long to clean up."""
+RUN_S: Final = 6.0
+"""A run ends by itself well before; a pipeline that was cancelled signals again after 7 s."""
 _SHOW_CURSOR: Final = b"\x1b[?25h"
 
 
@@ -35,8 +43,10 @@ class _Watch:
     """Whom a signal goes to. One per process, because signals are."""
 
     stoppable: Stoppable | None = None
+    patience_s: float | None = None
     is_asking: bool = False
     is_signalled: bool = False
+    has_begun: bool = False
 
 
 _WATCH: Final = _Watch()
@@ -44,22 +54,34 @@ _WATCH: Final = _Watch()
 
 def install() -> None:
     """Take over both signals; called before anything heavy is imported."""
-    _WATCH.is_signalled = False
+    _WATCH.is_signalled = _WATCH.has_begun = False
     for number in _NUMBERS:
         signal.signal(number, _on_signal)
+    signal.signal(signal.SIGALRM, _on_alarm)
     # The interpreter gives signals back while it ends: one that comes then would turn a finished run into a killed one.
     atexit.unregister(_ignore)
     atexit.register(_ignore)
 
 
 @contextmanager
-def stopping(stoppable: Stoppable) -> Iterator[None]:
-    """Send signals to `stoppable` for as long as the block runs."""
-    _WATCH.stoppable = stoppable
+def stopping(stoppable: Stoppable, *, patience_s: float | None = None) -> Iterator[None]:
+    """Send signals to `stoppable` for as long as the block runs; it has `patience_s` to end (`None`: all the time)."""
+    _WATCH.stoppable, _WATCH.patience_s = stoppable, patience_s
     try:
         yield
     finally:
         _WATCH.stoppable = None
+
+
+def leave_if_held_up(code: int) -> None:
+    """End the process here if a signal asked for that and a thread that hangs would keep it alive."""
+    held_up = any(not thread.daemon and thread is not threading.main_thread() for thread in threading.enumerate())
+    if _WATCH.is_signalled and held_up:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):  # Nobody reads it any more: the exit code says it.
+                stream.flush()
+        os._exit(code)
+    signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 @contextmanager
@@ -79,20 +101,27 @@ def _ignore() -> None:
 
 def _on_signal(_number: int, _frame: FrameType | None) -> None:
     if _WATCH.is_signalled:
-        _leave()
+        _leave(_SAID, _INTERRUPTED)
     _WATCH.is_signalled = True
     if not _WATCH.is_asking and _WATCH.stoppable is not None and _WATCH.stoppable.request():
+        _WATCH.has_begun = True
+        signal.setitimer(signal.ITIMER_REAL, _WATCH.patience_s or 0)
         return
+    signal.setitimer(signal.ITIMER_REAL, _IDLE_S)
     raise KeyboardInterrupt
 
 
-def _leave() -> None:
+def _on_alarm(_number: int, _frame: FrameType | None) -> None:
+    _leave(_LATE, _INCOMPLETE if _WATCH.has_begun else _INTERRUPTED)
+
+
+def _leave(said: bytes, code: int) -> NoReturn:
     """End the process without waiting for anybody, not even for a reader of what is said."""
     error = sys.__stderr__
     try:
         if error is not None and select.select([], [error], [], 0)[1]:
-            os.write(error.fileno(), (_SHOW_CURSOR if error.isatty() else b"") + _SAID)
+            os.write(error.fileno(), (_SHOW_CURSOR if error.isatty() else b"") + said)
     except (OSError, ValueError):
         pass  # Standard error is closed: the exit code says it.
     finally:
-        os._exit(_INTERRUPTED)
+        os._exit(code)
