@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
+from reconciler.applying.alike import alike, first_few
 from reconciler.applying.events import Detached as DetachedEvent
 from reconciler.applying.events import Summary
 from reconciler.applying.recovery import Recovery
@@ -40,13 +41,14 @@ class Ending:
         """
         if result.ended_by is not None:
             self._give_up(result, result.ended_by)
-        unknown: IncompleteError | None = None
         try:
             result = await self._settle(result)
-        except IncompleteError as error:
-            unknown = error
+        except LeaseError:
+            raise
+        except ReconcilerError as error:
+            result = replace(result, unknown=_unknown(error))
         try:
-            serial = await self._commit(result, keeps_run=unknown is not None, keeps_lease=keeps_lease)
+            serial = await self._commit(result, keeps_lease=keeps_lease)
         except LeaseError:
             raise
         except ReconcilerError as error:
@@ -54,8 +56,6 @@ class Ending:
         await self._tell(result, serial, began)
         if result.trouble is not None:
             raise result.trouble
-        if unknown is not None:
-            raise unknown
         return result
 
     async def _settle(self, result: RunResult) -> RunResult:
@@ -63,7 +63,7 @@ class Ending:
         if not result.in_doubt:
             return result
         if self.setting.stop.is_requested:
-            names = ", ".join(action.id for action in result.in_doubt)
+            names = first_few([action.id for action in result.in_doubt])
             raise IncompleteError(
                 f"stopped, and the platform did not say whether these happened: {names}",
                 hint="The next run finds out: reconciler apply",
@@ -81,17 +81,19 @@ class Ending:
             record=record,
             done=(*result.done, *(entry.id for entry in ended)),
             failed=tuple(item for item in result.failed if item.id not in found),
+            in_doubt=(),
             is_changed=result.is_changed or bool(ended),
         )
 
-    async def _commit(self, result: RunResult, *, keeps_run: bool, keeps_lease: bool) -> int:
+    async def _commit(self, result: RunResult, *, keeps_lease: bool) -> int:
         record = result.record if result.is_changed else None
+        keeps_run = result.unknown is not None
         if result.not_started:
             self.setting.report(DetachedEvent(result.not_started))
             await self.journal.append([Detached(left=result.not_started)])
             keeps_run = True
         elif not keeps_run:
-            await self.journal.append([Closed(status="partial" if result.failed else "done")])
+            await self.journal.append([Closed(status="partial" if is_partial(result) else "done")])
         if keeps_lease and not keeps_run:
             return await self.lease.end_run(record)
         return await self.lease.close(record, keeps_run=keeps_run)
@@ -108,6 +110,7 @@ class Ending:
             ),
             skipped=tuple({"id": item.id, "because": item.because} for item in result.skipped),
             not_started=result.not_started,
+            in_doubt=tuple(action.id for action in result.in_doubt),
             ended=stamp(effects),
         )
         with suppress(StoppedError):  # everything that counts is in the state, and the lease is free
@@ -122,6 +125,8 @@ class Ending:
                 seconds=effects.now() - began,
                 serial=serial,
                 skipped_because={item.id: item.because for item in result.skipped},
+                failures=alike(result.failed),
+                in_doubt=tuple(action.id for action in result.in_doubt),
             )
         )
 
@@ -137,11 +142,23 @@ class Ending:
         ) from error
 
 
+def _unknown(error: ReconcilerError) -> IncompleteError:
+    """Return why nobody could look, whatever it was: what is done is committed all the same."""
+    return error if isinstance(error, IncompleteError) else IncompleteError(error.message, hint=error.hint)
+
+
 def status_of(result: RunResult) -> str:
     """Return how a run ended, in one word."""
     if result.not_started:
         return "stopped" if result.is_stopped else "detached"
-    return "partial" if result.failed else "done"
+    if result.unknown is not None:
+        return "in doubt"
+    return "partial" if is_partial(result) else "done"
+
+
+def is_partial(result: RunResult) -> bool:
+    """Tell whether something was not done; skipped may stand alone, where what failed turned out to be done."""
+    return bool(result.failed or result.skipped)
 
 
 def stamp(effects: Effects) -> str:

@@ -52,6 +52,8 @@ class RunResult:
     """Left when the run was asked to stop, or told to leave them to another."""
     in_doubt: tuple[Action, ...] = ()
     """Begun, and whether they happened is not known: the platform did not answer. They are among `failed` too."""
+    unknown: IncompleteError | None = None
+    """Why what is in doubt could not be looked at; then the run stays open."""
     is_stopped: bool = False
     """Whether somebody asked for the end; else what is `not_started` was left to another on purpose."""
     is_changed: bool = False
@@ -66,7 +68,7 @@ class RunResult:
     @property
     def is_whole(self) -> bool:
         """Tell whether every action has come to its end, be it a failure."""
-        return not (self.not_started or self.ended_by or self.trouble)
+        return not (self.not_started or self.unknown or self.ended_by or self.trouble)
 
 
 class Engine:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from reconciler.applying.alike import Alike
 from reconciler.planning.document.saved import ONLY_WHEN_SAVED, to_document
 from reconciler.planning.plan import Plan
 from reconciler.resources.address import Address
@@ -115,6 +116,9 @@ class Summary:
     """The state committed at the end; `None` where none was."""
     skipped_because: Mapping[str, str] = field(default_factory=dict)
     """Skipped id → the failed id it leans on."""
+    failures: tuple[Alike, ...] = ()
+    in_doubt: tuple[str, ...] = ()
+    """Among the failed: nobody could look whether they happened."""
 
 
 Event: TypeAlias = (

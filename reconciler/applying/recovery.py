@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
+from reconciler.applying.alike import first_few
 from reconciler.applying.events import Recovered
 from reconciler.applying.lanes import do_batch, entries_of
 from reconciler.applying.turn import LeaseTurn
@@ -103,9 +104,11 @@ class Recovery:
         entries: list[Entry] = []
         verdicts: dict[str, str] = {}
         declared = frozenset(self._setting.providers)
-        known = [each for each in in_doubt if each.cluster in declared and not self._gives_up(each.address)]
+        known: list[Action] = []
         for action in in_doubt:
-            if action not in known:
+            if action.cluster in declared and not self._gives_up(action.address):
+                known.append(action)
+            else:
                 verdicts[action.id] = "unknown"
                 entries.append(_given_up(action))
         for cluster in sorted({action.cluster or "" for action in known}):
@@ -142,7 +145,7 @@ class Recovery:
         while (left := self._began + COOL_DOWN_S - self._setting.effects.now()) > 0:
             if self._setting.stop.is_requested:
                 raise IncompleteError(
-                    f"in doubt since the last run, and too early to do again: {', '.join(waits)}",
+                    f"in doubt since the last run, and too early to do again: {first_few(waits)}",
                     hint="Run it again: reconciler apply",
                 )
             await self._setting.effects.sleep(min(left, _SLICE_S))
@@ -214,7 +217,7 @@ def _asked(cluster: str, ask: Callable[[], T], actions: Sequence[Action] = ()) -
     try:
         return ask()
     except RetryableError as error:
-        names = f": {', '.join(action.id for action in actions)}" if actions else ""
+        names = f": {first_few([action.id for action in actions])}" if actions else ""
         raise IncompleteError(
             f"actions are in doubt since the last run{names}; cluster {cluster} cannot be looked at: {error.message}",
             hint=f"{error.hint} Then run: reconciler apply. To go on without it: --exclude '*/{cluster}/*'",

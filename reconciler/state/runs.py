@@ -58,6 +58,8 @@ class ResultFile:
     skipped: tuple[dict[str, str], ...]
     """`{"id", "because"}`: the failed action it leans on."""
     not_started: tuple[str, ...]
+    in_doubt: tuple[str, ...] = ()
+    """Among the failed: nobody could look whether they happened. The run stays open."""
     ended: str
 
 

@@ -28,6 +28,9 @@ def verdict_of(result: RunResult | None) -> ReconcilerError | None:
     """Return what the exit code says of a run. What was left to another on purpose is no failure."""
     if result is None:
         return None
+    if result.unknown is not None:
+        doubt = counted(len(result.in_doubt), "action is", "actions are")
+        return IncompleteError(f"{doubt} in doubt: {result.unknown.message}", hint=result.unknown.hint)
     if result.not_started and result.is_stopped:
         left = counted(len(result.not_started), "action is", "actions are")
         return IncompleteError(f"stopped: {left} left", hint="Go on with: reconciler apply --resume")
@@ -38,6 +41,12 @@ def verdict_of(result: RunResult | None) -> ReconcilerError | None:
         return PartialError(
             f"{failed} failed{skipped}; the first is {first.id}: {first.error.message}",
             hint=f"{first.error.hint} Then run: reconciler apply",
+        )
+    if result.skipped:
+        left, cause = counted(len(result.skipped), "action was", "actions were"), result.skipped[0].because
+        return PartialError(
+            f"{left} not tried: what they lean on got no answer, and turned out to be done; the first needs {cause}",
+            hint="Go on with: reconciler apply",
         )
     return None
 

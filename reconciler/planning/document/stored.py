@@ -30,8 +30,9 @@ _CLASSES: Final[dict[str, type[Action]]] = {
 
 def stored_action(action: Action) -> dict[str, Any]:
     """Return an action as JSON; what is as it always is, is left out."""
-    kept: dict[str, Any] = {"action": name_of(action), "id": action.id}
-    for name, usual in _usual(type(action)):
+    kind = name_of(action)
+    kept: dict[str, Any] = {"action": kind, "id": action.id}
+    for name, usual in _usual(kind):
         value = getattr(action, name)
         if value is not usual and value != usual:
             kept[name] = _stored(value)
@@ -62,9 +63,9 @@ def _reader(name: str) -> TypeAdapter[Action]:
 
 
 @cache
-def _usual(kind: type[Action]) -> tuple[tuple[str, object], ...]:
+def _usual(kind: str) -> tuple[tuple[str, object], ...]:
     """Return the fields of a kind of action, each with the value that is left out."""
-    return tuple((part.name, _default(part)) for part in fields(kind))
+    return tuple((part.name, _default(part)) for part in fields(_CLASSES[kind]))
 
 
 def _default(part: Field[Any]) -> object:
