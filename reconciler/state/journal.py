@@ -246,7 +246,8 @@ def _read_page(store: ObjectStore, run: str, seq: int) -> Page:
 def _damaged(store: ObjectStore, key: str, why: str) -> UserError:
     return UserError(
         f"{store.url}/{key} cannot be read: {why}",
-        hint="Restore it from a backup or the bucket's versions. Nothing was changed.",
+        hint="Nothing was changed. Restore it from a backup or the bucket's versions; `reconciler state repair` says "
+        "what is known without it.",
     )
 
 

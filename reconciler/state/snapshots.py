@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 FORMAT: Final = "reconciler.state/1"
 _NAME: Final = re.compile(r"state/(\d{12})-([0-9a-f]{12})\.json\.gz")
 _LEVEL: Final = 6
+_RESTORE: Final = (
+    "Restore the file from a backup or the bucket's versions, or go on with what journals still say: "
+    "reconciler state repair"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,7 @@ def snapshot_of(store: ObjectStore, lockfile: Lockfile) -> Snapshot:
     digest = sha256(body).hexdigest()
     if digest != pointer.sha256:
         message = f"{store.url}/{pointer.key} is damaged: its sha256 is {digest}, the lockfile says {pointer.sha256}"
-        raise UserError(message, hint="Restore the file from a backup or the bucket's versions. Nothing was changed.")
+        raise UserError(message, hint=f"Nothing was changed. {_RESTORE}")
     found = _decode(body, f"{store.url}/{pointer.key}", pointer.key, digest)
     if (found.lineage, found.serial) != (lockfile.lineage, lockfile.serial):
         message = f"{store.url}/{pointer.key} belongs to lineage {found.lineage}, the lockfile to {lockfile.lineage}"
@@ -132,7 +136,7 @@ def read_base(store: ObjectStore, serial: int, sha256_: str) -> Record:
     found = _read(store, key)
     if found.sha256 != sha256_:
         message = f"{store.url}/{key} is damaged: its sha256 is {found.sha256}, and was {sha256_}"
-        raise UserError(message, hint="Restore the file from a backup or the bucket's versions. Nothing was changed.")
+        raise UserError(message, hint=f"Nothing was changed. {_RESTORE}")
     return found.record
 
 
@@ -189,7 +193,7 @@ def _fetch(store: ObjectStore, key: str) -> bytes:
     stored = store.get(key)
     if stored is None:
         message = f"{store.url}/{key} is missing, and the lockfile names it"
-        raise UserError(message, hint="Restore the file from a backup or the bucket's versions.")
+        raise UserError(message, hint=_RESTORE)
     return stored.body
 
 
@@ -198,7 +202,7 @@ def _read(store: ObjectStore, key: str) -> Snapshot:
     digest, named = sha256(body).hexdigest(), _NAME.fullmatch(key)
     if named is None or not digest.startswith(named[2]):
         message = f"{store.url}/{key} is damaged: its sha256 is {digest}, which is not what its name says"
-        raise UserError(message, hint="Restore the file from a backup or the bucket's versions. Nothing was changed.")
+        raise UserError(message, hint=f"Nothing was changed. {_RESTORE}")
     return _decode(body, f"{store.url}/{key}", key, digest)
 
 
@@ -223,7 +227,7 @@ def _decode(body: bytes, where: str, key: str, digest: str) -> Snapshot:
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(
             f"{where} cannot be read: {why}",
-            hint="Restore the file from a backup or the bucket's versions. Nothing was changed.",
+            hint=f"Nothing was changed. {_RESTORE}",
         ) from error
 
 
