@@ -15,8 +15,7 @@ from reconciler.objectstore.nonces import nonce
 from reconciler.state.journal import close_journal, read_journal
 from reconciler.state.lockfile import KEY, LeaseEntry, Lockfile, OpenRun, Owner, StatePointer, check_owner
 from reconciler.state.openrun import read_unfinished
-from reconciler.state.runs import result_key
-from reconciler.state.salvage import RESTORE, Base, LastRun, last_run, newest_base, runs_after, told_base
+from reconciler.state.salvage import RESTORE, Base, LastRun, has_ended, last_run, newest_base, runs_after, told_base
 from reconciler.state.snapshots import encode_after
 from reconciler.state.symptoms import find_symptoms
 from reconciler.state.terms import Terms
@@ -132,8 +131,16 @@ class _Judging:
 
     def repair(self, problems: tuple[str, ...], owner: Owner, base: Base) -> Repair:
         """Return what would mend it."""
-        given_up = self._given_up(base)
-        opened = self._taken_up(base) if given_up is None else None
+        given_up, opened = self._given_up(base), None
+        if given_up is None and self._last is not None:
+            try:
+                opened = self._taken_up(self._last, base)
+            except NewerFormatError:
+                raise
+            except UserError as error:
+                if self._choice.snapshot is None:
+                    raise self._ask(self._last, base, error) from error
+                given_up = self._last  # who names the state to go on from has said what to do without
         is_over = opened is None or opened.written.is_closed
         rebuilt = opened if is_over and opened is not None and _says_more(opened, base) else None
         state, body = self._state(base.snapshot, rebuilt)
@@ -175,34 +182,35 @@ class _Judging:
             raise self._ask_for_snapshot(base)
         return last if named is not None or begun > base.snapshot.serial else None
 
-    def _taken_up(self, base: Base) -> Unfinished | None:
+    def _taken_up(self, last: LastRun, base: Base) -> Unfinished | None:
         """Return the run that wrote last, unless all of it is in the base.
 
         Raises:
             UserError: It cannot be read.
         """
-        last = self._last
-        if last is None:
-            return None
         if last.file is None:
             message = (
                 f"what run {last.run} set out to do cannot be told, and it wrote last: its run.json is gone or cut"
             )
-            raise UserError(message, hint=f"{RESTORE}. {_ask_without(last)}")
-        try:
-            if self._is_in(base, last.file):
-                return None
-            return read_unfinished(self._store, last.file)
-        except NewerFormatError:
-            raise
-        except UserError as error:
-            raise UserError(error.message, hint=f"{RESTORE}. {_ask_without(last)}") from error
+            raise UserError(message, hint=RESTORE)
+        is_closed, is_ended = read_journal(self._store, last.run).is_closed, has_ended(self._store, last.run)
+        if is_ended and not is_closed:
+            message = f"the journal of run {last.run} is cut short: the run ended, and its journal does not say so"
+            raise UserError(message, hint=RESTORE)
+        # What a closed run did may all be in the base, and its own base be gone by now.
+        if is_closed and not base.damaged and (is_ended or not _is_of(last.file, base)):
+            return None
+        return read_unfinished(self._store, last.file)
 
-    def _is_in(self, base: Base, file: RunFile) -> bool:
-        """Tell whether a run is closed, and everything it did committed; then its own base may be gone by now."""
-        if base.damaged or not read_journal(self._store, file.run).is_closed:
-            return False
-        return not _is_of(file, base) or self._store.get(result_key(file.run)) is not None
+    def _ask(self, last: LastRun, base: Base, error: UserError) -> UserError:
+        """Say that the run that wrote last cannot be read, and how to go on."""
+        if base.damaged:
+            return self._ask_for_snapshot(base)
+        return UserError(
+            error.message,
+            hint=f"{RESTORE}. To go on without it, and adopt what it made where the files name it: "
+            f"reconciler state repair --without-run {last.run}",
+        )
 
     def _state(self, base: Snapshot, rebuilt: Unfinished | None) -> tuple[StatePointer | None, bytes | None]:
         """Return the state to point at, and its body where it is a new one: serials only grow."""
@@ -247,10 +255,3 @@ def _says_more(closed: Unfinished, base: Base) -> bool:
 
 def _open(file: RunFile) -> OpenRun:
     return OpenRun(run=file.run, plan_digest=file.plan_digest)
-
-
-def _ask_without(last: LastRun) -> str:
-    return (
-        "To go on without it, and adopt what it made where the files name it: "
-        f"reconciler state repair --without-run {last.run}"
-    )

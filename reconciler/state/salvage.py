@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import orjson
+
 from reconciler.errors import NewerFormatError, UserError
-from reconciler.state.runs import read_run
+from reconciler.state.runs import read_run, result_key
 from reconciler.state.snapshots import Snapshot, read_row
 
 if TYPE_CHECKING:
@@ -95,6 +97,17 @@ def runs_after(store: ObjectStore, remains: Remains, serial: int) -> tuple[RunFi
             break
         found += [file] if file is not None else []
     return tuple(reversed(found))
+
+
+def has_ended(store: ObjectStore, run: str) -> bool:
+    """Tell whether a run left word that it ended, with nothing left of it: it does so after its last commit."""
+    stored = store.get(result_key(run))
+    try:
+        body = orjson.loads(stored.body) if stored is not None else {}
+        is_left = body.get("not_started") or body.get("in_doubt")
+        return body.get("status") in {"done", "partial"} and not is_left
+    except (orjson.JSONDecodeError, AttributeError):
+        return False
 
 
 def _committed(good: Sequence[Snapshot], last: LastRun | None) -> Snapshot:

@@ -19,7 +19,7 @@ from reconciler.state.lockfile import KEY, Lockfile, Owner, read_lockfile
 from reconciler.state.openrun import read_open_run
 from reconciler.state.remains import look_at
 from reconciler.state.repair import Choice, Repair, judge, mend
-from reconciler.state.runs import run_key
+from reconciler.state.runs import result_key, run_key
 from reconciler.state.snapshots import history, read_snapshot
 from tests.state.leftovers import body, edit, everything, flip, left, newest
 from tests.state.samples import SHOP, claim
@@ -321,6 +321,25 @@ def test_an_open_run_that_cannot_be_read_is_given_up_only_by_name(
     found = repair(store, without="run-4")
     assert (found.given_up, found.lockfile.open_run, owned(store)) == ("run-4", None, ["a", "b", "c"])
     applies(store)
+
+
+def test_a_journal_that_is_cut_short_is_told_by_what_its_run_said_of_its_end(store: MemoryStore) -> None:
+    left(store, "run-4", "d")
+    store.put(result_key("run-4"), orjson.dumps({"run": "run-4", "status": "done", "not_started": []}))
+    store.delete([journal_key("run-4", 2)])
+    lose(store)
+    with pytest.raises(UserError, match=r"the journal of run run-4 is cut short"):
+        look(store)
+    assert repair(store, without="run-4").lockfile.open_run is None
+    assert owned(store) == ["a", "b", "c", "d"]
+
+
+def test_who_names_the_state_to_go_on_from_need_not_name_a_run_that_cannot_be_read(store: MemoryStore) -> None:
+    left(store, "run-4", "d", "e", done=["d"], commits=False)
+    hole(store)
+    lose(store)
+    found = repair(store, snapshot="3")
+    assert [file.run for file in found.forgotten] == ["run-4"]
 
 
 def test_a_run_that_is_given_up_is_closed_and_stays_so(store: MemoryStore) -> None:
