@@ -103,12 +103,12 @@ class Lease:
     async def begin(self, run: RunFile) -> None:
         """Write `run.json`, then open the run; nothing may be done before this returns."""
 
-        def write() -> None:
+        def write() -> int:
             write_run(self._store, run)
             opened = OpenRun(run=run.run, plan_digest=run.plan_digest)
-            self._write(self._store, lambda lockfile: lockfile.model_copy(update={"open_run": opened}))
+            return self._write(self._store, lambda lockfile: lockfile.model_copy(update={"open_run": opened}))
 
-        await self._effects.call(write)
+        await self._insist(write)
 
     async def renew(self) -> None:
         """Write one beat."""
@@ -120,7 +120,7 @@ class Lease:
 
     async def end_run(self, record: Record | None) -> int:
         """Close the open run and go on holding the lease: make `record` the state (`None`: it did not change)."""
-        return await self._effects.call(lambda: self._end(record, without_run))
+        return await self._insist(lambda: self._end(record, without_run))
 
     async def close(self, record: Record | None, *, keeps_run: bool = False) -> int:
         """End the run: make `record` the state (`None`: it did not change), free the lease, in one swap.
@@ -133,11 +133,7 @@ class Lease:
         """
         finish = freed if keeps_run else closed
         try:
-            for _ in range(_ATTEMPTS - 1):
-                with suppress(RetryableError):
-                    return await self._effects.call(lambda: self._end(record, finish))
-                await self._effects.sleep(self.terms.renew_s / _ATTEMPTS)
-            return await self._effects.call(lambda: self._end(record, finish))
+            return await self._insist(lambda: self._end(record, finish))
         finally:
             self._stop_renewing()
 
@@ -163,6 +159,14 @@ class Lease:
             error.add_note(f"The lease could not be freed either: {trouble}")
 
     # -- beneath
+
+    async def _insist(self, write: Callable[[], int]) -> int:
+        """Write again where nobody answered: what has landed is found, and what has not is written once."""
+        for _ in range(_ATTEMPTS - 1):
+            with suppress(RetryableError):
+                return await self._effects.call(write)
+            await self._effects.sleep(self.terms.renew_s / _ATTEMPTS)
+        return await self._effects.call(write)
 
     @property
     def _is_free(self) -> bool:

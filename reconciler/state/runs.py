@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from reconciler.errors import LostRaceError, UserError
+from reconciler.errors import LostRaceError, RetryableError, UserError
 from reconciler.state.lockfile import RUNS_PREFIX
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 RUN_FORMAT: Final = "reconciler.run/1"
 RESULT_FORMAT: Final = "reconciler.result/1"
+_ATTEMPTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +122,15 @@ def _shallow(file: RunFile | ResultFile) -> dict[str, Any]:
 
 
 def _create(store: ObjectStore, key: str, body: bytes) -> None:
-    try:
-        store.swap(key, body, expected=None)
-    except LostRaceError as error:
-        message = f"{store.url}/{key} exists already"
-        raise UserError(message, hint="Every run has an id of its own: run the command again.") from error
+    for left in reversed(range(_ATTEMPTS)):
+        try:
+            store.swap(key, body, expected=None)
+        except LostRaceError as error:
+            message = f"{store.url}/{key} exists already"
+            raise UserError(message, hint="Every run has an id of its own: run the command again.") from error
+        except RetryableError:
+            # Its answer may be lost: asked again, the store finds our own body, or writes it once.
+            if not left:
+                raise
+        else:
+            return
