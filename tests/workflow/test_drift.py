@@ -8,8 +8,16 @@ import pytest
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import DriftError, UsageError, UserError
 from reconciler.objectstore.directory import DirectoryStore
+from reconciler.workflow.apply import ApplyOptions
 from reconciler.workflow.drift import drift
 from reconciler.workflow.invocation import Select
+
+ORDERS = """\
+apiVersion: reconciler/v1
+kind: Topic
+metadata: {name: orders, namespace: shop, cluster: west}
+spec: {partitions: 3}
+"""
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +35,12 @@ def look(bench: Bench, *, fail_on: Sequence[str] = (), known: Path | None = None
 
 def kinds(drifted: Drifted) -> list[tuple[str, str]]:
     return [(found.kind, found.address) for found in drifted.findings]
+
+
+RULE = (
+    "apiVersion: reconciler/v1\nkind: Workspace\nmetadata: {name: shop}\nspec:\n  guards:\n    ignoreDrift:\n"
+    "      - {match: 'topic/west/*', field: configs.retention.ms, until: %s, reason: OPS-1}\n"
+)
 
 
 def west(bench: Bench) -> EmbeddedCluster:
@@ -166,3 +180,106 @@ def test_a_key_set_by_hand_that_hides_what_a_namespace_says_is_listed_and_left_a
     assert drifted.verdict is None
     assert applied.plan().plan.is_empty
     assert isinstance(look(applied, fail_on=["unmanaged"]).verdict, DriftError)
+
+
+def test_an_expired_rule_is_an_error_that_names_rule_day_and_reason(applied: Bench) -> None:
+    applied.write("reconciler.yaml", RULE % "2020-01-31")
+    west(applied).alter_topic("shop:orders", {"retention.ms": "1000"})
+    found = look(applied)
+    assert kinds(found) == [("drift", "topic/west/shop:orders")]
+    assert isinstance(found.verdict, UserError)
+    said = "guards.ignoreDrift topic/west/* configs.retention.ms expired on 2020-01-31 (OPS-1)"
+    assert said in found.verdict.message
+
+
+def test_a_rule_that_can_match_nothing_is_warned_about(applied: Bench) -> None:
+    applied.write("reconciler.yaml", (RULE % "2999-01-31").replace("topic/west/*", "topic/wset/*"))
+    (warning,) = look(applied).warnings
+    assert "topic/wset/* configs.retention.ms matches nothing that is declared or recorded" in warning.message
+
+
+def test_ignored_drift_says_why_and_until_when(applied: Bench) -> None:
+    applied.write("reconciler.yaml", RULE % "2999-01-31")
+    west(applied).alter_topic("shop:orders", {"retention.ms": "1000"})
+    found = look(applied, fail_on=["drift"])
+    assert [one.ignored for one in found.findings] == ["OPS-1, until 2999-01-31"]
+    assert (found.failing, found.verdict) == ((), None)
+
+
+def test_drift_that_cannot_be_set_back_is_drift_and_no_error_of_looking(applied: Bench) -> None:
+    west(applied).alter_topic("shop:orders", {}, partitions=6)
+    found = look(applied)
+    assert kinds(found) == [("drift", "topic/west/shop:orders")]
+    assert isinstance(found.verdict, DriftError)
+
+
+def test_what_the_files_say_too_is_only_pending(applied: Bench) -> None:
+    west(applied).alter_topic("shop:orders", {"retention.ms": "777600000"})
+    path = applied.folder / "manifests/orders.yaml"
+    path.write_text(path.read_text().replace("7d", "9d"))
+    found = look(applied)
+    assert kinds(found) == [("pending", "topic/west/shop:orders")]
+    assert "the files say the same" in found.findings[0].message
+    assert found.verdict is None
+
+
+def test_intent_and_drift_in_one_topic_are_both_told(applied: Bench) -> None:
+    west(applied).alter_topic("shop:orders", {"retention.ms": "1000"})
+    path = applied.folder / "manifests/orders.yaml"
+    path.write_text(path.read_text().replace("partitions: 3", "partitions: 5"))
+    assert [kind for kind, _ in kinds(look(applied))] == ["drift", "pending"]
+
+
+def test_what_is_not_selected_is_not_told(applied: Bench) -> None:
+    west(applied).alter_topic("shop:orders", {"retention.ms": "1000"})
+    west(applied).create_topic("shop:legacy")
+    for select in (Select(excludes=("*orders",)), Select(targets=("namespace/west/shop",))):
+        found = drift(applied.invocation, select)
+        assert "topic/west/shop:orders" not in {one.address for one in found.findings}
+        assert found.verdict is None
+
+
+def test_every_finding_has_a_fingerprint_of_its_own(applied: Bench) -> None:
+    west(applied).alter_topic("shop:orders", {"retention.ms": "1000"}, partitions=4)
+    west(applied).create_topic("shop:legacy")
+    applied.write("manifests/more.yaml", ORDERS.replace("orders", "more"))
+    marks = [found.fingerprint for found in look(applied).findings]
+    assert len(set(marks)) == len(marks) == 4
+    assert all(mark.startswith("sha256:") for mark in marks)
+
+
+@pytest.mark.parametrize("name", ["in-doubt", "in doubt"])
+def test_in_doubt_may_be_typed_without_its_blank(applied: Bench, name: str) -> None:
+    assert look(applied, fail_on=[name]).verdict is None
+
+
+@pytest.mark.parametrize("asks", [False, True], ids=["yes", "asked"])
+def test_only_drift_sets_back_what_drifted_and_leaves_the_rest_for_later(applied: Bench, *, asks: bool) -> None:
+    path = applied.folder / "manifests/orders.yaml"
+    path.write_text(path.read_text().replace("partitions: 3", "partitions: 5"))
+    applied.write("manifests/more.yaml", ORDERS.replace("orders", "more"))
+    cluster = west(applied)
+    cluster.alter_topic("shop:orders", {"retention.ms": "1000"})
+    pending = [found for found in kinds(look(applied)) if found[0] != "drift"]
+    done = applied.apply(options=ApplyOptions(yes=not asks, only_drift=True))
+    assert done.verdict is None
+    assert [action.id for action in done.planned.plan.actions] == ["update:topic/west/shop:orders"]
+    orders = cluster.topic("shop:orders")
+    assert (orders.configs["retention.ms"], orders.partitions) == ("604800000", 3)
+    assert kinds(look(applied)) == pending
+    assert applied.apply().verdict is None
+    assert applied.plan().plan.is_empty
+
+
+def test_only_drift_makes_what_is_gone_again_as_it_was(applied: Bench) -> None:
+    west(applied).delete_topic("shop:orders")
+    path = applied.folder / "manifests/orders.yaml"
+    path.write_text(path.read_text().replace("partitions: 3", "partitions: 5"))
+    assert applied.apply(options=ApplyOptions(yes=True, only_drift=True)).verdict is None
+    assert west(applied).topic("shop:orders").partitions == 3
+
+
+def test_a_saved_plan_says_itself_what_is_done(applied: Bench) -> None:
+    applied.plan(out=Path("p.json"))
+    with pytest.raises(UsageError, match="--only-drift"):
+        applied.apply(options=ApplyOptions(file=Path("p.json"), only_drift=True))

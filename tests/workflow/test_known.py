@@ -1,0 +1,166 @@
+"""The file of `drift --known`: whole or as it was, whatever happens to who writes it."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from reconciler.errors import UserError
+from reconciler.planning.canonical import fingerprint
+from reconciler.planning.deciding.differences import drifted
+from reconciler.resources.address import Address
+from reconciler.workflow.finding import Found
+from reconciler.workflow.known import FORMAT, Known
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+ORDERS, CLICKS = Address("topic/west/orders"), Address("topic/west/clicks")
+
+
+def found(address: Address, observed: object, *, ignored: str | None = None) -> Found:
+    mark = fingerprint([address, "configs.retention.ms", observed])
+    return Found("drift", address, "moved", mark, "configs.retention.ms", None, None, ignored)
+
+
+def told(path: Path, findings: Sequence[Found], *, looked_at: Sequence[Address] = (ORDERS, CLICKS)) -> list[Found]:
+    """Look once: return what is new, and remember it."""
+    known = Known.read(path, findings, lambda address: address in looked_at)
+    known.remember()
+    return list(known.unknown)
+
+
+def test_a_finding_is_told_once_and_again_when_it_changed_or_came_back(tmp_path: Path) -> None:
+    path = tmp_path / "known.json"
+    first, second = found(ORDERS, "1"), found(ORDERS, "2")
+    assert told(path, [first]) == [first]
+    assert told(path, [first]) == []
+    assert told(path, [second]) == [second]
+    assert told(path, []) == []
+    assert told(path, [second]) == [second]
+
+
+def test_what_was_not_looked_at_stays_known(tmp_path: Path) -> None:
+    path = tmp_path / "known.json"
+    orders, clicks = found(ORDERS, "1"), found(CLICKS, "1")
+    told(path, [orders, clicks])
+    assert told(path, [orders], looked_at=[ORDERS]) == []
+    assert told(path, [orders, clicks]) == []
+
+
+def test_what_is_no_longer_ignored_is_told_anew(tmp_path: Path) -> None:
+    path = tmp_path / "known.json"
+    left, failing = found(ORDERS, "1", ignored="OPS-1, until 2030-01-01"), found(ORDERS, "1")
+    assert told(path, [left]) == [left]
+    assert told(path, [left]) == []
+    assert told(path, [failing]) == [failing]
+
+
+def test_what_was_not_shown_is_not_remembered(tmp_path: Path) -> None:
+    path = tmp_path / "known.json"
+    Known.read(path, [found(ORDERS, "1")], lambda _address: True)
+    assert not path.exists()
+
+
+def test_a_file_that_says_no_more_than_fingerprints_is_read(tmp_path: Path) -> None:
+    path, one = tmp_path / "known.json", found(ORDERS, "1")
+    path.write_text(json.dumps({"format": FORMAT, "fingerprints": [one.fingerprint]}))
+    assert told(path, [one]) == []
+
+
+def test_the_same_content_gives_the_same_bytes_and_the_rights_of_the_file_stay(tmp_path: Path) -> None:
+    path, other = tmp_path / "known.json", tmp_path / "other.json"
+    findings = [found(ORDERS, "1"), found(CLICKS, "2")]
+    told(path, findings)
+    path.chmod(0o640)
+    told(path, findings)
+    told(other, list(reversed(findings)))
+    assert path.read_bytes() == other.read_bytes()
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert {child.name for child in tmp_path.iterdir()} == {"known.json", "other.json"}
+
+
+def test_through_a_link_the_file_it_names_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    link = tmp_path / "known.json"
+    link.symlink_to(tmp_path / "there/real.json")
+    told(link, [found(ORDERS, "1")])
+    assert link.is_symlink()
+    assert told(tmp_path / "there/real.json", [found(ORDERS, "1")]) == []
+
+
+def test_two_at_once_corrupt_nothing_and_neither_forgets_what_the_other_told(tmp_path: Path) -> None:
+    path = tmp_path / "known.json"
+    findings = [found(Address(f"topic/west/t{number}"), "1") for number in range(40)]
+    before = [Known.read(path, [one], lambda _address: True) for one in findings]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(Known.remember, before))
+    assert Known.read(path, findings, lambda _address: True).unknown == ()
+
+
+def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    path, first = tmp_path / "known.json", found(ORDERS, "1")
+    told(path, [first])
+    before = path.read_bytes()
+    many = [found(Address(f"topic/west/t{number}"), "1") for number in range(1000)]
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        with pytest.raises(UserError, match=r"cannot write .*it is as it was"):
+            told(path, many)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert path.read_bytes() == before
+    assert [child.name for child in tmp_path.iterdir()] == ["known.json"]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from reconciler.workflow import known
+real = os.fsync
+def die(descriptor):
+    real(descriptor)
+    os.kill(os.getpid(), signal.SIGKILL)
+os.fsync = die
+known.Known.read(Path(sys.argv[1]), [], lambda _address: True).remember()
+"""
+
+
+def test_a_kill_while_it_is_written_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "known.json"
+    told(path, [found(ORDERS, "1")])
+    before = path.read_bytes()
+    done = subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False, env=dict(os.environ))
+    assert done.returncode == -9
+    assert path.read_bytes() == before
+    assert told(path, [found(ORDERS, "1")]) == []
+
+
+def test_a_folder_that_is_not_there_is_said_before_anything_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no folder"):
+        Known.read(tmp_path / "no/known.json", [], lambda _address: True)
+
+
+def test_a_fingerprint_means_the_same_in_every_version() -> None:
+    # Files of --known outlive an upgrade: these values are part of their format.
+    moved = drifted(ORDERS, "configs.retention.ms", "604800000", "1000")
+    assert moved.fingerprint == "sha256:7736d41010a1aecfb7ff6685cbc733f75d55db7148b99605dc388a703bb4ae00"
+    gone = drifted(ORDERS, "", {"kind": "Topic"}, None)
+    assert gone.fingerprint == "sha256:ba655b349f0b0444828c34073e9ffa493f169530236b1d48fe763c989168fce3"
+
+
+def test_a_fingerprint_depends_on_no_order_of_keys_and_no_way_of_writing() -> None:
+    one = drifted(ORDERS, "autoCreate", None, {"a": ("x", "y"), "b": 1})
+    same = drifted(ORDERS, "autoCreate", {"b": 2}, {"b": 1, "a": ["x", "y"]})
+    assert one.fingerprint == same.fingerprint
+    raw = drifted(ORDERS, "configs.cleanup.policy", None, "delete,compact", meaning="compact,delete")
+    assert raw.fingerprint == drifted(ORDERS, "configs.cleanup.policy", None, "compact,delete").fingerprint
