@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from typer import Argument, Option
 
 from reconciler.cli.bundles import bundled
 from reconciler.cli.console import err
-from reconciler.cli.options import Files, Place, checked_out
+from reconciler.cli.options import AnyForm, Files, Place, checked_out
 from reconciler.cli.presenting import raise_verdict
 from reconciler.cli.render.lines import line
 
@@ -34,7 +34,7 @@ def command(
         list[str] | None,
         Option("--allow", metavar="VERB:ADDR", help="Allow what a guard would block.", show_default=False),
     ] = None,
-    form: Annotated[Literal["text", "json", "markdown"], Option("--format", help="What to print.")] = "text",
+    form: AnyForm = "text",
 ) -> None:
     """Plan back to what was applied as an earlier state. Changes nothing; `apply FILE` does it."""
     file = checked_out(out)
