@@ -111,17 +111,15 @@ def apply(
     if select != Select():
         raise UsageError("FILE brings its own selection", hint="Give either FILE or options that select, not both.")
     approved = Approved(read_approved(invocation.cwd / options.file, str(options.file)), is_strict=options.strict)
-    work = _open_again(invocation, approved.document)
+    select = options_of(approved.document, workspace_folder(invocation))
+    work = _open_again(invocation, select, approved.document.back_to)
     approved.check_place(work)
     return _Applying(work, options, hooks, Wanted()).run(approved)
 
 
-def _open_again(invocation: Invocation, approved: PlanDocument) -> Work:
-    """Open what a saved plan was made from: the files, or the state it goes back to."""
-    select = options_of(approved, workspace_folder(invocation))
-    if approved.back_to is None:
-        return open_work(invocation, select)
-    return open_rollback(invocation, select, approved.back_to)
+def _open_again(invocation: Invocation, select: Select, back_to: int | None) -> Work:
+    """Open what a plan was made from: the files, or the state it goes back to."""
+    return open_work(invocation, select) if back_to is None else open_rollback(invocation, select, back_to)
 
 
 def apply_wanted(
@@ -139,7 +137,7 @@ def _resume(invocation: Invocation, select: Select, options: ApplyOptions, hooks
     if options.file is not None or options.only_drift or select != Select(environment=select.environment):
         raise UsageError("the open run brings its own plan and selection", hint="Give --resume alone, and -e.")
     kept = resumable(open_state(invocation, select))
-    work = open_work(invocation, select_of(kept, workspace_folder(invocation)))
+    work = _open_again(invocation, select_of(kept, workspace_folder(invocation)), kept.get("back_to"))
     work.warn_about_local_state()
     return _Applying(work, options, hooks, Wanted(**kept["wanted"])).run(None)
 
@@ -193,7 +191,7 @@ class _Applying:
             return self._to_do(planned)
 
         wish = Wish(
-            command="destroy" if self._wanted.is_destroy else "apply",
+            command=self._command,
             lock_timeout_s=self._options.lock_timeout_s,
             parallelism=self._options.parallelism,
             report=self._hooks.report,
@@ -208,10 +206,17 @@ class _Applying:
             return Applied(planned, result, (), verdict_of(result))
         return Applied(planned, result, held.difference.not_needed, verdict_of(result), held.advance)
 
+    @property
+    def _command(self) -> str:
+        back_to = self._work.back_to
+        doing = "destroy" if self._wanted.is_destroy else "apply"
+        return doing if back_to is None else f"{doing}, back to #{back_to}"
+
     def _to_do(self, planned: Planned) -> ToDo:
         work, plan = self._work, planned.plan
         kept = to_options(work.select, cwd=work.invocation.cwd, folder=work.folder)
-        return ToDo(plan.actions, plan.digest, plan, {**kept, "wanted": asdict(self._wanted)})
+        options = {**kept, "wanted": asdict(self._wanted), "back_to": work.back_to}
+        return ToDo(plan.actions, plan.digest, plan, options)
 
     def _plan(self, snapshot: Snapshot | None) -> Planned:
         started_ms = self._work.invocation.now_ms()
