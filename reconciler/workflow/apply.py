@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from reconciler.applying.engine import RunResult
     from reconciler.applying.events import Event
-    from reconciler.planning.document.documents import PlanDocument
     from reconciler.state.advance import StateAdvance
     from reconciler.state.snapshots import Snapshot
     from reconciler.workflow.invocation import Invocation
