@@ -90,9 +90,9 @@ class EditedFile:
         wanted = self.content(number)
         if wanted is None:
             raise UneditableError
-        mean(wanted)
         place = self._places[number]
         text = change(self._after[place])
+        mean(wanted)
         found = parse(text.encode(errors="surrogatepass"), "then")
         if found.problems or [document.content for document in found.documents] != [wanted]:
             raise UneditableError
