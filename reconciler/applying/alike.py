@@ -28,7 +28,7 @@ def alike(failed: Iterable[Failed]) -> tuple[Alike, ...]:
     """Return failures grouped by their reason: the most frequent first, else in the order in which they happened."""
     groups: dict[tuple[str, str], list[Failed]] = {}
     for each in failed:
-        key = (_nameless(each.error.message, each.id), _nameless(each.error.hint, each.id))
+        key = (nameless(each.error.message, each.id), nameless(each.error.hint, each.id))
         groups.setdefault(key, []).append(each)
     told = (
         Alike(*(key if len(group) > 1 else (group[0].error.message, group[0].error.hint)), _ids(group))
@@ -45,6 +45,15 @@ def by_cause(skipped: Iterable[Skipped]) -> dict[str, tuple[str, ...]]:
     return {cause: tuple(ids) for cause, ids in sorted(causes.items(), key=lambda item: -len(item[1]))}
 
 
+def nameless(text: str, action: str) -> str:
+    """Leave out of a message what it happened to: the action's id, its address, or its name."""
+    address = action.partition(":")[2]
+    for name in (action, address, address.rpartition("/")[2]):
+        if name and name in text:
+            text = re.sub(rf"(?<![\w.:/-]){re.escape(name)}(?![\w/-]|[.:]\w)", "…", text)
+    return text
+
+
 def first_few(ids: Sequence[str]) -> str:
     """Return names for one line, however many there are: the first three, and how many more."""
     named = ", ".join(ids[:_FEW])
@@ -53,12 +62,3 @@ def first_few(ids: Sequence[str]) -> str:
 
 def _ids(group: Sequence[Failed]) -> tuple[str, ...]:
     return tuple(each.id for each in group)
-
-
-def _nameless(text: str, action: str) -> str:
-    """Leave out of a message what it happened to: its id, its address, or its name."""
-    address = action.partition(":")[2]
-    for name in (action, address, address.rpartition("/")[2]):
-        if name and name in text:
-            text = re.sub(rf"(?<![\w.:/-]){re.escape(name)}(?![\w.:/-])", "…", text)
-    return text

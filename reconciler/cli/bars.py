@@ -23,11 +23,11 @@ from reconciler.applying.events import (
     Summary,
 )
 from reconciler.cli.console import err
+from reconciler.cli.failing import Failures
 from reconciler.cli.render.escaping import visible
 from reconciler.cli.render.events_text import (
     detached_line,
     done_line,
-    failed_line,
     lost_line,
     pace_text,
     recovered_lines,
@@ -53,6 +53,7 @@ class Bars:
         )
         self._all: TaskID | None = None
         self._jobs: dict[str, TaskID] = {}
+        self._failures = Failures()
 
     def __enter__(self) -> Self:
         """Draw nothing before the first event: until then a question may stand here."""
@@ -76,7 +77,9 @@ class Bars:
                 self._end(event.id, done_line(event) if event.records or event.bytes else None)
             case ActionFailed():
                 self._overall(done=1)
-                self._end(event.id, failed_line(event))
+                self._end(event.id, None)
+                for told in self._failures.lines(event):
+                    self._say(told)
             case LeaseLost():
                 self._say(lost_line(event))
             case Recovered():

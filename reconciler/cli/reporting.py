@@ -22,12 +22,12 @@ from reconciler.applying.events import (
     Summary,
 )
 from reconciler.cli.console import err, out
+from reconciler.cli.failing import Failures
 from reconciler.cli.logs import note, speaks
 from reconciler.cli.render.amounts import counted
 from reconciler.cli.render.events_text import (
     detached_line,
     done_line,
-    failed_line,
     lost_line,
     progress_text,
     recovered_lines,
@@ -95,12 +95,13 @@ class Lines:
         self._clock = clock
         self._said_at = clock()
         self._done = 0
+        self._failures = Failures()
 
     def take(self, event: Event) -> None:
         """Tell what is worth a line."""
         match event:
             case ActionFailed():
-                err().show([failed_line(event)])
+                err().show(self._failures.lines(event))
             case LeaseLost():
                 err().show([lost_line(event)])
             case Recovered():

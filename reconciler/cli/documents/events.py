@@ -111,6 +111,14 @@ class LeaseLostEvent(_Event):
     message: str
 
 
+class FailuresPart(Document):
+    """Actions that failed for one reason."""
+
+    error: str = Field(description="Where there are several actions, … stands for their names.")
+    hint: str
+    ids: tuple[str, ...]
+
+
 class SummaryEvent(_Event):
     """How the run ended."""
 
@@ -123,6 +131,10 @@ class SummaryEvent(_Event):
     seconds: float
     serial: int | None = Field(description="The state committed at the end.")
     skipped_because: dict[str, str] = Field(description="Skipped id to the failed id it leans on.")
+    failures: tuple[FailuresPart, ...] = Field(description="The most frequent reason first.")
+    in_doubt: tuple[str, ...] = Field(
+        description="Failed ids of which nobody could look whether they happened; the run stays open."
+    )
 
 
 AnyEvent: TypeAlias = (
@@ -193,6 +205,10 @@ def _said(event: Event) -> AnyEvent:
                 seconds=round(event.seconds, 3),
                 serial=event.serial,
                 skipped_because=dict(event.skipped_because),
+                failures=tuple(
+                    FailuresPart(error=group.error, hint=group.hint, ids=group.ids) for group in event.failures
+                ),
+                in_doubt=event.in_doubt,
             )
         case _:
             assert_never(event)

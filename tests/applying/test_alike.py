@@ -1,0 +1,60 @@
+"""Failures that are alike are told once, whatever they are called."""
+
+from __future__ import annotations
+
+import pytest
+
+from reconciler.applying.alike import Alike, alike, by_cause, first_few, nameless
+from reconciler.applying.ledger import Skipped
+from reconciler.errors import UserError
+from reconciler.providers.base import Failed
+
+
+def failed(action: str, message: str, hint: str = "Look.") -> Failed:
+    return Failed(action, UserError(message, hint=hint))
+
+
+@pytest.mark.parametrize(
+    ("text", "action", "told"),
+    [
+        ("topic/west/a is taken", "create:topic/west/a", "… is taken"),
+        ("'shop:a' is taken", "create:topic/west/shop:a", "'…' is taken"),
+        ("create:topic/west/a: no answer.", "create:topic/west/a", "…: no answer."),
+        ("a.b is not a", "create:topic/west/a", "a.b is not …"),
+        ("no quota for aa", "create:topic/west/a", "no quota for aa"),
+        ("no quota", "create:cluster/west", "no quota"),
+        ("a+b is odd", "create:topic/west/a+b", "… is odd"),
+        ("", "create:topic/west/a", ""),
+        ("broken", "", "broken"),
+    ],
+)
+def test_the_name_of_what_it_happened_to_is_left_out_where_it_stands_alone(text: str, action: str, told: str) -> None:
+    assert nameless(text, action) == told
+
+
+def test_one_reason_is_told_once_the_most_frequent_first() -> None:
+    failures = [
+        failed("create:topic/west/x", "no answer"),
+        *(failed(f"create:topic/west/t{n}", f"t{n} is taken", f"Rename t{n}.") for n in range(3)),
+    ]
+    assert alike(failures) == (
+        Alike("… is taken", "Rename ….", tuple(f"create:topic/west/t{n}" for n in range(3))),
+        Alike("no answer", "Look.", ("create:topic/west/x",)),
+    )
+
+
+def test_a_reason_that_met_one_action_keeps_its_name() -> None:
+    (group,) = alike([failed("create:topic/west/a", "a is taken")])
+    assert group.error == "a is taken"
+
+
+def test_what_was_skipped_stands_with_its_cause_the_costliest_first() -> None:
+    skipped = [Skipped("b", "a"), Skipped("d", "c"), Skipped("e", "c")]
+    assert list(by_cause(skipped).items()) == [("c", ("d", "e")), ("a", ("b",))]
+
+
+@pytest.mark.parametrize(
+    ("count", "told"), [(0, ""), (1, "0"), (3, "0, 1, 2"), (4, "0, 1, 2 and 1 more"), (2003, "0, 1, 2 and 2,000 more")]
+)
+def test_however_many_there_are_they_fit_a_line(count: int, told: str) -> None:
+    assert first_few([str(number) for number in range(count)]) == told

@@ -1,0 +1,169 @@
+"""What came of a run is read at a glance, be it three actions or two thousand."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import orjson
+
+from reconciler.applying.alike import alike
+from reconciler.applying.engine import RunResult
+from reconciler.applying.events import ActionFailed, Summary
+from reconciler.applying.ledger import Skipped
+from reconciler.cli.documents.events import EventDocument, event_line
+from reconciler.cli.failing import Failures
+from reconciler.cli.render.applied_text import applied_text
+from reconciler.cli.render.lines import text_of
+from reconciler.errors import IncompleteError, PartialError, RetryableError, UserError
+from reconciler.planning.actions import Create
+from reconciler.providers.base import Failed
+from reconciler.resources.address import Address
+from reconciler.resources.topic import Topic
+from reconciler.workflow.verdicts import verdict_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reconciler.planning.actions import Action
+    from reconciler.workflow.apply import Applied
+
+MANY = 2_000
+
+
+def create(name: str) -> Create:
+    after = Topic.model_validate({"metadata": {"name": name, "cluster": "west"}, "spec": {"partitions": 1}})
+    return Create(address=after.address, after=after)
+
+
+def ids(*names: str) -> tuple[str, ...]:
+    return tuple(f"create:topic/west/{name}" for name in names)
+
+
+def text(result: RunResult, actions: Sequence[Action] = (), *, with_failures: bool = True, **more: object) -> str:
+    applied = SimpleNamespace(
+        planned=SimpleNamespace(plan=SimpleNamespace(actions=tuple(actions))),
+        result=result,
+        **{"skipped": (), "advance": None, **more},
+    )
+    summary = Summary("run-1", len(result.done), len(result.failed), 0, 0, seconds=12.3, serial=5)
+    return text_of(applied_text(cast("Applied", applied), summary, with_failures=with_failures))
+
+
+def taken(name: str) -> Failed:
+    return Failed(*ids(name), UserError(f"topic {name} is taken", hint="Choose another."))
+
+
+def large() -> tuple[RunResult, list[Action]]:
+    """Two thousand actions: most are done, many fail alike, and much is skipped for it."""
+    names = [f"t{n:04}" for n in range(MANY)]
+    bad, lost = names[:400], names[400:1000]
+    result = RunResult(
+        {},
+        done=ids(*names[1001:]),
+        failed=(*map(taken, bad), Failed(*ids(names[1000]), UserError("quota reached", hint="Ask for more."))),
+        skipped=tuple(Skipped(*ids(name), because=ids(*bad)[position % 2]) for position, name in enumerate(lost)),
+    )
+    return result, [create(name) for name in names]
+
+
+def test_counts_come_first_then_each_reason_once_then_each_cause_once() -> None:
+    assert text(*large()) == (
+        "Done: 999 added · 401 failed · 600 skipped · state #5 · in 12.3 s\n"
+        "✗ 400 × topic … is taken. Choose another.\n"
+        "    create:topic/west/t0000, create:topic/west/t0001, create:topic/west/t0002 and 397 more\n"
+        "✗ create:topic/west/t1000: quota reached. Ask for more.\n"
+        "- 300 skipped, they need create:topic/west/t0000\n"
+        "    create:topic/west/t0400, create:topic/west/t0402, create:topic/west/t0404 and 297 more\n"
+        "- 300 skipped, they need create:topic/west/t0001\n"
+        "    create:topic/west/t0401, create:topic/west/t0403, create:topic/west/t0405 and 297 more\n"
+    )
+
+
+def test_two_thousand_different_reasons_still_fit_a_screen() -> None:
+    failed = tuple(Failed(*ids(f"t{n}"), UserError(f"reason {n}", hint="Look.")) for n in range(MANY))
+    skipped = tuple(Skipped(*ids(f"s{n}"), because=f"create:topic/west/t{n}") for n in range(MANY))
+    told = text(RunResult({}, failed=failed, skipped=skipped)).splitlines()
+    assert len(told) == 1 + 21 + 21
+    assert told[0] == "Done: nothing · 2,000 failed · 2,000 skipped · state #5 · in 12.3 s"
+    assert told[21] == "  failed for 1,980 more reasons: see result.json of the run"
+
+
+def test_what_was_told_when_it_happened_is_not_told_twice_but_what_was_only_counted_is() -> None:
+    few = RunResult({}, failed=tuple(map(taken, "abcde")))
+    many = RunResult({}, failed=tuple(map(taken, "abcdef")))
+    assert "taken" not in text(few, with_failures=False)
+    assert "✗ 6 × topic … is taken. Choose another." in text(many, with_failures=False)
+
+
+def test_what_is_in_doubt_is_counted_apart_and_named() -> None:
+    no_answer = RetryableError("no answer", hint="Look at the cluster.")
+    result = RunResult(
+        {},
+        failed=(Failed(*ids("a"), no_answer), taken("b")),
+        in_doubt=(create("a"),),
+        unknown=IncompleteError("cluster west cannot be looked at: no answer", hint="Then run: reconciler apply."),
+    )
+    told = text(result).splitlines()
+    assert told[0] == "Done: nothing · 1 failed · 1 in doubt · state #5 · in 12.3 s"
+    assert told[-1] == "? in doubt, for nobody could look: create:topic/west/a"
+    verdict = verdict_of(result)
+    assert isinstance(verdict, IncompleteError)
+    assert verdict.message == "1 action is in doubt: cluster west cannot be looked at: no answer"
+
+
+def test_what_was_approved_and_is_needed_no_more_takes_one_line() -> None:
+    told = text(RunResult({}), skipped=ids(*(f"t{n}" for n in range(MANY)))).splitlines()
+    assert told[0].endswith("create:topic/west/t2 and 1,997 more: no longer needed")
+
+
+def test_what_was_skipped_because_of_something_that_was_done_after_all_is_no_success() -> None:
+    verdict = verdict_of(RunResult({}, done=ids("a"), skipped=(Skipped(*ids("b"), because="create:topic/west/a"),)))
+    assert isinstance(verdict, PartialError)
+    assert verdict.exit_code == 8
+    assert "1 action was not tried" in verdict.message
+
+
+def test_a_large_failure_is_one_line_in_the_end() -> None:
+    verdict = verdict_of(large()[0])
+    assert isinstance(verdict, PartialError)
+    assert verdict.message == (
+        "401 actions failed, 600 more were not tried because of that; the first is create:topic/west/t0000: "
+        "topic t0000 is taken"
+    )
+
+
+def test_as_they_happen_the_first_few_of_a_kind_are_told_and_the_rest_only_counted() -> None:
+    failures = Failures()
+    events = [
+        ActionFailed(*ids(f"t{n}"), Address(f"topic/west/t{n}"), f"topic t{n} is taken", "Choose another.")
+        for n in range(MANY)
+    ]
+    told = text_of(line for event in events for line in failures.lines(event)).splitlines()
+    assert [line.split(":")[0] for line in told] == ["✗ create"] * 5 + ["  more like it are counted at the end"]
+    other = ActionFailed(*ids("x"), Address("topic/west/x"), "quota reached", "Ask for more.")
+    assert len(failures.lines(other)) == 1
+
+
+def test_json_says_the_same() -> None:
+    result, _ = large()
+    event = Summary(
+        "run-1",
+        done=len(result.done),
+        failed=len(result.failed),
+        skipped=len(result.skipped),
+        not_started=0,
+        seconds=12.3,
+        serial=5,
+        skipped_because={each.id: each.because for each in result.skipped},
+        failures=alike(result.failed),
+        in_doubt=ids("z"),
+    )
+    line = event_line(event)
+    EventDocument.model_validate_json(line)
+    said: dict[str, Any] = orjson.loads(line)
+    assert [(group["error"], len(group["ids"])) for group in said["failures"]] == [
+        ("topic … is taken", 400),
+        ("quota reached", 1),
+    ]
+    assert said["in_doubt"] == ["create:topic/west/z"]
