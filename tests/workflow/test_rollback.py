@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from reconciler.applying.events import ActionDone, Event
 from reconciler.cli.render.lines import text_of
 from reconciler.cli.render.plan_text import plan_text
-from reconciler.errors import BlockedError, StalePlanError, UserError
+from reconciler.errors import BlockedError, IncompleteError, StalePlanError, UserError
 from reconciler.workflow.apply import ApplyOptions
 from reconciler.workflow.invocation import Select
 from reconciler.workflow.stating.diff import state_diff
+from reconciler.workflow.stating.history import state_history
 from reconciler.workflow.stating.looking import state_list, state_show
 from reconciler.workflow.stating.rollback import rollback_plan
+from reconciler.workflow.stopping import Stop
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -168,3 +171,26 @@ def test_a_saved_plan_back_is_refused_when_more_would_happen_by_now(applied: Ben
 def test_there_is_no_way_back_to_the_empty_state(applied: Bench) -> None:
     with pytest.raises(UserError, match=r"state #0 is the empty one.*reconciler destroy"):
         rollback_plan(applied.invocation, Select(), 0)
+
+
+def test_a_way_back_that_was_stopped_is_resumed_to_that_state_and_not_to_the_files(applied: Bench) -> None:
+    for path in (applied.folder / "manifests").glob("orders.yaml"):
+        path.unlink()
+    west = applied.folder / "manifests/west.yaml"
+    west.write_text(west.read_text().partition("---")[0])
+    assert applied.apply(Select(allow=("delete:*",))).verdict is None
+
+    def stop_after_the_namespace(event: Event) -> None:
+        if isinstance(event, ActionDone):
+            applied.stop.request()
+
+    file = back(applied, 1)
+    stopped = applied.apply(Select(), ApplyOptions(file=file), report=stop_after_the_namespace)
+    assert isinstance(stopped.verdict, IncompleteError)
+    applied.stop = Stop()
+    resumed = applied.apply(Select(), ApplyOptions(resumes=True))
+    assert resumed.verdict is None
+    assert [action.id for action in resumed.planned.plan.actions] == [f"create:{ORDERS}"]
+    (difference,) = state_diff(applied.invocation, Select(), 1).differences
+    assert [fact.path for fact in difference.facts] == ["incarnation"]
+    assert state_history(applied.invocation, Select()).rows[0].command == "apply, back to #1"
