@@ -155,6 +155,8 @@ class _Accepting:
         return None if origin in {DEFAULT, found.address} else origin
 
     def _accept_missing(self, address: Address) -> None:
+        if self.manifests.is_dropped(address):
+            return
         spot = self.manifests.spot(address)
         if spot.within:
             spot.file.remove(spot.place.number, spot.within)

@@ -84,6 +84,11 @@ class Manifests:
             self._check_variables(address, spot, path)
         return spot
 
+    def is_dropped(self, address: Address) -> bool:
+        """Tell whether the document that says an address was taken out already: a mirror goes with its link."""
+        places = self.loaded.places.get(self._owner(address))
+        return places is not None and self._file(places[-1]).content(places[-1].number) is None
+
     def _owner(self, address: Address) -> Address:
         if address in self.loaded.places:
             return address

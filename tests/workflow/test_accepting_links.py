@@ -1,0 +1,194 @@
+"""What is accepted of links and mirrors: from files as they are, and a record and clusters as plain mappings."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from reconciler.manifests.loading import Variables, load
+from reconciler.planning.actions import Adopt, Forget
+from reconciler.planning.plan import Given
+from reconciler.planning.planner import plan
+from reconciler.resources.address import Address
+from reconciler.resources.inventory import Observed, Recorded
+from reconciler.workflow.accepting.accept import Accepted, patch_for
+from reconciler.workflow.accepting.fresh import role_of
+from reconciler.workflow.deciding import Decided
+from reconciler.workflow.observing import Seen
+from reconciler.workflow.remembering import Remembered
+from tests.planning.casefile import Case
+from tests.planning.short import observed, recorded
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from reconciler.manifests.loading import Loaded
+    from reconciler.planning.plan import Plan
+
+HEAD = "apiVersion: reconciler/v1\n"
+FILES = f"""\
+{HEAD}kind: Cluster
+metadata: {{name: west}}
+spec: {{embedded: {{root: "file://.west"}}}}
+---
+{HEAD}kind: Cluster
+metadata: {{name: east}}
+spec: {{embedded: {{root: "file://.east"}}}}
+---
+{HEAD}kind: Topic
+metadata: {{name: orders, cluster: west}}
+spec: {{partitions: 1}}
+---
+{HEAD}kind: Topic
+metadata: {{name: clicks, cluster: west}}
+spec: {{partitions: 1}}
+"""
+LINK = f"""\
+{HEAD}kind: MirrorLink
+metadata: {{name: l, cluster: east}}
+spec:
+  source: west
+  retryTimeout: 5m   # patience
+  mirrorTopics:
+    # money
+    - source: orders
+      configs: {{min.insync.replicas: 1}}
+    - source: clicks # not money
+"""
+STATES = ["mirroring", "paused", "promoted", "failed-over", "reversed"]
+FEATURES = ["paused", "auto-create", "topic-config-sync", "retry-timeout", "metadata-interval", "start-offset"]
+
+
+class Two:
+    """Two clusters, a link from one to the other, and the files of both."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "manifests").mkdir()
+        (folder / "reconciler.yaml").write_text(f"{HEAD}kind: Workspace\nmetadata: {{name: shop}}\n")
+        (folder / "manifests/all.yaml").write_text(FILES)
+        self.link = folder / "manifests/link.yaml"
+        self.link.write_text(LINK)
+        given = {"given": {"capabilities": {"mirror_states": STATES, "link_features": FEATURES}}}
+        self.given: Given = Case("links", {"clusters": ["west", "east"], **given}).world.given
+        short: list[dict[str, Any]] = [
+            {"topic": "orders"},
+            {"topic": "clicks"},
+            {"link": "l", "where": "east", "source": "west"},
+            {"mirror": "orders", "where": "east", "link": "l", "configs": {"min.insync.replicas": 1}},
+            {"mirror": "clicks", "where": "east", "link": "l"},
+        ]
+        self.recorded: dict[Address, Recorded] = dict(recorded(item) for item in short)
+        self.observed: dict[Address, Observed] = dict(observed(item) for item in short)
+        for address, declared in self.loaded.desired.items():
+            if address.startswith("cluster/"):
+                mark = f"{address.removeprefix('cluster/')}-id"
+                self.recorded[address] = Recorded(declared.resource, mark)
+                self.observed[address] = Observed(declared.resource, mark)
+
+    @property
+    def loaded(self) -> Loaded:
+        return load(self.folder, environment=None, variables=Variables())
+
+    @property
+    def plan(self) -> Plan:
+        return plan(self.loaded.desired, self.recorded, self.observed, given=self.given)
+
+    def see(self, item: dict[str, Any]) -> None:
+        """Let a cluster say something else."""
+        address, seen = observed(item)
+        self.observed[address] = seen
+
+    def accepted(self, pattern: str = "*") -> Accepted:
+        """Accept with git what the clusters have, and check that only the record is left to learn it."""
+        seen = Seen(self.observed, self.given.capabilities, self.given.identities, {})
+        found = patch_for(self.loaded, Decided(self.plan, None, self.recorded, seen, Remembered()), [pattern])
+        if found.patch:
+            subprocess.run(["git", "apply", "-"], input=found.patch.encode(), cwd=self.folder, check=True)
+            left = self.plan
+            assert [action.id for action in left.actions if not isinstance(action, Adopt | Forget)] == []
+            assert not left.errors
+        return found
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Two:
+    made = Two(tmp_path)
+    assert (made.plan.actions, made.plan.errors) == ((), ())
+    return made
+
+
+MIRROR = {"mirror": "orders", "where": "east", "link": "l", "configs": {"min.insync.replicas": 1}}
+
+
+@pytest.mark.parametrize(
+    ("state", "said"), [("PAUSED", "paused"), ("STOPPED", "promoted")], ids=["paused by hand", "failed over by hand"]
+)
+def test_the_role_a_mirror_was_given_by_hand_becomes_its_state(two: Two, state: str, said: str) -> None:
+    two.see({**MIRROR, "is": {"state": state}})
+    assert two.accepted("mirror/east/orders").notes == ()
+    wanted = LINK.replace("replicas: 1}\n", f"replicas: 1}}\n      state: {said}\n")
+    assert two.link.read_text() == wanted
+
+
+def test_a_mirror_that_goes_on_again_is_said_to_mirror(two: Two) -> None:
+    two.link.write_text(LINK.replace("# not money", "# not money\n      state: paused"))
+    two.accepted("mirror/east/clicks")
+    assert two.link.read_text().endswith("    - source: clicks # not money\n      state: mirroring\n")
+
+
+def test_a_state_that_no_manifest_names_is_told(two: Two) -> None:
+    two.see({**MIRROR, "is": {"state": "FAILED"}})
+    found = two.accepted("mirror/east/orders")
+    assert (found.patch, len(found.notes)) == ("", 1)
+    assert "it is FAILED" in found.notes[0]
+
+
+def test_what_changed_on_a_link_and_on_a_mirror_is_accepted(two: Two) -> None:
+    two.see({"link": "l", "where": "east", "source": "west", "retryTimeout": "10m", "paused": True})
+    two.see({**MIRROR, "configs": {"min.insync.replicas": 2}})
+    assert two.accepted().notes == ()
+    wanted = LINK.replace("5m ", "10m ").replace("replicas: 1", "replicas: 2")
+    assert two.link.read_text() == wanted + "  paused: true\n"
+
+
+def test_mirrors_that_are_gone_leave_their_link_one_by_one(two: Two) -> None:
+    del two.observed[Address("mirror/east/orders")]
+    assert two.accepted().notes == ()
+    assert two.link.read_text() == LINK.partition("    - source: orders")[0] + "    - source: clicks # not money\n"
+    del two.observed[Address("mirror/east/clicks")]
+    del two.recorded[Address("mirror/east/orders")]
+    assert two.accepted().notes == ()
+    assert "mirrorTopics" not in two.link.read_text()
+
+
+def test_a_link_that_is_gone_goes_with_its_mirrors(two: Two) -> None:
+    for name in ("link/east/l", "mirror/east/orders", "mirror/east/clicks"):
+        del two.observed[Address(name)]
+    assert two.accepted().notes == ()
+    assert not two.link.exists()
+
+
+def test_a_link_that_nobody_declares_is_accepted_with_its_mirrors(two: Two) -> None:
+    two.link.unlink()
+    for name in ("link/east/l", "mirror/east/orders", "mirror/east/clicks"):
+        del two.recorded[Address(name)]
+    two.see({**MIRROR, "is": {"state": "PAUSED"}})
+    assert two.accepted("link/*").notes == ()
+    made = two.folder / "manifests/accepted/link-east-l.yaml"
+    assert "{source: orders, state: paused, configs: {min.insync.replicas: 1}}" in made.read_text()
+
+
+@pytest.mark.parametrize("state", ["ACTIVE", "PAUSED", "STOPPED", None])
+def test_every_settled_state_has_a_role(state: str | None) -> None:
+    assert role_of(state) is not None
+
+
+def test_a_role_is_not_written_where_the_platform_does_not_know_it(two: Two) -> None:
+    only = {name: replace(one, mirror_states=frozenset({"mirroring"})) for name, one in two.given.capabilities.items()}
+    two.given = replace(two.given, capabilities=only)
+    two.see({**MIRROR, "is": {"state": "PAUSED"}})
+    assert two.accepted("mirror/east/orders").patch == ""
