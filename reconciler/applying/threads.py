@@ -132,7 +132,7 @@ class ThreadEffects:
 def _stopped() -> StoppedError:
     return StoppedError(
         "stopped, and something that was under way gave no answer in time",
-        hint="Whether it happened is found by the next run: reconciler apply",
+        hint="The next run finds out whether it happened.",
     )
 
 

@@ -74,9 +74,8 @@ def stopping(stoppable: Stoppable, *, patience_s: float | None = None) -> Iterat
 
 
 def leave_if_held_up(code: int) -> None:
-    """End the process here if a signal asked for that and a thread that hangs would keep it alive."""
-    held_up = any(not thread.daemon and thread is not threading.main_thread() for thread in threading.enumerate())
-    if _WATCH.is_signalled and held_up:
+    """End the process here if a signal asked for that and a thread is left: one that hangs would keep it alive."""
+    if _WATCH.is_signalled and threading.active_count() > 1:
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):  # Nobody reads it any more: the exit code says it.
                 stream.flush()

@@ -157,8 +157,16 @@ class Lease:
             if error is None:
                 raise
             error.add_note(f"The lease could not be freed either: {trouble}")
+            if isinstance(error, ReconcilerError):
+                error.hint = f"{error.hint} {self._left_held()}"
 
     # -- beneath
+
+    def _left_held(self) -> str:
+        return (
+            f"The lease could not be given back: it is free {self.terms.lease_s:.0f} s from now, or at once with: "
+            f"reconciler state unlock {self.run}"
+        )
 
     async def _insist(self, write: Callable[[], int]) -> int:
         """Write again where nobody answered: what has landed is found, and what has not is written once."""

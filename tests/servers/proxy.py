@@ -63,6 +63,14 @@ class Slow:
 
 
 @dataclass(frozen=True)
+class Mute:
+    """It is not done, and nobody answers."""
+
+    then: Callable[[], None] = _nothing
+    """Called when it has come."""
+
+
+@dataclass(frozen=True)
 class Repeated:
     """It is done twice, as by a network that repeats packets or a proxy that tries again; the second answer counts."""
 
@@ -94,7 +102,7 @@ class Stripped:
     headers: tuple[str, ...]
 
 
-Fault: TypeAlias = Lost | Late | Slow | Repeated | Refused | Broken | Stripped
+Fault: TypeAlias = Lost | Late | Slow | Mute | Repeated | Refused | Broken | Stripped
 
 
 @dataclass
@@ -162,6 +170,7 @@ class Proxy:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._server.is_over.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -194,6 +203,7 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, proxy: Proxy) -> None:
         self.proxy = proxy
+        self.is_over = threading.Event()
         super().__init__(("127.0.0.1", 0), _Request)
 
     def handle_error(self, request: object, client_address: object) -> None:
@@ -233,6 +243,10 @@ class _Request(BaseHTTPRequestHandler):
                 then()
                 time.sleep(seconds)
                 self._answer(answer)
+            case Mute(then):
+                then()
+                self.server.is_over.wait()
+                self.close_connection = True
             case Repeated(then):
                 proxy.forward(asked)
                 then()
