@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.errors import RetryableError, UserError
+from reconciler.errors import IncompleteError, RetryableError, UserError
 from reconciler.objectstore.opening import open_store
 from reconciler.objectstore.s3 import client as s3client
 from reconciler.objectstore.s3 import swap as s3swap
@@ -121,7 +121,7 @@ def test_a_run_whose_credentials_end_in_the_middle_is_finished_by_the_next(
     proxy.let_pass("PUT", passed)
     proxy.on("PUT", Refused(403, code), times=10_000)
     proxy.on("POST", Refused(403, code), times=10_000)
-    with pytest.raises((RetryableError, UserError)) as caught:
+    with pytest.raises((IncompleteError, RetryableError, UserError)) as caught:
         bench.apply()
     assert caught.value.hint
     proxy.heal()
