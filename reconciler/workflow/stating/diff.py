@@ -58,17 +58,23 @@ def state_diff(invocation: Invocation, select: Select, serial: int, other: int |
         UserError: One of them is not kept, or damaged.
     """
     site = open_state(invocation, select, is_reader=True)
-    before = state_at(site, serial)
-    after = _current(site) if other is None else state_at(site, other)
+    current = read_current(site)
+    before = state_at(site, current, serial)
+    after = current if other is None else state_at(site, current, other)
     return StateDiff(before, after, compare_records(before.record, after.record))
 
 
-def state_at(site: Site, serial: int) -> Snapshot:
+def read_current(site: Site) -> Snapshot:
+    """Return the state as it is. Raises UserError: nothing was ever applied."""
+    current = read_state(site)
+    if current is None:
+        raise UserError(f"{site.state.url} holds no state yet", hint="The first apply makes one.")
+    return current
+
+
+def state_at(site: Site, current: Snapshot, serial: int) -> Snapshot:
     """Return the state as it was committed under a serial; 0 is the empty one, before anything was applied."""
-    current = _current(site)
-    if serial == current.serial:
-        return current
-    return Snapshot(current.lineage, 0) if serial == 0 else read_serial(site.state, serial, owner=site.owner)
+    return Snapshot(current.lineage, 0) if serial == 0 else read_serial(site.state, serial, current=current)
 
 
 def compare_records(before: Record, after: Record) -> tuple[Difference, ...]:
@@ -78,13 +84,6 @@ def compare_records(before: Record, after: Record) -> tuple[Difference, ...]:
         for address in sorted(before.keys() | after.keys(), key=rank)
     )
     return tuple(difference for difference in found if difference is not None)
-
-
-def _current(site: Site) -> Snapshot:
-    current = read_state(site)
-    if current is None:
-        raise UserError(f"{site.state.url} holds no state yet", hint="The first apply makes one.")
-    return current
 
 
 def _compared(address: Address, before: Recorded | None, after: Recorded | None) -> Difference | None:

@@ -16,9 +16,8 @@ from reconciler.workflow.deciding import decide_unlocked
 from reconciler.workflow.files import load_workspace_file
 from reconciler.workflow.opening import Work, open_state
 from reconciler.workflow.plan import Planned, show_decided, write_plan
-from reconciler.workflow.reading import read_state
 from reconciler.workflow.saved import to_options
-from reconciler.workflow.stating.diff import state_at
+from reconciler.workflow.stating.diff import read_current, state_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,8 +54,8 @@ def open_rollback(invocation: Invocation, select: Select, serial: int, *, is_rea
             "state #0 is the empty one, before anything was applied",
             hint="To remove everything: reconciler destroy. To go back further on, see: reconciler state history",
         )
-    then, current = state_at(site, serial), read_state(site)
-    now: Record = current.record if current else {}
+    current = read_current(site)
+    then, now = state_at(site, current, serial), current.record
     desired = wanted_again(then.record, now, serial)
     resources = (item.resource for item in desired.values())
     return Work(

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from reconciler.applying.running import Basis, ToDo
-from reconciler.errors import StalePlanError, UserError
+from reconciler.errors import StalePlanError
 from reconciler.planning.document.digest import digest
 from reconciler.resources.cluster import Cluster
 from reconciler.workflow.emergencies import require_confirmation
 from reconciler.workflow.opening import open_state
-from reconciler.workflow.reading import read_state
+from reconciler.workflow.stating.diff import read_current
 from reconciler.workflow.underlease import Wish, run_under_lease
 
 if TYPE_CHECKING:
@@ -46,9 +46,7 @@ class Surgery:
             LeaseError: Someone else is applying.
         """
         site = open_state(self.invocation, self.select)
-        snapshot = read_state(site)
-        if snapshot is None:
-            raise UserError(f"{site.state.url} holds no state yet", hint="The first apply makes one.")
+        snapshot = read_current(site)
         confirmed = decide(snapshot.record)
         require_confirmation(confirm(snapshot.record))
 
