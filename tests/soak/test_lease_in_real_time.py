@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from reconciler.applying.threads import ThreadEffects
-from reconciler.errors import LeaseError
+from reconciler.errors import LeaseError, RetryableError
 from reconciler.objectstore.directory import DirectoryStore
+from reconciler.objectstore.opening import open_store
+from reconciler.objectstore.s3 import client as s3client
 from reconciler.state.acquiring import Patience, acquire
+from reconciler.state.snapshots import read_snapshot
+from tests.servers.proxy import Late, Proxy
 from tests.state.samples import claim, record
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.servers.weed import S3Server
 
 LEASE_S = 6.0
 
@@ -55,3 +62,40 @@ def test_a_lease_that_nobody_renews_is_taken_over_after_a_whole_lease_and_its_ho
 
     asyncio.run(run())
     effects.close()
+
+
+@pytest.mark.soak
+def test_a_holder_whose_writes_are_all_late_gives_up_and_what_arrives_after_the_takeover_changes_nothing(
+    s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3client, "CONDITIONAL_READ_SECONDS", 0.5)
+    url = s3_server.url("late")
+    truth = open_store(s3_server.settings(url=url))
+    effects = ThreadEffects(4)
+
+    async def run(proxy: Proxy) -> None:
+        behind = open_store(s3_server.settings(url=url, endpoint=proxy.endpoint))
+        cut = await acquire(behind, effects, claim("cut", lease_s=LEASE_S))
+        late = [Late(threading.Event()) for _ in range(500)]
+        for one in late:
+            proxy.on("PUT", one)
+        with pytest.raises((LeaseError, RetryableError)):
+            await cut.close(record("cut"))
+        began = effects.now()
+        other = await acquire(truth, effects, claim("other", lease_s=LEASE_S))
+        assert effects.now() - began <= LEASE_S + 2
+        with pytest.raises(LeaseError):
+            cut.check()
+        await other.commit(record("other"))
+        for one in late[: proxy.count("PUT")]:
+            one.arrive.set()
+        await effects.sleep(1)
+        other.check()
+        assert await other.close(record("other", "more")) == 2
+
+    with Proxy(s3_server.endpoint) as proxy:
+        asyncio.run(run(proxy))
+    effects.close()
+    snapshot = read_snapshot(truth)
+    assert snapshot is not None
+    assert sorted(snapshot.record) == ["topic/west/more", "topic/west/other"]
