@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from reconciler.cli.render.lines import Line, Tone, text_of
 
@@ -51,7 +52,7 @@ class Screen:
 
     def write(self, text: str) -> None:
         """Write text as it is; it is the caller's that nothing in it is a user's."""
-        _ignore_a_gone_reader(self.stream, lambda: self.stream.write(text))
+        _ignore_a_gone_reader(self.stream, lambda: _written_text(self.stream, text))
 
     def write_bytes(self, body: bytes) -> None:
         """Write bytes as they are: JSON, whose encoding is not the terminal's to choose."""
@@ -87,8 +88,33 @@ def binary_stdin() -> BinaryIO:
 
 
 def binary_stdout() -> BinaryIO:
-    """Return standard output as bytes."""
-    return sys.stdout.buffer
+    """Return standard output as bytes; what is written to it is written whole."""
+    buffer = sys.stdout.buffer
+    return cast("BinaryIO", _Whole(buffer)) if isinstance(buffer, io.RawIOBase) else buffer
+
+
+class _Whole:
+    """Writes all it is given.
+
+    With PYTHONUNBUFFERED nothing else does: a system call that a signal interrupts takes a part of it, and no more.
+    """
+
+    def __init__(self, raw: io.RawIOBase) -> None:
+        self._raw = raw
+
+    def write(self, body: bytes) -> int:
+        """Write until nothing is left."""
+        left = memoryview(body)
+        while left:
+            left = left[self._raw.write(left) or 0 :]
+        return len(body)
+
+    def flush(self) -> None:
+        """Keep nothing back."""
+
+    def fileno(self) -> int:
+        """Return what the system calls it."""
+        return self._raw.fileno()
 
 
 def silence(stream: TextIO) -> None:
@@ -125,8 +151,16 @@ def are_one() -> bool:
 
 def _written(stream: TextIO, body: bytes) -> None:
     stream.flush()
-    stream.buffer.write(body)
-    stream.buffer.flush()
+    buffer = stream.buffer
+    (_Whole(buffer) if isinstance(buffer, io.RawIOBase) else buffer).write(body)
+    buffer.flush()
+
+
+def _written_text(stream: TextIO, text: str) -> None:
+    if isinstance(getattr(stream, "buffer", None), io.RawIOBase):
+        _written(stream, text.encode(stream.encoding, stream.errors or "strict"))
+    else:
+        stream.write(text)
 
 
 def _coloured(lines: Iterable[Line]) -> str:
