@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from reconciler.cli.render.lines import text_of
 from reconciler.cli.render.plan_markdown import plan_markdown
 from reconciler.cli.render.plan_text import plan_text
-from tests.cli import sample_plans
+from reconciler.cli.render.repair_text import repair_text, repaired_text
+from reconciler.cli.render.state_text import diff_text, unlocked_text
+from tests.cli import sample_plans, sample_states
 
 FOLDER: Final = Path(__file__).parent / "golden"
 
@@ -24,6 +27,14 @@ TEXTS: Final[dict[str, Callable[[], str]]] = {
     "plan-refused.txt": lambda: text_of(plan_text(sample_plans.refused())),
     "plan-refused.md": lambda: plan_markdown(sample_plans.refused()),
     "plan-large.md": lambda: plan_markdown(sample_plans.many(2_000)),
+    "plan-back.txt": lambda: text_of(plan_text(replace(sample_plans.everything(), back_to=410))),
+    "plan-back.md": lambda: plan_markdown(replace(sample_plans.everything(), back_to=410)),
+    "state-diff.txt": lambda: text_of(diff_text(sample_states.differing())),
+    "state-unlocked.txt": lambda: text_of(unlocked_text(sample_states.unlocked())),
+    "state-unreadable.txt": lambda: text_of(unlocked_text(sample_states.unreadable())),
+    "state-repair.txt": lambda: text_of(repair_text(sample_states.repair())),
+    "state-forgetting.txt": lambda: text_of(repair_text(sample_states.forgetting())),
+    "state-repaired.txt": lambda: text_of(repaired_text(sample_states.repaired())),
 }
 
 if __name__ == "__main__":
