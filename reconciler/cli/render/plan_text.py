@@ -125,7 +125,7 @@ def _allows(plan: Plan) -> list[str]:
 def _header(plan: Plan, reading: Reading | None) -> Line:
     name = f"{plan.workspace} ({plan.environment})" if plan.environment else plan.workspace
     parts = [f"state #{plan.base.serial}" if plan.base else "no state yet"]
-    parts += [f"desired {plan.git_commit[:_SHORT_COMMIT]}"] if plan.git_commit else []
+    parts += [f"desired {plan.git_commit[:_SHORT_COMMIT]}"] if plan.git_commit and plan.back_to is None else []
     if reading is not None:
         where = f"{counted(reading.topics, 'topic')} on {counted(reading.clusters, 'cluster')}"
         parts.append(f"read {where} in {took(reading.seconds)}")
