@@ -7,7 +7,7 @@ from reconciler.planning.actions import Change
 from reconciler.resources.address import Address
 from reconciler.resources.inventory import Recorded
 from reconciler.resources.topic import Topic
-from reconciler.state.lockfile import LeaseEntry, Lockfile, OpenRun
+from reconciler.state.lockfile import LeaseEntry, Lockfile, OpenRun, StatePointer
 from reconciler.state.repair import Repair
 from reconciler.state.runs import RunFile
 from reconciler.state.snapshots import Snapshot
@@ -21,8 +21,8 @@ _LATER = "0199a7c5-1a2b-7c33-9d5e-0a4b7e1f2c12"
 
 def differing() -> StateDiff:
     """Two states that differ in every way there is."""
-    owned = (Change("ownership", None, "created"), Change("protect", None, False))
-    lost = (Change("ownership", "adopted", None), Change("protect", False, None))
+    owned = (Change("ownership", None, "created"), Change("protect", None, after=False))
+    lost = (Change("ownership", "adopted", None), Change("protect", before=False, after=None))
     changed = Difference(
         Address("topic/west/shop:eu:orders"),
         "changed",
@@ -34,7 +34,7 @@ def differing() -> StateDiff:
         (
             Change("incarnation", "id-1", "id-2"),
             Change("ownership", "adopted", "created"),
-            Change("protect", False, True),
+            Change("protect", before=False, after=True),
         ),
         (Change("configs.retention.ms", "policy/standard", None),),
     )
@@ -101,13 +101,14 @@ def _repair(
 ) -> Repair:
     raw = {"metadata": {"name": "orders", "cluster": "west"}, "spec": {"partitions": 1}}
     topic = Topic.model_validate(raw)
-    base = Snapshot("lineage", 0, record={topic.address: Recorded(topic)}, run=_RUN)
+    base = Snapshot("lineage", 411, record={topic.address: Recorded(topic)}, run=_RUN)
+    serial = 411 if body is None else 413
     lockfile = Lockfile(
         lineage="lineage",
         workspace="shop",
         environment=None,
-        serial=0,
-        state=None,
+        serial=serial,
+        state=StatePointer(key=f"state/{serial:012}-0123456789ab.json.gz", sha256="0" * 64, bytes=1),
         lease=LeaseEntry(epoch=43, status="free", beat=0, lease_s=90.0),
         open_run=OpenRun(run=opened, plan_digest="d" * 64) if opened else None,
         nonce="nonce",
