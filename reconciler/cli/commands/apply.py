@@ -25,7 +25,7 @@ def command(
         Path | None, Argument(metavar="FILE", help="A plan saved by `plan --out`.", show_default=False)
     ] = None,
     strict: Annotated[
-        bool, Option("--strict", help="With FILE: refuse also when less than it holds is left to do.")
+        bool, Option("--strict", help="With FILE: refuse also less, a state that went on, and another git commit.")
     ] = False,
     only_drift: Annotated[
         bool, Option("--only-drift", help="Only set back what drifted; what the files changed stays undone.")
