@@ -44,6 +44,11 @@ class Drifted:
         """What is odd about the rules of the workspace; what is odd about a plan, `plan` says."""
         return tuple(finding for finding in self.planned.plan.warnings if finding.source == WORKSPACE_FILE)
 
+    @property
+    def obstacles(self) -> tuple[Finding, ...]:
+        """What kept something from being compared."""
+        return _obstacles(self.planned.plan)
+
     def remember(self) -> None:
         """Keep in the file of `known` that all this was told."""
         if self.known is not None:

@@ -50,7 +50,7 @@ def drift_lines(drifted: Drifted) -> list[Line]:
 
 
 def _nothing(drifted: Drifted) -> str:
-    if drifted.planned.plan.errors:
+    if drifted.obstacles:
         return "Not all could be compared."
     if drifted.known is not None and drifted.known.findings:
         return f"Nothing new: {counted(len(drifted.known.findings), 'finding', 'findings')} told before."

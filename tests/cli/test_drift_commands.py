@@ -1,0 +1,118 @@
+"""`drift` and what follows from it, as it is typed: codes, streams, and what goes with what."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+import jsonschema
+import pytest
+
+from reconciler.cli.main import main
+
+SCHEMA = Path(__file__).resolve().parents[2] / "schemas/drift.json"
+ORDERS = "topic/west/shop:orders"
+
+
+class Said(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Call:
+    def __init__(self, streams: pytest.CaptureFixture[bytes]) -> None:
+        self._streams = streams
+
+    def __call__(self, *arguments: str) -> Said:
+        self._streams.readouterr()
+        code = main(arguments)
+        shown = self._streams.readouterr()
+        return Said(code, shown.out.decode(), shown.err.decode())
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Call:
+    """Run commands in a workspace that `init` made, and that is applied."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("CI", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    call = Call(capfdbinary)
+    assert call("init").code == 0
+    assert call("apply", "--yes").code == 0
+    return call
+
+
+def grow(call: Call) -> None:
+    """Let the cluster have more partitions than the files say, as somebody with another workspace would make it."""
+    Path("other/manifests").mkdir(parents=True)
+    Path("other/reconciler.yaml").write_text("apiVersion: reconciler/v1\nkind: Workspace\nmetadata: {name: other}\n")
+    text = Path("manifests/example.yaml").read_text()
+    text = text.replace("partitions: 3", "partitions: 6").replace("file://.clusters", "file://../.clusters")
+    Path("other/manifests/all.yaml").write_text(text)
+    assert call("apply", "--yes", "--workspace", "other").code == 0
+
+
+def test_drift_as_json_follows_its_schema_and_says_what_fails(call: Call) -> None:
+    grow(call)
+    said = call("drift", "--format", "json")
+    printed = json.loads(said.out)
+    jsonschema.validate(printed, json.loads(SCHEMA.read_bytes()))
+    assert said.code == 3
+    (found,) = printed["findings"]
+    assert (found["kind"], found["path"], found["fails"]) == ("drift", "partitions", True)
+    assert found["fingerprint"].startswith("sha256:")
+    assert printed["summary"]["in_doubt"] == 0
+
+
+def test_what_is_accepted_is_a_patch_alone_on_standard_output(call: Call) -> None:
+    grow(call)
+    said = call("drift", "--accept", ORDERS, "--accept", "namespace/*")
+    assert (said.code, said.err) == (0, "")
+    assert said.out.startswith("--- a/manifests/example.yaml\n+++ b/manifests/example.yaml\n@@ ")
+    subprocess.run(["git", "apply", "-"], input=said.out.encode(), check=True)
+    assert call("drift").code == 0
+    assert call("apply", "--yes").code == 0
+    assert call("drift").out == "No drift: clusters are as they were last applied.\n"
+
+
+def test_what_no_patch_can_say_is_a_comment_on_standard_error(call: Call) -> None:
+    path = Path("manifests/example.yaml")
+    path.write_text(path.read_text().replace("partitions: 3", "partitions: 4"))
+    said = call("drift", "--accept", ORDERS)
+    assert (said.code, said.out) == (1, "")
+    assert said.err.startswith(f"# {ORDERS}: the files changed, not the cluster")
+
+
+@pytest.mark.parametrize(
+    "more", [["--known", "k.json"], ["--fail-on", "pending"], ["--format", "json"]], ids=lambda more: more[0]
+)
+def test_a_patch_goes_with_nothing_that_is_about_the_list(call: Call, more: list[str]) -> None:
+    assert call("drift", "--accept", ORDERS, *more).code == 64
+
+
+def test_what_was_told_is_told_once(call: Call) -> None:
+    grow(call)
+    assert call("drift", "--known", "k.json").code == 3
+    said = call("drift", "--known", "k.json")
+    assert (said.code, said.out.splitlines()[-1]) == (0, "Nothing new: 1 finding told before.")
+
+
+@pytest.mark.parametrize("name", ["in-doubt", "in doubt", "pending"])
+def test_a_class_is_added_by_its_name(call: Call, name: str) -> None:
+    assert call("drift", "--fail-on", name).code == 0
+
+
+def test_a_class_that_is_none_is_a_slip_of_usage(call: Call) -> None:
+    said = call("drift", "--fail-on", "doubt")
+    assert said.code == 64
+    assert "drift, missing, in-doubt, unmanaged, pending, blocked" in said.err
+
+
+def test_a_saved_plan_and_only_drift_do_not_go_together(call: Call) -> None:
+    assert call("plan", "--out", "p.json").code == 0
+    assert call("apply", "p.json", "--only-drift").code == 64
