@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import orjson
 
-from reconciler.objectstore.memory import MemoryStore
+from reconciler.objectstore.base import ObjectStore
 from reconciler.planning.actions import Create
 from reconciler.planning.document.stored import stored_action
 from reconciler.resources.topic import Topic
@@ -28,12 +28,12 @@ def create(name: str) -> Create:
     return Create(address=topic.address, after=topic)
 
 
-def left(store: MemoryStore, run: str, *names: str, done: Sequence[str] | None = None, commits: bool = True) -> None:
+def left(store: ObjectStore, run: str, *names: str, done: Sequence[str] | None = None, commits: bool = True) -> None:
     """Let a run create topics; with `done` only these, and it stays open. Without `commits` it changes no state."""
     simulate(_run(store, run, names, done, commits=commits))
 
 
-async def running(store: MemoryStore, run: str, *names: str) -> tuple[Lease, Journal]:
+async def running(store: ObjectStore, run: str, *names: str) -> tuple[Lease, Journal]:
     """Let a run begin to create topics, and nothing more."""
     effects = Simulation()
     lease = await acquire(store, effects, claim(run))
@@ -55,7 +55,7 @@ async def running(store: MemoryStore, run: str, *names: str) -> tuple[Lease, Jou
 
 
 async def _run(
-    store: MemoryStore, run: str, names: Sequence[str], done: Sequence[str] | None, *, commits: bool
+    store: ObjectStore, run: str, names: Sequence[str], done: Sequence[str] | None, *, commits: bool
 ) -> None:
     lease, journal = await running(store, run, *names)
     await journal.append([Intent(id=create(name).id) for name in names])
@@ -67,27 +67,27 @@ async def _run(
     await lease.close(record if commits else None, keeps_run=done is not None)
 
 
-def body(store: MemoryStore, key: str) -> bytes:
+def body(store: ObjectStore, key: str) -> bytes:
     stored = store.get(key)
     assert stored is not None
     return stored.body
 
 
-def edit(store: MemoryStore, **fields: object) -> None:
+def edit(store: ObjectStore, **fields: object) -> None:
     """Write other values into the lockfile."""
     store.put(KEY, orjson.dumps({**orjson.loads(body(store, KEY)), **fields}))
 
 
-def newest(store: MemoryStore, back: int = 0) -> str:
+def newest(store: ObjectStore, back: int = 0) -> str:
     """Return the key of a snapshot, counted from the newest."""
     return history(store)[back].key
 
 
-def flip(store: MemoryStore, key: str) -> None:
+def flip(store: ObjectStore, key: str) -> None:
     """Change one byte of an object."""
     content = body(store, key)
     store.put(key, content[:-1] + bytes([content[-1] ^ 1]))
 
 
-def everything(store: MemoryStore) -> dict[str, str]:
+def everything(store: ObjectStore) -> dict[str, str]:
     return {listed.key: listed.hint for listed in store.list("")}

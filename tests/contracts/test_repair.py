@@ -1,0 +1,67 @@
+"""What `state repair` promises, over every kind of store: nothing recorded is forgotten, nobody is overwritten."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from reconciler.errors import LeaseError
+from reconciler.objectstore.base import ObjectStore
+from reconciler.state.acquiring import Patience, acquire
+from reconciler.state.lockfile import KEY
+from reconciler.state.remains import look_at
+from reconciler.state.repair import Choice, Repair, judge, mend
+from reconciler.state.snapshots import read_snapshot
+from tests.servers.stores import KINDS, fresh_store
+from tests.state.leftovers import body, left
+from tests.state.samples import SHOP, claim
+from tests.state.simulation import Simulation, simulate
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(params=KINDS)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    """Two states, and an open run."""
+    store = fresh_store(request, tmp_path / "state")
+    left(store, "run-1", "a")
+    left(store, "run-2", "b")
+    left(store, "run-3", "c", "d", done=["c"])
+    return store
+
+
+def look(store: ObjectStore) -> Repair:
+    found = judge(store, look_at(store), SHOP, Choice(), lineage="lineage-new")
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("damage", ["lost", "cut"])
+def test_a_lockfile_is_made_anew_and_the_open_run_stays_open(store: ObjectStore, damage: str) -> None:
+    content = body(store, KEY)
+    store.delete([KEY])
+    if damage == "cut":
+        store.put(KEY, content[:-20])
+    kept = mend(store, look(store))
+    assert (kept is not None) == (damage == "cut")
+    snapshot = read_snapshot(store, owner=SHOP)
+    assert snapshot is not None
+    assert sorted(snapshot.record) == ["topic/west/a", "topic/west/b", "topic/west/c"]
+
+    async def run() -> None:
+        async with await acquire(store, Simulation(), claim("next"), Patience(lock_timeout_s=0)) as lease:
+            assert lease.lockfile.open_run is not None
+            assert (lease.lockfile.open_run.run, lease.lockfile.lease.epoch) == ("run-3", 5)
+
+    simulate(run())
+
+
+def test_of_two_repairs_one_is_done(store: ObjectStore) -> None:
+    store.delete([KEY])
+    first, second = look(store), look(store)
+    mend(store, first)
+    with pytest.raises(LeaseError, match="written by somebody else meanwhile"):
+        mend(store, second)
+    assert first.lockfile.to_bytes() == body(store, KEY)
