@@ -243,6 +243,6 @@ def _check_not_restored(store: ObjectStore, lockfile: Lockfile) -> None:
     if rows and rows[0].serial >= lockfile.serial + 2:
         raise UserError(
             f"{store.url}/{KEY} says state #{lockfile.serial}, but {rows[0].key} was written: it is an old copy",
-            hint="An old one would forget what was applied since. Restore the newest version of it, or make it anew from "
-            "what is beside it: reconciler state repair",
+            hint="An old one would forget what was applied since. Restore the newest version of it, or make it anew "
+            "from what is beside it: reconciler state repair",
         )

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
     from tests.servers.weed import S3Server
 
-CLIENT_GIVES_UP_S = 0.3
-"""What the client's time-out is set to, where a real one is waited for."""
+CLIENT_GIVES_UP_S = 2.0
+"""What the client's time-out is set to: short, for it is waited for, and longer than any answer takes that comes."""
 
 
 class Faulty(Protocol):
@@ -74,7 +74,7 @@ class Proxied:
             case Fault.LOST:
                 return Lost(then)
             case Fault.SLOW:
-                return Slow(3 * CLIENT_GIVES_UP_S, then)
+                return Slow(1.5 * CLIENT_GIVES_UP_S, then)
             case Fault.LATE:
                 self.late.append(Late(threading.Event(), then=then))
                 return self.late[-1]

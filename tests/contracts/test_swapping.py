@@ -217,17 +217,17 @@ def test_whatever_a_store_says_of_what_is_gone_it_is_a_lost_race(status: int) ->
 def test_in_a_storm_every_update_of_every_writer_is_recorded_once(faulty: Faulty, seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - a repeatable storm, no secret
     register = Register(faulty.client, "r", format=FORMAT)
-    for _ in range(20):
+    for _ in range(12):
         faulty.on(chance.choice([fault for fault in Fault if fault is not Fault.SLOW]), then=faulty.deliver)
 
     def write(number: int) -> None:
-        for turn in range(5):
+        for turn in range(4):
             append(register, f"{number}-{turn}")
 
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(write, range(4)))
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(write, range(3)))
     faulty.heal()
     faulty.deliver()
     held: Any = Register(faulty.truth, "r", format=FORMAT).read()
     assert isinstance(held, Held)
-    assert sorted(held.value["items"]) == sorted(f"{number}-{turn}" for number in range(4) for turn in range(5))
+    assert sorted(held.value["items"]) == sorted(f"{number}-{turn}" for number in range(3) for turn in range(4))
