@@ -15,7 +15,7 @@ from reconciler.workflow.jobs import SparkJobs
 from reconciler.workflow.spooling import LocalSpool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from reconciler.applying.events import Event
     from reconciler.applying.running import Decide
@@ -62,9 +62,20 @@ def run_under_lease(site: Site, wish: Wish, decide: Decide) -> Ended:
                 spool=LocalSpool(site.edge.folder),
                 parallelism=wish.parallelism,
             )
-            return asyncio.run(Run(setting, _run_wish(site, wish)).run(decide))
+            return _ended(Run(setting, _run_wish(site, wish)).run(decide))
     finally:
         effects.close()
+
+
+def _ended(run: Coroutine[object, object, Ended]) -> Ended:
+    """Drive a run to its end. Its task returns nothing: the standard library would write out all of it, twice."""
+    found: list[Ended] = []
+
+    async def drive() -> None:
+        found.append(await run)
+
+    asyncio.run(drive())
+    return found[0]
 
 
 def _run_wish(site: Site, wish: Wish) -> RunWish:
