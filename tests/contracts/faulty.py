@@ -76,19 +76,26 @@ class Proxied:
             case Fault.SLOW:
                 return Slow(1.5 * CLIENT_GIVES_UP_S, then)
             case Fault.LATE:
-                self.late.append(Late(threading.Event(), then=then))
-                return self.late[-1]
+                return self._late(then)
             case Fault.REPEATED:
                 return Repeated(then)
             case _:
                 status, code = REFUSALS[fault]
                 return Refused(status, code, then=then)
 
+    def _late(self, then: Callable[[], None]) -> Late:
+        def sent() -> None:
+            self.late.append(late)
+            then()
+
+        late = Late(threading.Event(), then=sent)
+        return late
+
     def deliver(self) -> None:
-        for late in self.late:
+        arriving, self.late = self.late, []
+        for late in arriving:
             late.arrive.set()
             assert late.arrived.wait(30)
-        self.late.clear()
 
     def heal(self) -> None:
         self.proxy.heal()
