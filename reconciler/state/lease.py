@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _LOGGER: Final = logging.getLogger("reconciler.lease")
 _ATTEMPTS: Final = 5
+_SOON_S: Final = 0.1
+"""A renewal that is due as soon as this is written now: a sleep may end a rounding before its time."""
 
 
 class Lease:
@@ -151,14 +153,18 @@ class Lease:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Free it at the end of the block, whatever happened; the block's own error is the one that counts."""
-        try:
+        if error is None:
             await self.release()
+            return
+        try:
+            if self._lost is None:  # tried once: what went wrong may be that nothing can be written
+                await self._effects.call(lambda: self._end(None, freed))
         except ReconcilerError as trouble:
-            if error is None:
-                raise
             error.add_note(f"The lease could not be freed either: {trouble}")
             if isinstance(error, ReconcilerError):
                 error.hint = f"{error.hint} {self._left_held()}"
+        finally:
+            self._stop_renewing()
 
     # -- beneath
 
@@ -193,7 +199,7 @@ class Lease:
         pause = self.terms.renew_s
         while True:
             await effects.sleep(pause)
-            if (left := self.terms.renew_s - self._age()) > 0:
+            if (left := self.terms.renew_s - self._age()) > _SOON_S:
                 pause = left  # a checkpoint was a beat
                 continue
             try:

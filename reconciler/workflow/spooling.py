@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -27,11 +29,10 @@ class LocalSpool:
     def keep(self, run: str, entries: Sequence[Entry]) -> str:
         """Keep entries, and return where."""
         path = self._path(run)
-        known = [*self.kept(run), *entries]
-        body = {"format": FORMAT, "run": run, "entries": [entry.model_dump(mode="json") for entry in known]}
+        body = {"format": FORMAT, "run": run, "entries": [entry.model_dump(mode="json") for entry in entries]}
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(orjson.dumps(body, option=orjson.OPT_INDENT_2))
+            _write_whole(path, orjson.dumps(body, option=orjson.OPT_INDENT_2))
         except OSError as error:
             return f"no file ({path}: {error.strerror or error})"
         return str(path)
@@ -54,11 +55,29 @@ class LocalSpool:
             raise _damaged(path, str(error).splitlines()[0]) from error
 
     def forget(self, run: str) -> None:
-        """Drop what is kept of a run."""
+        """Drop what is kept of a run, and the folders that were made for it."""
         self._path(run).unlink(missing_ok=True)
+        with suppress(OSError):  # something else is in there
+            self._folder.rmdir()
+            self._folder.parent.rmdir()
 
     def _path(self, run: str) -> Path:
         return self._folder / f"{run}.json"
+
+
+def _write_whole(path: Path, body: bytes) -> None:
+    """Write a file that only its owner reads; it is there whole or not at all, and stays where the power fails."""
+    fresh = path.with_name(f".{path.name}.new")
+    try:
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as stream:
+            stream.write(body)
+            stream.flush()
+            os.fsync(stream.fileno())
+        fresh.replace(path)
+    except OSError:
+        with suppress(OSError):
+            fresh.unlink(missing_ok=True)
+        raise
 
 
 def _damaged(path: Path, why: str) -> UserError:
