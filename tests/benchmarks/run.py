@@ -18,7 +18,19 @@ from pathlib import Path
 from measuring import Row, Scale
 from table import markdown, quoted, text
 
-NAMES = ("startup", "loading", "steady", "planning", "creating", "listing", "logs", "producing", "mirroring", "reading")
+NAMES = (
+    "startup",
+    "loading",
+    "steady",
+    "planning",
+    "creating",
+    "recording",
+    "listing",
+    "logs",
+    "producing",
+    "mirroring",
+    "reading",
+)
 ROOT = Path(__file__).resolve().parents[2]
 TABLE, README = ROOT / "docs" / "benchmarks.md", ROOT / "README.md"
 
