@@ -9,11 +9,12 @@ import orjson
 
 from reconciler.applying.alike import alike
 from reconciler.applying.engine import RunResult
-from reconciler.applying.events import ActionFailed, Summary
+from reconciler.applying.events import ActionFailed, Recovered, Summary
 from reconciler.applying.ledger import Skipped
 from reconciler.cli.documents.events import EventDocument, event_line
 from reconciler.cli.failing import Failures
 from reconciler.cli.render.applied_text import applied_text
+from reconciler.cli.render.events_text import recovered_lines
 from reconciler.cli.render.lines import text_of
 from reconciler.errors import IncompleteError, PartialError, RetryableError, UserError
 from reconciler.planning.actions import Create
@@ -143,6 +144,16 @@ def test_as_they_happen_the_first_few_of_a_kind_are_told_and_the_rest_only_count
     assert [line.split(":")[0] for line in told] == ["✗ create"] * 5 + ["  more like it are counted at the end"]
     other = ActionFailed(*ids("x"), Address("topic/west/x"), "quota reached", "Ask for more.")
     assert len(failures.lines(other)) == 1
+
+
+def test_what_an_earlier_run_left_in_doubt_takes_a_line_a_fate_however_much_it_was() -> None:
+    fates = {name: "done" if position % 2 else "absent" for position, name in enumerate(ids(*"abcdefghijkl"))}
+    told = text_of(recovered_lines(Recovered("run-0", "bob@laptop", fates))).splitlines()
+    assert told == [
+        "Run run-0 of bob@laptop had not closed: 12 actions in doubt",
+        "  create:topic/west/a, create:topic/west/c, create:topic/west/e and 3 more: had not happened",
+        "  create:topic/west/b, create:topic/west/d, create:topic/west/f and 3 more: had happened, and is recorded now",
+    ]
 
 
 def test_json_says_the_same() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from reconciler.applying.alike import first_few
 from reconciler.cli.render.amounts import about, bytes_text, counted, rough_count, took
 from reconciler.cli.render.lines import Line, Span, Tone, line
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 
     from reconciler.applying.events import ActionDone, ActionFailed, Detached, LeaseLost, Progress, Recovered
 
+_FEW: Final = 10
 _SETTLED: Final[Mapping[str, str]] = {
     "absent": "had not happened",
     "done": "had happened, and is recorded now",
@@ -32,10 +34,15 @@ def lost_line(event: LeaseLost) -> Line:
 
 
 def recovered_lines(event: Recovered) -> list[Line]:
-    """Return whose run was settled, and what became of each action it left in doubt."""
+    """Return whose run was settled, and what became of the actions it left in doubt: many of them once each fate."""
     who = f" of {event.who}" if event.who else ""
     head = line(f"Run {event.run}{who} had not closed: {counted(len(event.settled), 'action')} in doubt")
-    return [head, *(line(f"  {name}: {_SETTLED[verdict]}") for name, verdict in event.settled.items())]
+    if len(event.settled) <= _FEW:
+        return [head, *(line(f"  {name}: {_SETTLED[verdict]}") for name, verdict in event.settled.items())]
+    fates: dict[str, list[str]] = {}
+    for name, verdict in event.settled.items():
+        fates.setdefault(verdict, []).append(name)
+    return [head, *(line(f"  {first_few(names)}: {_SETTLED[verdict]}") for verdict, names in fates.items())]
 
 
 def detached_line(event: Detached) -> Line:
