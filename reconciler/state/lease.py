@@ -33,8 +33,6 @@ _LOGGER: Final = logging.getLogger("reconciler.lease")
 _ATTEMPTS: Final = 5
 _SOON_S: Final = 0.1
 """A renewal that is due as soon as this is written now: a sleep may end a rounding before its time."""
-_SOON_S: Final = 0.1
-"""A renewal that is due as soon as this is written now: a sleep may end a rounding before its time."""
 
 
 class Lease:
