@@ -14,6 +14,7 @@ from reconciler.resources.mirrorlink import MirrorLink
 from reconciler.workflow.observing import observe
 from reconciler.workflow.opening import Work, open_work
 from reconciler.workflow.remembering import remember
+from reconciler.workflow.saved import read_plan_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,17 +74,6 @@ def read_plan(path: Path, shown: str) -> PlanDocument:
         if shown not in error.message:
             error.message = f"{shown}: {error.message}"
         raise
-
-
-def read_plan_file(path: Path) -> bytes:
-    """Return the bytes of a saved plan."""
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UserError(
-            f"cannot read the plan {path}: {error.strerror or error}",
-            hint="Write one with: reconciler plan --out FILE",
-        ) from error
 
 
 def unknown_address(address: str) -> UserError:

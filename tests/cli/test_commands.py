@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+from xml.etree import ElementTree as ET
 
 import jsonschema
 import pytest
@@ -180,6 +181,19 @@ def test_a_saved_plan_that_was_edited_is_refused(call: Call) -> None:
     path.write_text(path.read_text().replace('"partitions":3', '"partitions":4'))
     assert call("show", "saved.json").code == 1
     assert call("apply", "saved.json").code == 1
+
+
+@pytest.mark.parametrize("command", ["plan", "drift"])
+def test_pages_that_collect_results_get_what_they_read(applied: Call, command: str) -> None:
+    edit("partitions: 3", "partitions: 4")
+    said = applied(command, "--format", "sarif")
+    (run,) = follows("sarif", said)["runs"]
+    (result,) = run["results"]
+    assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "manifests/example.yaml"
+    assert said.code == 0
+    (suite,) = ET.fromstring(applied(command, "--format", "junit").out.encode())  # noqa: S314 - our own output
+    assert (suite.get("tests"), suite.get("failures")) == ("1", "0")
+    assert f"reconciler:{command} workspace=" in applied(command, "--format", "markdown").out.splitlines()[0]
 
 
 def test_drift_is_found_shown_and_exits_3(applied: Call) -> None:

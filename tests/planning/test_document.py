@@ -191,6 +191,13 @@ def test_a_plan_that_was_printed_or_lost_its_seal_is_shown_and_not_applied(plan:
     assert read_saved(canonical_bytes(to_document(plan, {}))).options == {}
 
 
+def test_a_plan_of_a_million_wrong_actions_is_refused_by_the_first(plan: Plan) -> None:
+    body = canonical_bytes(to_document(replace(plan, actions=()), {}))
+    body = body.replace(b'"actions":[]', b'"actions":[' + b"0," * 1_000_000 + b"0]")
+    with pytest.raises(UserError, match=r"does not read: actions\.0: "):
+        read_saved(body)
+
+
 @pytest.mark.parametrize("kept", [1, 100, 2000, -200, -2, -1])
 def test_a_saved_plan_cut_off_anywhere_ends_in_the_middle(plan: Plan, kept: int) -> None:
     with pytest.raises(UserError, match="it ends in the middle"):

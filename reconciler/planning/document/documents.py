@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 FORMAT: Final = "reconciler.plan/1"
 
@@ -131,7 +131,7 @@ class PlanDocument(_Part):
     back_to: int | None = Field(None, description="Serial of the state it goes back to; null: it leads to the files.")
     digest: str
     summary: SummaryDocument
-    actions: tuple[ActionDocument, ...]
+    actions: Annotated[tuple[ActionDocument, ...], FailFast()]
     drift: tuple[DriftDocument, ...]
     waiting: tuple[WaitingDocument, ...]
     unmanaged: tuple[str, ...]
