@@ -54,6 +54,8 @@ class RunResult:
     """Begun, and whether they happened is not known: the platform did not answer. They are among `failed` too."""
     unknown: IncompleteError | None = None
     """Why what is in doubt could not be looked at; then the run stays open."""
+    unanswered: tuple[str, ...] = ()
+    """Of those `not_started`: begun when the run was stopped, and no platform has said what became of them."""
     is_stopped: bool = False
     """Whether somebody asked for the end; else what is `not_started` was left to another on purpose."""
     is_changed: bool = False
@@ -108,6 +110,7 @@ class Engine:
             tuple(ledger.skipped),
             tuple(self._graph.left()),
             tuple(ledger.in_doubt),
+            unanswered=tuple(ledger.unanswered),
             is_stopped=self._is_stopping,
             is_changed=ledger.is_changed,
             ended_by=self._ended_by,
@@ -212,6 +215,7 @@ class Engine:
         try:
             return await self._called(lane, batch)
         except StoppedError as error:
+            self._ledger.unanswered += [action.id for action in batch if lane != JOBS]
             return [(action, Failed(action.id, error), Moved()) for action in batch]
 
     async def _called(self, lane: Lane, batch: list[Action]) -> list[tuple[Action, Outcome, Moved]]:

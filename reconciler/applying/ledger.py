@@ -42,6 +42,7 @@ class Ledger:
         self.skipped: list[Skipped] = []
         self.in_doubt: list[Action] = []
         self.unwritten: list[Entry] = []
+        self.unanswered: list[str] = []
         self.trouble: Exception | None = None
         self._run = run
         self._report = report

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from reconciler.applying.alike import first_few
 from reconciler.errors import BlockedError, IncompleteError, PartialError, ReconcilerError
 
 if TYPE_CHECKING:
@@ -33,7 +34,13 @@ def verdict_of(result: RunResult | None) -> ReconcilerError | None:
         return IncompleteError(f"{doubt} in doubt: {result.unknown.message}", hint=result.unknown.hint)
     if result.not_started and result.is_stopped:
         left = counted(len(result.not_started), "action is", "actions are")
-        return IncompleteError(f"stopped: {left} left", hint="Go on with: reconciler apply --resume")
+        unanswered = f"; whether these happened is not known: {first_few(result.unanswered)}"
+        return IncompleteError(
+            f"stopped: {left} left{unanswered if result.unanswered else ''}",
+            hint="Find out and go on with: reconciler apply --resume"
+            if result.unanswered
+            else "Go on with: reconciler apply --resume",
+        )
     if result.failed:
         first = result.failed[0]
         failed = counted(len(result.failed), "action", "actions")

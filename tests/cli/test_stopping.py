@@ -198,6 +198,7 @@ def test_a_call_to_a_platform_that_hangs_stays_in_doubt_and_the_lease_is_free(pl
     reached = place.hang("PUT", "west/catalog/", is_done=is_done)
     code, said = place.stopped_at(reached, "apply", "--yes", by=signal.SIGINT)
     assert (code, "apply --resume" in said) == (INCOMPLETE, True)
+    assert "whether these happened is not known: create:topic/west/orders" in said
     found = place.lockfile()
     assert (found.lease.status, found.open_run is None) == ("free", False)
     place.is_finished_by_the_next()
