@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from reconciler.applying.ending import Ending, stamp
 from reconciler.applying.engine import Engine, RunResult
-from reconciler.applying.events import PlanMade
+from reconciler.applying.events import PlanMade, Summary
 from reconciler.applying.ports import Means
 from reconciler.applying.recovery import Recovery, Settled
 from reconciler.applying.turn import LeaseTurn
@@ -138,6 +138,8 @@ class Run:
         if not todo.actions:
             if lease.lockfile.open_run is not None:
                 await lease.end_run(None)
+            if not basis.is_again:
+                self._tell_nothing(lease, run)
             return None
         if not self._wish.leaves_jobs:
             await self._effects.call(lambda: self._setting.jobs.check(todo.actions))
@@ -206,6 +208,11 @@ class Run:
             ci_url=claim.ci_url,
             started=stamp(self._effects),
         )
+
+    def _tell_nothing(self, lease: Lease, run: str) -> None:
+        """Say how a run ended that had nothing to do: whoever reads events waits for its summary."""
+        seconds, serial = self._effects.now() - self._began, lease.lockfile.serial
+        self._setting.report(Summary(run, done=0, failed=0, skipped=0, not_started=0, seconds=seconds, serial=serial))
 
     def _check_stop(self) -> None:
         if self._setting.stop.is_requested:

@@ -89,7 +89,7 @@ def test_what_is_done_ends_with_the_summary(apply: Apply) -> None:
     assert (events[0]["event"], events[-1]["event"]) == ("plan", "summary")
     assert kinds(events).count("action_done") == 3
     code, events, _ = apply("--yes")
-    assert (code, kinds(events)) == (0, ["plan"])
+    assert (code, kinds(events)) == (0, ["plan", "summary"])
 
 
 def test_files_that_do_not_read_exit_1_in_one_line(apply: Apply, tmp_path: Path) -> None:

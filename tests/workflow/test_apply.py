@@ -89,6 +89,15 @@ def test_events_begin_with_the_plan_and_end_with_the_summary(applied: Bench) -> 
     assert (last.done, last.failed, last.serial) == (3, 0, 1)
 
 
+def test_a_run_with_nothing_to_do_says_so_too(applied: Bench) -> None:
+    applied.events.clear()
+    assert applied.apply().result is None
+    plan, summary = applied.events
+    assert isinstance(plan, PlanMade)
+    assert isinstance(summary, Summary)
+    assert (summary.done, summary.failed, summary.not_started, summary.serial) == (0, 0, 0, 1)
+
+
 def first_ids(event: PlanMade) -> list[str]:
     return [action["id"] for action in event.document["actions"]]
 
