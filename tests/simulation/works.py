@@ -1,0 +1,85 @@
+"""Jobs that publish ranges by compare-and-swap, as the real ones do, into a ledger that shows what was published."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, cast
+
+import orjson
+
+from reconciler.applying.events import Progress
+from reconciler.applying.ports import Moved
+from reconciler.errors import IncompleteError, LostRaceError, RetryableError, UnansweredError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from reconciler.objectstore.base import ObjectStore, Stored
+    from reconciler.planning.actions import Action, RunJob
+    from reconciler.providers.base import Provider
+    from reconciler.records.log import StagedSink
+
+RECORDS = 40
+"""What every source holds."""
+ROUND = 10
+_TRIES = 5
+
+
+class Foreman(Protocol):
+    """Whoever is asked before a job begins."""
+
+    def begins(self, job: RunJob) -> None:
+        """Take note that it begins."""
+        ...
+
+
+class LedgerJobs:
+    """Copies in rounds: what is missing is worked out anew each time, and published at the end of each round."""
+
+    def __init__(self, ledger: ObjectStore, providers: Mapping[str, Provider], foreman: Foreman) -> None:
+        self._ledger, self._providers, self._foreman = ledger, providers, foreman
+        self._is_stopped = False
+
+    def check(self, actions: Iterable[Action]) -> None:
+        """Nothing is needed."""
+
+    def stop(self) -> None:
+        self._is_stopped = True
+
+    def run(self, job: RunJob, progress: Callable[[Progress], None]) -> Moved:
+        self._foreman.begins(job)
+        source, below = self._providers["west"], self._providers["east"]
+        below.follow_source(job.sink, source.source_topic(job.source))
+        moved = 0
+        while (end := end_of(self._ledger.get(job.sink))) < RECORDS:
+            if self._is_stopped:
+                raise IncompleteError("stopped", hint="Run it again.")
+            moved += self._round(job, end)
+            progress(Progress(job.id, moved, RECORDS, moved, RECORDS, 1.0))
+        cast("StagedSink", below.sink(job.sink)).complete()
+        return Moved(moved, moved)
+
+    def _round(self, job: RunJob, start: int) -> int:
+        stop = min(start + ROUND, RECORDS)
+        for _ in range(_TRIES):
+            found = self._ledger.get(job.sink)
+            if end_of(found) != start:
+                return 0  # somebody else published it, or we did and were not told
+            ranges = [*ranges_of(found), [start, stop]]
+            try:
+                self._ledger.swap(job.sink, orjson.dumps(ranges), expected=found.version if found else None)
+            except (LostRaceError, UnansweredError):
+                continue
+            return stop - start
+        raise RetryableError("the ledger does not answer", hint="Run it again.")
+
+
+def ranges_of(found: Stored | None) -> list[list[int]]:
+    """Return every range that was published, in that order."""
+    ranges: list[list[int]] = orjson.loads(found.body) if found else []
+    return ranges
+
+
+def end_of(found: Stored | None) -> int:
+    """Return where the next range must start."""
+    ranges = ranges_of(found)
+    return ranges[-1][1] if ranges else 0
