@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import pytest
 
+from reconciler.cli.main import main
 from tests.cli import terminals
 
 Finished: TypeAlias = "subprocess.CompletedProcess[str]"
 Run: TypeAlias = Callable[..., Finished]
+
+
+class Said(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+Call: TypeAlias = Callable[..., Said]
 
 COMMAND = (sys.executable, "-m", "reconciler.cli.main")
 
@@ -24,6 +37,31 @@ def environment(**more: str) -> dict[str, str]:
     unwanted = ("NO_COLOR", "FORCE_COLOR", "CI", "TERM", "COLUMNS", "PYTHONIOENCODING")
     kept = {key: value for key, value in os.environ.items() if key not in unwanted and not key.startswith("GITHUB_")}
     return {**kept, "TERM": "xterm", "LC_ALL": "C.UTF-8", **more}
+
+
+@pytest.fixture
+def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Call:
+    """Run commands in this process, in a folder of their own; nothing is there yet."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("CI", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+
+    def start(*arguments: str, stdin: bytes = b"") -> Said:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        capfdbinary.readouterr()
+        code = main(arguments)
+        sys.stdout.flush()
+        shown = capfdbinary.readouterr()
+        return Said(code, shown.out.decode(), shown.err.decode())
+
+    return start
+
+
+@pytest.fixture
+def call(typed: Call) -> Call:
+    """The same in a workspace that `init` made."""
+    assert typed("init").code == 0
+    return typed
 
 
 @pytest.fixture

@@ -2,53 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import jsonschema
 import pytest
 
 from reconciler.cli.documents.schemas import schema_bytes
-from reconciler.cli.main import main
+from tests.cli.conftest import Call, Said
 
 TOPIC = "topic/west/shop:orders"
 SCHEMAS = Path(__file__).resolve().parents[2] / "schemas"
-
-
-class Said(NamedTuple):
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-
-Call = Callable[..., Said]
-
-
-@pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Call:
-    """Run commands in one workspace, made by `init`."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("CI", "NO_COLOR"):
-        monkeypatch.delenv(name, raising=False)
-
-    def run(*arguments: str, stdin: bytes = b"") -> Said:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        capfdbinary.readouterr()
-        code = main(arguments)
-        sys.stdout.flush()
-        shown = capfdbinary.readouterr()
-        return Said(code, shown.out.decode(), shown.err.decode())
-
-    assert run("init").code == 0
-    return run
 
 
 @pytest.fixture

@@ -5,46 +5,22 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
-from typing import NamedTuple
 
 import jsonschema
 import pytest
 
-from reconciler.cli.main import main
+from tests.cli.conftest import Call
 
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas/drift.json"
 ORDERS = "topic/west/shop:orders"
 
 
-class Said(NamedTuple):
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-
-class Call:
-    def __init__(self, streams: pytest.CaptureFixture[bytes]) -> None:
-        self._streams = streams
-
-    def __call__(self, *arguments: str) -> Said:
-        self._streams.readouterr()
-        code = main(arguments)
-        shown = self._streams.readouterr()
-        return Said(code, shown.out.decode(), shown.err.decode())
-
-
 @pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Call:
+def call(typed: Call) -> Call:
     """Run commands in a workspace that `init` made, and that is applied."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("CI", "NO_COLOR"):
-        monkeypatch.delenv(name, raising=False)
-    call = Call(capfdbinary)
-    assert call("init").code == 0
-    assert call("apply", "--yes").code == 0
-    return call
+    assert typed("init").code == 0
+    assert typed("apply", "--yes").code == 0
+    return typed
 
 
 def grow(call: Call) -> None:

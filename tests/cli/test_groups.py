@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jsonschema
 import pytest
 
-from reconciler.cli.main import main
+from tests.cli.conftest import Call, Said
 
 TOPIC = "topic/west/shop:orders"
 GROUP = "shop:checkout"
@@ -21,37 +19,14 @@ SCHEMAS = Path(__file__).resolve().parents[2] / "schemas"
 OnTerminal = Callable[..., tuple[int, str]]
 
 
-class Said(NamedTuple):
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-
-Call = Callable[..., Said]
-
-
 @pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Call:
+def call(typed: Call) -> Call:
     """Run commands in a workspace with three records in a topic, of which a group has read two."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("CI", "NO_COLOR"):
-        monkeypatch.delenv(name, raising=False)
-
-    def run(*arguments: str, stdin: bytes = b"") -> Said:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        capfdbinary.readouterr()
-        code = main(arguments)
-        sys.stdout.flush()
-        shown = capfdbinary.readouterr()
-        return Said(code, shown.out.decode(), shown.err.decode())
-
     fed = ("topic", "produce", TOPIC, "--input", "-", "--input-format", "jsonl", "--partition", "0")
     for arguments in (("init",), ("apply", "--yes"), fed, ("topic", "consume", TOPIC, "--group", GROUP, "--max", "2")):
-        said = run(*arguments, stdin=b"1\n2\n3\n")
+        said = typed(*arguments, stdin=b"1\n2\n3\n")
         assert said.code == 0, said.err
-    return run
+    return typed
 
 
 def follows(schema: str, said: Said) -> Any:

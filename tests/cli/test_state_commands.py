@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jsonschema
 import pytest
 
 from reconciler.cli.documents.schemas import schema_bytes
-from reconciler.cli.main import main
+from tests.cli.conftest import Call, Said
 
 TOPIC = "topic/west/shop:orders"
 STATE = Path(".reconciler")
@@ -23,38 +21,15 @@ LOCKFILE = STATE / "lockfile.json"
 SCHEMAS = schema_bytes()
 
 
-class Said(NamedTuple):
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-
-Call = Callable[..., Said]
-
-
 @pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Call:
+def call(typed: Call) -> Call:
     """Run commands in one workspace with two states: retention 7d, then 9d."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("CI", "NO_COLOR"):
-        monkeypatch.delenv(name, raising=False)
-
-    def run(*arguments: str) -> Said:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
-        capfdbinary.readouterr()
-        code = main(arguments)
-        sys.stdout.flush()
-        shown = capfdbinary.readouterr()
-        return Said(code, shown.out.decode(), shown.err.decode())
-
-    assert run("init").code == 0
+    assert typed("init").code == 0
     edit("partitions: 3", "partitions: 3\n  configs: {retention.ms: 7d}")
-    assert run("apply", "--yes").code == 0
+    assert typed("apply", "--yes").code == 0
     edit("7d", "9d")
-    assert run("apply", "--yes").code == 0
-    return run
+    assert typed("apply", "--yes").code == 0
+    return typed
 
 
 def edit(before: str, after: str) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,10 +13,9 @@ import jsonschema
 import pytest
 
 from reconciler.cli.documents.schemas import schema_bytes
-from reconciler.cli.main import main
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.state.lockfile import read_lockfile
-from tests.cli.conftest import COMMAND, environment
+from tests.cli.conftest import COMMAND, Call, environment
 
 TOPIC = "topic/west/shop:orders"
 VALIDATOR = jsonschema.Draft202012Validator(json.loads(schema_bytes()["event"]))
@@ -29,7 +26,6 @@ kind: Topic
 metadata: {name: NAME, namespace: shop, cluster: west}
 spec: {partitions: 1}
 """
-Call = Callable[..., tuple[int, str, str]]
 Apply = Callable[..., tuple[int, list[dict[str, Any]], str]]
 
 
@@ -42,25 +38,6 @@ def events_of(out: str) -> list[dict[str, Any]]:
         if event["event"] == "plan":
             PLAN.validate(event["plan"])
     return found
-
-
-@pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Call:
-    """Run commands in this process, in a workspace of their own; returns code and both streams."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "stdin", io.StringIO())
-    for name in ("CI", "NO_COLOR"):
-        monkeypatch.delenv(name, raising=False)
-
-    def start(*arguments: str) -> tuple[int, str, str]:
-        capfdbinary.readouterr()
-        code = main(arguments)
-        sys.stdout.flush()
-        shown = capfdbinary.readouterr()
-        return code, shown.out.decode(), shown.err.decode()
-
-    assert start("init")[0] == 0
-    return start
 
 
 @pytest.fixture

@@ -2,49 +2,24 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import orjson
 import pytest
 
-from reconciler.cli.main import main
+from tests.cli.conftest import Call
 
 LOCKFILE = Path(".reconciler/lockfile.json")
 
 
-class Said(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Call = Callable[..., Said]
-
-
 @pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Call:
+def call(typed: Call) -> Call:
     """Run commands in one workspace that was applied, and whose lease is free."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("CI", "NO_COLOR"):
-        monkeypatch.delenv(name, raising=False)
-
-    def run(*arguments: str) -> Said:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
-        capfdbinary.readouterr()
-        code = main(arguments)
-        sys.stdout.flush()
-        shown = capfdbinary.readouterr()
-        return Said(code, shown.out.decode(), shown.err.decode())
-
-    assert run("init").code == 0
-    assert run("apply", "--yes").code == 0
-    return run
+    assert typed("init").code == 0
+    assert typed("apply", "--yes").code == 0
+    return typed
 
 
 def hold(lease_s: float) -> None:
