@@ -65,8 +65,8 @@ def only_the_holder_writes(world: World) -> Iterator[str]:
         before, after, now = written.before, written.after, written.when.at
         if before is not None and after is not None:
             is_taken = before.lease.status == "held" and after.lease.epoch != before.lease.epoch
-            if is_taken and now - last_s[before.nonce] < before.lease.lease_s:
-                idle = now - last_s[before.nonce]
+            idle = now - last_s.get(before.nonce, -before.lease.lease_s)
+            if is_taken and idle < before.lease.lease_s:
                 yield f"{written.when.machine} takes a lease that was renewed {idle:.1f} s ago"
         if after is not None:
             last_s[after.nonce] = now
@@ -95,7 +95,8 @@ def journals_are_in_order(world: World) -> Iterator[str]:
     for written in world.history.pages:
         by_run.setdefault(written.page.run, []).append((written.page.seq, written.page.epoch))
     for run, pages in by_run.items():
-        if [seq for seq, _ in sorted(pages)] != list(range(1, len(pages) + 1)):
+        seqs = sorted(seq for seq, _ in pages)
+        if seqs != list(range(seqs[0], seqs[0] + len(seqs))):
             yield f"the journal of {run} has a hole or a page twice: {sorted(pages)}"
         if any(after[1] < before[1] for before, after in pairwise(sorted(pages))):
             yield f"an earlier epoch writes into the journal of {run} after a later one: {sorted(pages)}"
