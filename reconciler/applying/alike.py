@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from reconciler.applying.ledger import Skipped
     from reconciler.providers.base import Failed
+    from reconciler.state.entries import ActionSkipped
 
 _FEW = 3
 
@@ -37,7 +37,7 @@ def alike(failed: Iterable[Failed]) -> tuple[Alike, ...]:
     return tuple(sorted(told, key=lambda group: -len(group.ids)))
 
 
-def by_cause(skipped: Iterable[Skipped]) -> dict[str, tuple[str, ...]]:
+def by_cause(skipped: Iterable[ActionSkipped]) -> dict[str, tuple[str, ...]]:
     """Return what was skipped by the failed action it leans on: what cost most first."""
     causes: dict[str, list[str]] = {}
     for each in skipped:

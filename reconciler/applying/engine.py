@@ -7,20 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, assert_never, cast
 
+from reconciler.applying.calls import do_batch, do_job
 from reconciler.applying.events import LeaseLost
 from reconciler.applying.graph import Graph
-from reconciler.applying.lanes import (
-    JOBS,
-    RECORD,
-    RECORD_BATCH,
-    Queue,
-    do_batch,
-    do_job,
-    entries_of,
-    is_called,
-    lane_of,
-)
-from reconciler.applying.ledger import Ledger, Skipped
+from reconciler.applying.lanes import JOBS, RECORD, RECORD_BATCH, Queue, is_called, lane_of
+from reconciler.applying.ledger import Ledger
+from reconciler.applying.outcomes import entries_of
 from reconciler.applying.ports import Moved
 from reconciler.errors import IncompleteError, LeaseError, ReconcilerError, RetryableError, StoppedError
 from reconciler.providers.base import Done, Failed
@@ -34,7 +26,7 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import Action, ControlAction, RunJob
     from reconciler.providers.base import Outcome
     from reconciler.resources.inventory import Record
-    from reconciler.state.entries import Entry
+    from reconciler.state.entries import ActionSkipped, Entry
 
 _LOOK_S: Final = 1.0
 """Between two looks at the lease, and at what is to be committed, while long work goes on."""
@@ -47,7 +39,7 @@ class RunResult:
     record: Record
     done: tuple[str, ...] = ()
     failed: tuple[Failed, ...] = ()
-    skipped: tuple[Skipped, ...] = ()
+    skipped: tuple[ActionSkipped, ...] = ()
     not_started: tuple[str, ...] = ()
     """Left when the run was asked to stop, or told to leave them to another."""
     in_doubt: tuple[Action, ...] = ()

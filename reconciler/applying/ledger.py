@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted
-from reconciler.applying.lanes import is_in_doubt
+from reconciler.applying.outcomes import is_in_doubt
 from reconciler.planning.recording import after_action, learn
+from reconciler.state.entries import ActionSkipped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,14 +22,6 @@ if TYPE_CHECKING:
     from reconciler.state.entries import Entry
 
 
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """An action that was not tried, because what it leans on failed."""
-
-    id: str
-    because: str
-
-
 class Ledger:
     """The books of one run. Each action is folded once; everything it costs is a look-up."""
 
@@ -39,7 +31,7 @@ class Ledger:
         self.is_changed = False
         self.done: list[str] = []
         self.failed: list[Failed] = []
-        self.skipped: list[Skipped] = []
+        self.skipped: list[ActionSkipped] = []
         self.in_doubt: list[Action] = []
         self.unwritten: list[Entry] = []
         self.unanswered: list[str] = []
@@ -78,5 +70,5 @@ class Ledger:
         self.failed.append(outcome)
         if is_in_doubt(action, outcome):
             self.in_doubt.append(action)
-        self.skipped += [Skipped(name, action.id) for name in lost]
+        self.skipped += [ActionSkipped(id=name, because=action.id) for name in lost]
         self.say(ActionFailed(action.id, action.address, outcome.error.message, outcome.error.hint))

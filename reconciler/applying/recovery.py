@@ -10,8 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from reconciler.applying.alike import first_few
+from reconciler.applying.calls import do_batch
 from reconciler.applying.events import Recovered
-from reconciler.applying.lanes import do_batch, entries_of
+from reconciler.applying.outcomes import entries_of
 from reconciler.applying.turn import LeaseTurn
 from reconciler.errors import IncompleteError, RetryableError, UserError
 from reconciler.planning.settle import Settlement, scope_of, settle

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from reconciler.applying.alike import Alike, alike, by_cause, first_few, nameless
-from reconciler.applying.ledger import Skipped
 from reconciler.errors import UserError
 from reconciler.providers.base import Failed
+from reconciler.state.entries import ActionSkipped
 
 
 def failed(action: str, message: str, hint: str = "Look.") -> Failed:
@@ -49,7 +49,7 @@ def test_a_reason_that_met_one_action_keeps_its_name() -> None:
 
 
 def test_what_was_skipped_stands_with_its_cause_the_costliest_first() -> None:
-    skipped = [Skipped("b", "a"), Skipped("d", "c"), Skipped("e", "c")]
+    skipped = [ActionSkipped(id=name, because=cause) for name, cause in ("ba", "dc", "ec")]
     assert list(by_cause(skipped).items()) == [("c", ("d", "e")), ("a", ("b",))]
 
 

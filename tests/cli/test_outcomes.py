@@ -10,7 +10,6 @@ import orjson
 from reconciler.applying.alike import alike
 from reconciler.applying.engine import RunResult
 from reconciler.applying.events import ActionFailed, Recovered, Summary
-from reconciler.applying.ledger import Skipped
 from reconciler.cli.documents.events import EventDocument, event_line
 from reconciler.cli.failing import Failures
 from reconciler.cli.render.applied_text import applied_text
@@ -21,6 +20,7 @@ from reconciler.planning.actions import Create
 from reconciler.providers.base import Failed
 from reconciler.resources.address import Address
 from reconciler.resources.topic import Topic
+from reconciler.state.entries import ActionSkipped
 from reconciler.workflow.verdicts import verdict_of
 
 if TYPE_CHECKING:
@@ -63,7 +63,9 @@ def large() -> tuple[RunResult, list[Action]]:
         {},
         done=ids(*names[1001:]),
         failed=(*map(taken, bad), Failed(*ids(names[1000]), UserError("quota reached", hint="Ask for more."))),
-        skipped=tuple(Skipped(*ids(name), because=ids(*bad)[position % 2]) for position, name in enumerate(lost)),
+        skipped=tuple(
+            ActionSkipped(id=ids(name)[0], because=ids(*bad)[position % 2]) for position, name in enumerate(lost)
+        ),
     )
     return result, [create(name) for name in names]
 
@@ -83,7 +85,7 @@ def test_counts_come_first_then_each_reason_once_then_each_cause_once() -> None:
 
 def test_two_thousand_different_reasons_still_fit_a_screen() -> None:
     failed = tuple(Failed(*ids(f"t{n}"), UserError(f"reason {n}", hint="Look.")) for n in range(MANY))
-    skipped = tuple(Skipped(*ids(f"s{n}"), because=f"create:topic/west/t{n}") for n in range(MANY))
+    skipped = tuple(ActionSkipped(id=ids(f"s{n}")[0], because=f"create:topic/west/t{n}") for n in range(MANY))
     told = text(RunResult({}, failed=failed, skipped=skipped)).splitlines()
     assert len(told) == 1 + 21 + 21
     assert told[0] == "Done: nothing · 2,000 failed · 2,000 skipped · state #5 · in 12.3 s"
@@ -119,7 +121,9 @@ def test_what_was_approved_and_is_needed_no_more_takes_one_line() -> None:
 
 
 def test_what_was_skipped_because_of_something_that_was_done_after_all_is_no_success() -> None:
-    verdict = verdict_of(RunResult({}, done=ids("a"), skipped=(Skipped(*ids("b"), because="create:topic/west/a"),)))
+    verdict = verdict_of(
+        RunResult({}, done=ids("a"), skipped=(ActionSkipped(id=ids("b")[0], because="create:topic/west/a"),))
+    )
     assert isinstance(verdict, PartialError)
     assert verdict.exit_code == 8
     assert "1 action was not tried" in verdict.message

@@ -1,0 +1,40 @@
+"""What an outcome means: what the journal says of it, and whether anybody knows what happened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from reconciler.errors import BrokenInvariantError, RetryableError
+from reconciler.planning.actions import RunJob
+from reconciler.providers.base import Done, Failed
+from reconciler.state.entries import ActionEnded, ActionRefused, ActionSkipped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from reconciler.planning.actions import Action
+    from reconciler.providers.base import Outcome
+    from reconciler.state.entries import Entry
+
+
+def entries_of(action: Action, outcome: Outcome, lost: Mapping[str, Sequence[str]]) -> Iterator[Entry]:
+    """Yield what the journal says of an outcome; `lost` are the actions that cannot be tried after a failure.
+
+    Where a platform did not answer, nobody knows what happened: the intent stays open, to be settled by looking.
+    """
+    match outcome:
+        case Done():
+            yield ActionEnded(id=action.id, incarnation=outcome.incarnation, physical_name=outcome.physical_name)
+        case Failed():
+            if not is_in_doubt(action, outcome):
+                yield ActionRefused(id=action.id, error=outcome.error.message, hint=outcome.error.hint)
+            for name in lost[action.id]:
+                yield ActionSkipped(id=name, because=action.id)
+        case _:
+            assert_never(outcome)
+
+
+def is_in_doubt(action: Action, outcome: Failed) -> bool:
+    """Tell whether a failure leaves open what happened; a job finds what it published by itself."""
+    is_unknown = isinstance(outcome.error, RetryableError | BrokenInvariantError)
+    return is_unknown and not isinstance(action, RunJob)
