@@ -11,21 +11,21 @@ if TYPE_CHECKING:
 WORKSPACE = """\
 apiVersion: reconciler/v1
 kind: Workspace
-metadata: {name: soak}
+metadata: {{name: soak}}
 spec:
-  state: "file://.reconciler"
-  guards: {maxDeletes: "100%"}
+  state: "{state}"
+  guards: {{maxDeletes: "100%"}}
 """
 CLUSTERS = ("west", "east")
 NAMESPACES = ("shop", "shop:eu", "bank")
 TOPICS = 12
 
 
-def write_manifests(folder: Path, choose: random.Random) -> None:
-    """Write reconciler.yaml and one file of manifests, as `choose` decides."""
+def write_manifests(folder: Path, choose: random.Random, *, at: str | None = None) -> None:
+    """Write reconciler.yaml and one file of manifests, as `choose` decides; state and clusters lie here, or at `at`."""
     (folder / "manifests").mkdir(parents=True, exist_ok=True)
-    (folder / "reconciler.yaml").write_text(WORKSPACE)
-    documents = [_cluster(name) for name in CLUSTERS]
+    (folder / "reconciler.yaml").write_text(WORKSPACE.format(state=f"{at}/state" if at else "file://.reconciler"))
+    documents = [_cluster(name, at or "file://.clusters") for name in CLUSTERS]
     for cluster in CLUSTERS:
         namespaces = [name for name in NAMESPACES if name != "bank" or choose.random() < 0.7]
         documents += [_namespace(cluster, name, choose) for name in namespaces]
@@ -33,14 +33,14 @@ def write_manifests(folder: Path, choose: random.Random) -> None:
     (folder / "manifests" / "all.yaml").write_text("---\n".join(documents))
 
 
-def _cluster(name: str) -> str:
+def _cluster(name: str, at: str) -> str:
     return f"""\
 apiVersion: reconciler/v1
 kind: Cluster
 metadata: {{name: {name}}}
 spec:
   deletionProtection: false
-  embedded: {{root: "file://.clusters/{name}"}}
+  embedded: {{root: "{at}/{name}"}}
 """
 
 

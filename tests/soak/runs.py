@@ -60,11 +60,11 @@ def run_apply(folder: Path) -> None:
         raise done.verdict
 
 
-def command_line(folder: Path, said: Path) -> None:
+def command_line(folder: Path, said: Path, *options: str) -> None:
     """Run the very command a person types, its output in `said`."""
     sys.stdout = sys.stderr = said.open("w")
     allowed = [word for allow in ANYTHING.allow for word in ("--allow", allow)]
-    code = main(["apply", "--yes", "--workspace", str(folder), *allowed])
+    code = main(["apply", "--yes", "--workspace", str(folder), *allowed, *options])
     sys.stdout.flush()
     os._exit(code)
 
