@@ -7,8 +7,9 @@ at their addresses tells: it has not happened, it has, or a part of it has. What
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, assert_never
 
+from reconciler.lifecycles.all import LIFECYCLES
 from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.fields import equal, fields_of
 from reconciler.resources.address import Address
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import Action, Change, Value
     from reconciler.resources.configs import ConfigKey
     from reconciler.resources.inventory import Inventory, Observed
+
+_ON_ITS_WAY: Final = "PENDING_"
 
 Verdict: TypeAlias = Literal["absent", "done", "partial", "conflict"]
 """`absent`: nothing of it has happened. `partial`: some has, and doing it again completes it. `conflict`: what is there
@@ -118,10 +121,28 @@ def _moved(action: Transition, there: Observed | None, observed: Inventory) -> S
                 return Settlement("absent")
             case _:
                 return Settlement("conflict")
-    state = there.state if there is not None else None
-    if state == action.to_state:
-        return Settlement("done", there)
-    return Settlement("absent" if state == action.from_state or there is None else "conflict")
+    if there is None:
+        return Settlement("absent")
+    match (there.state in _onward(action, action.to_state), there.state in _onward(action, action.from_state)):
+        case (True, False):
+            return Settlement("done", there)
+        case (False, True):
+            return Settlement("absent")
+        case _:
+            return Settlement("conflict")
+
+
+def _onward(action: Transition, state: str) -> frozenset[str]:
+    """Return a state and what follows it by itself: nobody looks at the very moment in which a move is made."""
+    lifecycle = LIFECYCLES.get(action.machine)
+    found, open_ends = [state], [state] if lifecycle is not None else []
+    while lifecycle is not None and open_ends:
+        here = open_ends.pop()
+        known = next((known for known in lifecycle.states if known == here), None)
+        further = [end for end in lifecycle.by_itself(known) if end not in found] if known is not None else []
+        found += further
+        open_ends += [end for end in further if end.startswith(_ON_ITS_WAY)]
+    return frozenset(found)
 
 
 def _side(change: Change, have: Value, catalog: Mapping[str, ConfigKey]) -> Literal["before", "after", "other"]:

@@ -47,10 +47,15 @@ def read_action(stored: Mapping[str, Any]) -> Action:
     """
     given = {key: value for key, value in stored.items() if key not in {"action", "id"}}
     try:
+        kind = _CLASSES[stored["action"]]
         action = _reader(stored["action"]).validate_python(given)
     except (KeyError, ValidationError) as error:
         why = str(error).splitlines()[0]
         raise UserError(f"a stored action cannot be read: {why}", hint="Restore the run's files.") from error
+    unknown = given.keys() - {part.name for part in fields(kind)}
+    if unknown:
+        message = f"a stored action cannot be read: {', '.join(sorted(unknown))} means nothing to this version"
+        raise UserError(message, hint="A newer version wrote it: pip install --upgrade stream-reconciler.")
     if action.id != stored.get("id"):
         message = f"a stored action is called {stored.get('id')}, but is {action.id}"
         raise UserError(message, hint="Restore the run's files: they were changed by hand.")

@@ -1,0 +1,124 @@
+"""What became of an action in doubt, from what is there now: one row a case."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from reconciler.planning.actions import Adopt, Change, Create, Delete, Forget, RunJob, Transition, Update
+from reconciler.planning.settle import scope_of, settle
+from reconciler.resources.address import Address
+from reconciler.resources.configs import EMBEDDED_CONFIGS
+from tests.planning.short import observed, resource
+
+if TYPE_CHECKING:
+    from reconciler.planning.actions import Action
+
+TOPIC = {"topic": "orders", "partitions": 3, "configs": {"retention.ms": "60000"}}
+BARE = {"topic": "orders", "partitions": 3}
+NARROW = {**TOPIC, "partitions": 1}
+MIRROR = {"mirror": "orders", "where": "east", "link": "from-west"}
+HERE = Address("topic/west/orders")
+
+
+def create(item: dict[str, Any]) -> Action:
+    after = resource(item)
+    return Create(address=after.address, after=after)
+
+
+def update(*changes: tuple[str, Any, Any]) -> Action:
+    made = tuple(Change(path, before, after) for path, before, after in changes)
+    return Update(address=HERE, before=resource(TOPIC), after=resource(TOPIC), changes=made)
+
+
+def delete(incarnation: str | None) -> Action:
+    return Delete(address=HERE, before=resource(TOPIC), incarnation=incarnation)
+
+
+def move() -> Action:
+    return Transition(
+        address=HERE,
+        machine="topic",
+        verb="move",
+        from_state="old",
+        to_state="orders",
+        after=resource(TOPIC),
+        parameters={"from": "topic/west/old"},
+    )
+
+
+def promote() -> Action:
+    mirror = resource(MIRROR)
+    return Transition(
+        address=mirror.address,
+        machine="mirror",
+        verb="promote",
+        from_state="ACTIVE",
+        to_state="PENDING_STOPPED",
+        after=mirror,
+    )
+
+
+OLD = {**TOPIC, "topic": "old"}
+RETAIN = ("configs.retention.ms", "60000", "120000")
+GROW = ("partitions", 3, 6)
+LATER = {**TOPIC, "configs": {"retention.ms": "120000"}}
+BOTH = {**LATER, "partitions": 6}
+STRANGE = {**TOPIC, "configs": {"retention.ms": "7"}}
+
+ROWS: list[tuple[str, Action, list[dict[str, Any]], str]] = [
+    ("nothing was made", create(TOPIC), [], "absent"),
+    ("all of it was made", create(TOPIC), [TOPIC], "done"),
+    ("more is set than was asked for", create(BARE), [TOPIC], "done"),
+    ("it was made bare", create(TOPIC), [BARE], "partial"),
+    ("another one was made, of other partitions", create(TOPIC), [NARROW], "conflict"),
+    ("a mirror was made", create(MIRROR), [MIRROR], "done"),
+    ("a namespace was made", create({"namespace": "shop"}), [{"namespace": "shop"}], "done"),
+    ("nothing was changed", update(RETAIN), [TOPIC], "absent"),
+    ("all was changed", update(RETAIN, GROW), [BOTH], "done"),
+    ("half was changed", update(RETAIN, GROW), [LATER], "partial"),
+    ("somebody else changed it", update(RETAIN), [STRANGE], "conflict"),
+    ("half was changed by us, half by somebody else", update(RETAIN, GROW), [{**STRANGE, "partitions": 6}], "conflict"),
+    ("it is gone", update(RETAIN), [], "conflict"),
+    ("the same value in other words", update(("configs.retention.ms", "1", "60000")), [TOPIC], "done"),
+    ("it is there still", delete("topic orders"), [TOPIC], "absent"),
+    ("it is gone as wanted", delete("topic orders"), [], "done"),
+    ("another one is there under its name", delete("first"), [TOPIC], "done"),
+    ("which one it was is not known", delete(None), [TOPIC], "absent"),
+    ("it was not moved", move(), [OLD], "absent"),
+    ("it was moved", move(), [TOPIC], "done"),
+    ("both are there", move(), [OLD, TOPIC], "conflict"),
+    ("neither is there", move(), [], "conflict"),
+    ("the mirror is where it was", promote(), [MIRROR], "absent"),
+    ("the mirror got there", promote(), [{**MIRROR, "is": {"state": "PENDING_STOPPED"}}], "done"),
+    ("the mirror went on from there by itself", promote(), [{**MIRROR, "is": {"state": "STOPPED"}}], "done"),
+    ("the mirror lost its source", promote(), [{**MIRROR, "is": {"state": "SOURCE_UNAVAILABLE"}}], "absent"),
+    ("the mirror is gone", promote(), [], "absent"),
+    ("the mirror was paused", promote(), [{**MIRROR, "is": {"state": "PAUSED"}}], "conflict"),
+]
+
+
+@pytest.mark.parametrize(("action", "there", "verdict"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
+def test_it_is_settled_by_looking(action: Action, there: list[dict[str, Any]], verdict: str) -> None:
+    assert settle(action, dict(observed(item) for item in there), EMBEDDED_CONFIGS).verdict == verdict
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
+def test_everything_it_looks_at_is_in_scope(row: tuple[str, Action, list[dict[str, Any]], str]) -> None:
+    _, action, there, verdict = row
+    seen = {address: item for address, item in map(observed, there) if address in scope_of(action)}
+    assert settle(action, seen, EMBEDDED_CONFIGS).verdict == verdict
+
+
+def test_what_is_done_says_which_one_it_is() -> None:
+    settled = settle(create(TOPIC), dict([observed({**TOPIC, "is": {"physical_name": "o"}})]), EMBEDDED_CONFIGS)
+    assert (settled.incarnation, settled.physical_name) == ("topic orders", "o")
+
+
+def test_what_calls_no_platform_is_done_and_a_job_finds_its_own_way() -> None:
+    topic = resource(TOPIC)
+    job = RunJob(address=Address("mirror/west/orders"), job="mirror", source=HERE, sink=HERE)
+    assert settle(Adopt(address=HERE, observed=topic, after=topic), {}, {}).verdict == "done"
+    assert settle(Forget(address=HERE), {}, {}).verdict == "done"
+    assert settle(job, {}, {}).verdict == "absent"

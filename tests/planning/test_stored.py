@@ -1,0 +1,34 @@
+"""Actions as a run keeps them: what is read back is what was stored, whatever the plan."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+
+from reconciler.errors import UserError
+from reconciler.planning.document.digest import digest
+from reconciler.planning.document.stored import read_action, stored_action
+from tests.planning.casefile import Case, cases
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+def test_every_action_of_every_case_comes_back_whole(case: Case) -> None:
+    actions = case.world.plan().actions
+    read = tuple(read_action(orjson.loads(orjson.dumps(stored_action(action)))) for action in actions)
+    assert read == actions
+    assert digest(read) == digest(actions)
+
+
+def some() -> dict[str, object]:
+    return next(stored_action(action) for case in cases() for action in case.world.plan().actions)
+
+
+def test_an_action_whose_id_was_changed_is_refused() -> None:
+    with pytest.raises(UserError, match="is called delete:topic/west/a, but is"):
+        read_action({**some(), "id": "delete:topic/west/a"})
+
+
+@pytest.mark.parametrize("damage", [{"action": "explode"}, {"address": 3}, {"risk": "none of them"}, {"more": 1}])
+def test_what_is_no_action_is_refused(damage: dict[str, object]) -> None:
+    with pytest.raises(UserError, match="a stored action"):
+        read_action({**some(), **damage})
