@@ -1,0 +1,216 @@
+"""The journal: slots that are filled once, group commit, fencing, and what a damaged one gets."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from reconciler.errors import LeaseError, RetryableError, UnansweredError, UserError
+from reconciler.objectstore.memory import MemoryStore
+from reconciler.state.acquiring import Patience, acquire
+from reconciler.state.entries import ActionEnded, Closed, Intent, TakenOver
+from reconciler.state.journal import Journal, Page, journal_key, read_journal, take_over
+from tests.state.samples import claim
+from tests.state.simulation import Simulation, simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator
+
+    from reconciler.objectstore.base import Listed, Version
+    from reconciler.state.lease import Lease
+
+
+class Faulty(MemoryStore):
+    """A store that does to the journal's writes what it is told to, one after the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.harms: list[str] = []
+
+    def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
+        harm = self.harms.pop(0) if self.harms and "/journal/" in key else ""
+        if harm == "fail":
+            raise RetryableError("not now", hint="Run it again.")
+        version = super().swap(key, body, expected=expected)
+        if harm == "lose":
+            raise UnansweredError("no answer", hint="Run it again.")
+        return version
+
+
+def intents(*names: str) -> list[Intent]:
+    return [Intent(id=name) for name in names]
+
+
+def written(store: MemoryStore, run: str = "one") -> list[list[str]]:
+    return [[getattr(entry, "id", entry.type) for entry in page.entries] for page in read_journal(store, run).pages]
+
+
+def under_lease(
+    work: Callable[[Lease, Simulation, Journal], Coroutine[object, object, None]], store: MemoryStore
+) -> None:
+    async def run() -> None:
+        effects = Simulation()
+        lease = await acquire(store, effects, claim("one"))
+        await work(lease, effects, Journal(lease, effects, "one"))
+
+    simulate(run())
+
+
+def test_what_waits_while_a_page_is_written_goes_into_the_next_one_together() -> None:
+    store = MemoryStore()
+
+    async def work(_lease: Lease, effects: Simulation, journal: Journal) -> None:
+        first = effects.spawn(journal.append(intents("0")))
+        await effects.sleep(0)
+        await effects.sleep(0)
+        await asyncio.gather(first, *(journal.append(intents(f"{number}")) for number in range(1, 50)))
+
+    under_lease(work, store)
+    assert written(store) == [["0"], [f"{number}" for number in range(1, 50)]]
+
+
+def test_nothing_to_write_writes_nothing() -> None:
+    store = MemoryStore()
+
+    async def work(_lease: Lease, _effects: Simulation, journal: Journal) -> None:
+        await journal.append([])
+
+    under_lease(work, store)
+    assert written(store) == []
+
+
+def test_a_page_is_at_most_a_mebibyte() -> None:
+    store = MemoryStore()
+
+    async def work(_lease: Lease, _effects: Simulation, journal: Journal) -> None:
+        await journal.append(intents(*(f"{number:0100000}" for number in range(25))))
+
+    under_lease(work, store)
+    sizes = [len(page.to_bytes()) for page in read_journal(store, "one").pages]
+    assert len(sizes) == 3
+    assert max(sizes) < 1_100_000
+
+
+@pytest.mark.parametrize("harms", [["lose"], ["fail"], ["fail", "lose"], ["fail", "fail", "fail", "fail"]])
+def test_a_page_whose_answer_was_lost_is_written_once(harms: list[str]) -> None:
+    store = Faulty()
+
+    async def work(_lease: Lease, _effects: Simulation, journal: Journal) -> None:
+        store.harms = list(harms)
+        await journal.append(intents("a"))
+        await journal.append(intents("b"))
+
+    under_lease(work, store)
+    assert written(store) == [["a"], ["b"]]
+
+
+def test_a_journal_that_could_not_be_written_writes_nothing_more() -> None:
+    """What is behind it would stand there without what is before it."""
+    store = Faulty()
+
+    async def work(_lease: Lease, _effects: Simulation, journal: Journal) -> None:
+        store.harms = ["fail"] * 5
+        with pytest.raises(RetryableError):
+            await journal.append(intents("a"))
+        with pytest.raises(RetryableError):
+            await journal.append(intents("b"))
+
+    under_lease(work, store)
+    assert written(store) == []
+
+
+def test_whoever_was_taken_over_finds_its_slot_taken_and_stops() -> None:
+    store = MemoryStore()
+
+    async def run() -> None:
+        slow, quick = Simulation(1), Simulation(2)
+        lease = await acquire(store, slow, claim("one"))
+        journal = Journal(lease, slow, "one")
+        await journal.append(intents("a"))
+        slow.freeze(200)
+        theirs = await acquire(store, quick, claim("two"), Patience(lock_timeout_s=300))
+        found = await take_over(theirs, quick, "one")
+        assert [entry.type for entry in found.entries] == ["intent", "takeover"]
+        lease._sent = slow.now() + 1000  # its clock stood still: it does not know that it is too late
+        with pytest.raises(LeaseError, match="another run has taken over: it wrote entry 2"):
+            await journal.append(intents("b"))
+        with pytest.raises(LeaseError):
+            await journal.append(intents("c"))
+
+    simulate(run())
+    assert written(store) == [["a"], ["takeover"]]
+
+
+def test_a_page_that_lands_before_the_takeover_is_read_by_it() -> None:
+    class Landing(MemoryStore):
+        """Something lands right after it was looked what is there."""
+
+        def list(self, prefix: str) -> Iterator[Listed]:
+            found = [*super().list(prefix)]
+            if prefix.endswith("/journal/") and not found:
+                self.put(journal_key("one", 1), late.to_bytes())
+            return iter(found)
+
+    store = Landing()
+    late = Page(run="one", seq=1, epoch=1, nonce="late", entries=(Intent(id="a"),))
+
+    async def work(lease: Lease, effects: Simulation, _journal: Journal) -> None:
+        found = await take_over(lease, effects, "one")
+        assert found.entries == (Intent(id="a"), TakenOver(run="one", who="one@host"))
+
+    under_lease(work, store)
+
+
+def test_a_closed_journal_is_not_taken_over() -> None:
+    store = MemoryStore()
+
+    async def work(lease: Lease, effects: Simulation, journal: Journal) -> None:
+        await journal.append([Closed(status="done")])
+        assert (await take_over(lease, effects, "one")).is_closed
+
+    under_lease(work, store)
+    assert len(written(store)) == 1
+
+
+def filled(pages: int = 3) -> MemoryStore:
+    store = MemoryStore()
+    for seq in range(1, pages + 1):
+        page = Page(run="one", seq=seq, epoch=1, nonce=f"{seq}", entries=(ActionEnded(id=f"{seq}"),))
+        store.put(journal_key("one", seq), page.to_bytes())
+    return store
+
+
+def test_a_journal_with_a_hole_names_what_is_missing() -> None:
+    store = filled()
+    store.delete([journal_key("one", 2)])
+    with pytest.raises(UserError, match=r"runs/one/journal/000002\.json is missing, and later entries"):
+        read_journal(store, "one")
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"", "cannot be read"),
+        (b'{"format": "reconciler.journal/1"', "cannot be read"),
+        (b"[]", "cannot be read"),
+        (b'{"format": "reconciler.journal/2"}', "was written by a newer version"),
+        (b'{"format": "something"}', "cannot be read"),
+    ],
+)
+def test_a_damaged_page_is_refused_by_name(body: bytes, message: str) -> None:
+    store = filled()
+    store.put(journal_key("one", 2), body)
+    with pytest.raises(UserError, match=message) as caught:
+        read_journal(store, "one")
+    assert "000002.json" in str(caught.value)
+
+
+def test_a_page_under_a_foreign_name_is_refused() -> None:
+    store = filled()
+    page = store.get(journal_key("one", 1))
+    assert page is not None
+    store.put(journal_key("one", 2), page.body)
+    with pytest.raises(UserError, match="it is entry 1 of run one"):
+        read_journal(store, "one")
