@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from reconciler.workflow.apply import ApplyOptions, apply
-from reconciler.workflow.invocation import Invocation, Select
+from reconciler.workflow.beginning.invocation import Invocation, Select
 from reconciler.workflow.plan import plan
-from reconciler.workflow.stopping import Stop
+from reconciler.workflow.running.stopping import Stop
 
 MANIFESTS = """\
 apiVersion: reconciler/v1

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from reconciler.applying.events import Event, Summary
     from reconciler.workflow.apply import Applied, ApplyOptions
     from reconciler.workflow.plan import Planned
-    from reconciler.workflow.stopping import Stop
+    from reconciler.workflow.running.stopping import Stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def carry_out(do: Callable[[Hooks], Applied], doing: Doing, *, question: str, is
             require_someone_to_ask("Give --yes, or a plan that `reconciler plan --out FILE` saved")
         seconds("--lock-timeout", doing.lock_timeout)
         from reconciler.cli.reporting import Ending, reporter
-        from reconciler.workflow.stopping import Stop
+        from reconciler.workflow.running.stopping import Stop
 
         talk = _Talk(doing, question, is_approved=is_approved)
         stop, ending = Stop(), Ending()
@@ -117,7 +117,7 @@ class _Talk:
     def about_stale(self, error: StalePlanError) -> StalePlanError:
         """Show what differs from what was approved, and nothing else; with JSON it is in the last line, too."""
         from reconciler.cli.render.difference_text import difference_lines
-        from reconciler.workflow.approved import ChangedPlanError
+        from reconciler.workflow.deciding.approved import ChangedPlanError
 
         if isinstance(error, ChangedPlanError) and not (self._doing.form == "json" and speaks()):
             err().show(difference_lines(error.held))

@@ -18,7 +18,7 @@ from reconciler.errors import UsageError, UserError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from reconciler.workflow.invocation import Invocation
+    from reconciler.workflow.beginning.invocation import Invocation
 
 
 def invocation(workspace: Path | None = None, principal: str | None = None, host: str | None = None) -> Invocation:
@@ -29,7 +29,7 @@ def invocation(workspace: Path | None = None, principal: str | None = None, host
     """
     _check_principal(principal, host)
     from reconciler.cli import git
-    from reconciler.workflow.invocation import Invocation
+    from reconciler.workflow.beginning.invocation import Invocation
 
     environ = dict(os.environ)
     return Invocation(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from reconciler.cli.options import Files, Place
-    from reconciler.workflow.emergencies import Emergency
+    from reconciler.workflow.running.emergencies import Emergency
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ class Acting:
     def emergency(self, files: Files, place: Place, command: str) -> Iterator[Emergency]:
         """Give the run, which a signal stops before it starts; afterwards say where the state does not know of it."""
         from reconciler.cli.reporting import reporter
-        from reconciler.workflow.emergencies import Emergency
-        from reconciler.workflow.stopping import Stop
+        from reconciler.workflow.running.emergencies import Emergency
+        from reconciler.workflow.running.stopping import Stop
 
         stop = Stop()
         with signals.stopping(stop, patience_s=signals.RUN_S), reporter("text") as report:

@@ -14,7 +14,7 @@ from reconciler.workflow.metrics import Instruments, metrics_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from reconciler.workflow.invocation import Invocation, Select
+    from reconciler.workflow.beginning.invocation import Invocation, Select
     from reconciler.workflow.upkeep.outcomes import Upkeep
 
 

@@ -11,7 +11,7 @@ from typer import Option
 from reconciler.errors import UsageError
 
 if TYPE_CHECKING:
-    from reconciler.workflow.invocation import Invocation, Select
+    from reconciler.workflow.beginning.invocation import Invocation, Select
 
 Form: TypeAlias = Literal["text", "json", "markdown", "junit", "sarif"]
 _FORMATS: Final = get_args(Form)
@@ -88,7 +88,7 @@ class Files:
 
     def select(self) -> Select:
         """Say it in the words of the workflow."""
-        from reconciler.workflow.invocation import Select
+        from reconciler.workflow.beginning.invocation import Select
 
         return Select(
             environment=self.environment, variables=tuple(self.var or ()), var_files=tuple(self.var_file or ())

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def surgery(files: Files, place: Place, command: str, lock_timeout: str) -> Iterator[Surgery]:
     """Give the run, which a signal stops before it starts."""
     lock_timeout_s = seconds("--lock-timeout", lock_timeout)
+    from reconciler.workflow.running.stopping import Stop
     from reconciler.workflow.stating.surgery import Surgery
-    from reconciler.workflow.stopping import Stop
 
     stop = Stop()
     with signals.stopping(stop):

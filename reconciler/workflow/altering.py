@@ -12,8 +12,8 @@ from reconciler.planning.deciding.decision import precondition
 from reconciler.resources.address import cluster_of
 from reconciler.resources.configs import canonical_value
 from reconciler.resources.topic import Topic
-from reconciler.workflow.actingconfigs import acting_configs, configs_of
-from reconciler.workflow.topicaddress import provider_of, topic_address
+from reconciler.workflow.beginning.topicaddress import provider_of, topic_address
+from reconciler.workflow.looking.actingconfigs import acting_configs, configs_of
 from reconciler.workflow.topics import find_topic
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from reconciler.resources.capabilities import Capabilities
     from reconciler.resources.inventory import Record
     from reconciler.resources.kinds import Resource
-    from reconciler.workflow.actingconfigs import ConfigRow
-    from reconciler.workflow.emergencies import Emergency
+    from reconciler.workflow.looking.actingconfigs import ConfigRow
+    from reconciler.workflow.running.emergencies import Emergency
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,19 +9,19 @@ from reconciler.applying.events import Approval
 from reconciler.applying.running import Basis, ToDo
 from reconciler.errors import ReconcilerError, UsageError, UserError
 from reconciler.resources.address import matches
-from reconciler.workflow.approved import Approved, Held
-from reconciler.workflow.deciding import Wanted, decide, decide_unlocked
-from reconciler.workflow.files import workspace_folder
-from reconciler.workflow.findings import errors_of
-from reconciler.workflow.invocation import Select
-from reconciler.workflow.jobs import SparkJobs
-from reconciler.workflow.opening import open_state, open_work
+from reconciler.workflow.beginning.files import workspace_folder
+from reconciler.workflow.beginning.invocation import Select
+from reconciler.workflow.beginning.opening import open_state, open_work
+from reconciler.workflow.deciding.approved import Approved, Held
+from reconciler.workflow.deciding.decide import Wanted, decide, decide_unlocked
+from reconciler.workflow.deciding.findings import errors_of
+from reconciler.workflow.deciding.resuming import rest_of, resumable
+from reconciler.workflow.deciding.saved import options_of, read_approved, select_of, to_options
+from reconciler.workflow.deciding.verdicts import BlockedPlanError, verdict_of
 from reconciler.workflow.plan import Planned, show_decided
-from reconciler.workflow.resuming import rest_of, resumable
-from reconciler.workflow.saved import options_of, read_approved, select_of, to_options
+from reconciler.workflow.running.jobs import SparkJobs
+from reconciler.workflow.running.underlease import Wish, run_under_lease
 from reconciler.workflow.stating.rollback import open_rollback
-from reconciler.workflow.underlease import Wish, run_under_lease
-from reconciler.workflow.verdicts import BlockedPlanError, verdict_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from reconciler.applying.events import Event
     from reconciler.state.advance import StateAdvance
     from reconciler.state.snapshots import Snapshot
-    from reconciler.workflow.invocation import Invocation
-    from reconciler.workflow.opening import Work
-    from reconciler.workflow.stopping import Stop
+    from reconciler.workflow.beginning.invocation import Invocation
+    from reconciler.workflow.beginning.opening import Work
+    from reconciler.workflow.running.stopping import Stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 from reconciler.errors import ReconcilerError, RetryableError, UserError
 from reconciler.objectstore.opening import open_store
 from reconciler.resources.address import Address, cluster_address
-from reconciler.workflow.identity import refuse_another_cluster
-from reconciler.workflow.opening import open_work, settings_of
-from reconciler.workflow.reading import read_state
+from reconciler.workflow.beginning.identity import refuse_another_cluster
+from reconciler.workflow.beginning.opening import open_work, settings_of
+from reconciler.workflow.looking.reading import read_state
 
 if TYPE_CHECKING:
     from reconciler.embedded.checking.check import Checked
     from reconciler.embedded.checking.mending import Mended
     from reconciler.objectstore.base import ObjectStore
     from reconciler.state.snapshots import Snapshot
-    from reconciler.workflow.invocation import Invocation, Select
-    from reconciler.workflow.opening import Work
+    from reconciler.workflow.beginning.invocation import Invocation, Select
+    from reconciler.workflow.beginning.opening import Work
 
 # Only who checks a cluster pays for what reads it.
 # ruff: noqa: PLC0415

@@ -9,41 +9,21 @@ from reconciler.errors import UserError
 from reconciler.records.log import isolation_of
 from reconciler.records.outputs import OUTPUT_FORMATS, OutputFormat, write_output
 from reconciler.resources.address import cluster_of
-from reconciler.workflow.consuming import Matching, OneTopic, Progress, Reading, check_start
+from reconciler.workflow.beginning.identity import refuse_another_cluster
+from reconciler.workflow.beginning.opening import open_work
+from reconciler.workflow.beginning.topicaddress import provider_of, topic_address
+from reconciler.workflow.consuming.outputfiles import opened
+from reconciler.workflow.consuming.sources import Matching, OneTopic, Progress, Reading, check_start
 from reconciler.workflow.groups import cluster_named
-from reconciler.workflow.identity import refuse_another_cluster
-from reconciler.workflow.opening import open_work
-from reconciler.workflow.outputfiles import opened
-from reconciler.workflow.overviews import check_answers
-from reconciler.workflow.reading import read_state
-from reconciler.workflow.topicaddress import provider_of, topic_address
+from reconciler.workflow.looking.overviews import check_answers
+from reconciler.workflow.looking.reading import read_state
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from reconciler.records.log import Isolation
-    from reconciler.workflow.consuming import Source
-    from reconciler.workflow.invocation import Invocation, Select
-    from reconciler.workflow.opening import Work
-    from reconciler.workflow.stopping import Stop
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumeOptions:
-    """What is read and where it goes; `None` as `output` is standard output."""
-
-    output: Path | None = None
-    output_format: str = "records"
-    partition: int | None = None
-    start: str = "earliest"
-    """`earliest`, `latest`, an offset, or a time; with a group, of what it never committed."""
-    max_records: int | None = None
-    isolation: Isolation = "read_committed"
-    follow: bool = False
-    group: str | None = None
-    """Where it left off is where reading begins; what was written is committed."""
-    regex: str | None = None
-    """Read all topics of a cluster whose full name matches, in place of one."""
+    from reconciler.workflow.beginning.invocation import Invocation, Select
+    from reconciler.workflow.beginning.opening import Work
+    from reconciler.workflow.consuming.options import ConsumeOptions
+    from reconciler.workflow.consuming.sources import Source
+    from reconciler.workflow.running.stopping import Stop
 
 
 @dataclass(frozen=True, slots=True)

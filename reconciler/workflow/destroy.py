@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of
 from reconciler.workflow.apply import Applied, Hooks, apply_wanted
-from reconciler.workflow.deciding import Wanted
+from reconciler.workflow.deciding.decide import Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from reconciler.applying.events import Event
     from reconciler.workflow.apply import ApplyOptions
-    from reconciler.workflow.invocation import Invocation, Select
+    from reconciler.workflow.beginning.invocation import Invocation, Select
     from reconciler.workflow.plan import Planned
-    from reconciler.workflow.stopping import Stop
+    from reconciler.workflow.running.stopping import Stop
 
 
 def destroy(  # noqa: PLR0913 - as many as the command has options, each named by its caller

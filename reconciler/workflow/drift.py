@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from reconciler.errors import DriftError, ReconcilerError
 from reconciler.manifests.files import WORKSPACE_FILE
 from reconciler.resources.address import matches
-from reconciler.workflow.deciding import decide_unlocked
-from reconciler.workflow.doubts import doubts, without_doubtful
-from reconciler.workflow.finding import CLASSES, Found, failing
-from reconciler.workflow.findings import errors_of
-from reconciler.workflow.known import Known
-from reconciler.workflow.opening import open_work
+from reconciler.workflow.beginning.opening import open_work
+from reconciler.workflow.deciding.decide import decide_unlocked
+from reconciler.workflow.deciding.findings import errors_of
+from reconciler.workflow.drifting.doubts import doubts, without_doubtful
+from reconciler.workflow.drifting.finding import CLASSES, Found, failing
+from reconciler.workflow.drifting.known import Known
+from reconciler.workflow.drifting.sorting import sort_out
 from reconciler.workflow.plan import Planned, show_decided
-from reconciler.workflow.sorting import sort_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from reconciler.planning.finding import Finding
     from reconciler.planning.plan import Plan
     from reconciler.resources.address import Address
-    from reconciler.workflow.invocation import Invocation, Select
+    from reconciler.workflow.beginning.invocation import Invocation, Select
 
 
 @dataclass(frozen=True, slots=True)

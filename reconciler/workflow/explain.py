@@ -10,10 +10,10 @@ from reconciler.resources.aclpaths import rule_path
 from reconciler.resources.address import Address, cluster_of, kind_of
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
-from reconciler.workflow.actingacls import AclRow, acting_acls
-from reconciler.workflow.actingconfigs import configs_on
-from reconciler.workflow.deciding import decide_unlocked
-from reconciler.workflow.opening import open_work
+from reconciler.workflow.beginning.opening import open_work
+from reconciler.workflow.deciding.decide import decide_unlocked
+from reconciler.workflow.looking.actingacls import AclRow, acting_acls
+from reconciler.workflow.looking.actingconfigs import configs_on
 from reconciler.workflow.show import Shown, declared, sides_of, unknown_address
 
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import Action
     from reconciler.planning.finding import Finding
     from reconciler.planning.plan import DriftFinding, Waiting
-    from reconciler.workflow.actingconfigs import ConfigRow
-    from reconciler.workflow.deciding import Decided
-    from reconciler.workflow.invocation import Invocation, Select
-    from reconciler.workflow.opening import Work
+    from reconciler.workflow.beginning.invocation import Invocation, Select
+    from reconciler.workflow.beginning.opening import Work
+    from reconciler.workflow.deciding.decide import Decided
+    from reconciler.workflow.looking.actingconfigs import ConfigRow
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,12 @@ from reconciler.manifests.files import OVERLAYS, WORKSPACE_FILE, label_of, manif
 from reconciler.manifests.fmt import format_text
 from reconciler.manifests.loading import Variables, load_workspace
 from reconciler.manifests.problems import ManifestError, Problem
-from reconciler.workflow.files import workspace_folder
+from reconciler.workflow.beginning.files import workspace_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reconciler.workflow.invocation import Invocation
+    from reconciler.workflow.beginning.invocation import Invocation
 
 _HINT: Final = "Mend them first; nothing was changed"
 

@@ -10,17 +10,17 @@ from reconciler.errors import BlockedError, UserError
 from reconciler.records.log import MAX_OFFSET
 from reconciler.resources.address import Address, full_name_of, kind_of
 from reconciler.resources.groups import ByShift, OffsetMove, ToEarliest, ToLatest, ToOffset, ToTime
-from reconciler.workflow.identity import refuse_another_cluster
-from reconciler.workflow.opening import open_work
-from reconciler.workflow.overviews import check_answers
-from reconciler.workflow.reading import read_state
+from reconciler.workflow.beginning.identity import refuse_another_cluster
+from reconciler.workflow.beginning.opening import open_work
+from reconciler.workflow.looking.overviews import check_answers
+from reconciler.workflow.looking.reading import read_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from reconciler.providers.base import GroupsOfCluster
     from reconciler.resources.groups import ConsumerGroup, Reset
-    from reconciler.workflow.invocation import Invocation, Select
+    from reconciler.workflow.beginning.invocation import Invocation, Select
 
 _SHIFT: Final = re.compile(r"[+-][0-9]{1,19}")
 _OFFSET: Final = re.compile(r"[0-9]{1,4000}")

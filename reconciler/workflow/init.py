@@ -13,7 +13,7 @@ from reconciler.objectstore.settings import StoreSettings
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from reconciler.workflow.invocation import Invocation
+    from reconciler.workflow.beginning.invocation import Invocation
 
 _SCHEMAS: Final = "https://raw.githubusercontent.com/stream-reconciler/reconciler/main/schemas"
 _STATE: Final = ".reconciler"

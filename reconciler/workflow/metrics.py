@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
 
 from reconciler.errors import ReconcilerError
 from reconciler.resources.address import cluster_of, full_name_of
-from reconciler.workflow.opening import open_work
-from reconciler.workflow.overviews import recorded_clusters, stands
+from reconciler.workflow.beginning.opening import open_work
+from reconciler.workflow.looking.overviews import recorded_clusters, stands
 from reconciler.workflow.upkeep.outcomes import JobOutcome, Synced
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from reconciler.resources.address import Address
     from reconciler.resources.vitals import Vitals
-    from reconciler.workflow.invocation import Invocation, Select
+    from reconciler.workflow.beginning.invocation import Invocation, Select
     from reconciler.workflow.upkeep.outcomes import Upkeep
 
 _AT_ONCE: Final = 16

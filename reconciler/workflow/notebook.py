@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from reconciler.errors import BrokenInvariantError, UserError
 from reconciler.jobs.datasource import OPTIONS, register
 from reconciler.resources.address import address_of
-from reconciler.workflow.invocation import Invocation, Select
-from reconciler.workflow.opening import open_work
-from reconciler.workflow.topicaddress import provider_of
+from reconciler.workflow.beginning.invocation import Invocation, Select
+from reconciler.workflow.beginning.opening import open_work
+from reconciler.workflow.beginning.topicaddress import provider_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

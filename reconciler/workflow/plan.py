@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 from reconciler.errors import PendingError, ReconcilerError, UserError
 from reconciler.planning.document.documents import PlanDocument
 from reconciler.planning.document.saved import canonical_bytes, to_document
-from reconciler.workflow.deciding import Decided, decide_unlocked
-from reconciler.workflow.findings import errors_of
-from reconciler.workflow.opening import Work, open_work
-from reconciler.workflow.saved import to_options
-from reconciler.workflow.verdicts import BlockedPlanError
+from reconciler.workflow.beginning.opening import Work, open_work
+from reconciler.workflow.deciding.decide import Decided, decide_unlocked
+from reconciler.workflow.deciding.findings import errors_of
+from reconciler.workflow.deciding.saved import to_options
+from reconciler.workflow.deciding.verdicts import BlockedPlanError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from reconciler.planning.plan import Plan
-    from reconciler.workflow.invocation import Invocation, Select
+    from reconciler.workflow.beginning.invocation import Invocation, Select
 
 
 @dataclass(frozen=True, slots=True)

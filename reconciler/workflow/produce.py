@@ -10,10 +10,10 @@ from reconciler.errors import UsageError, UserError
 from reconciler.records.fields import Fields
 from reconciler.records.inputs import INPUT_FORMATS, Input, InputFormat, format_of, read_input
 from reconciler.resources.address import cluster_of
-from reconciler.workflow.identity import refuse_another_cluster
-from reconciler.workflow.opening import open_work
-from reconciler.workflow.reading import read_state
-from reconciler.workflow.topicaddress import provider_of, topic_address
+from reconciler.workflow.beginning.identity import refuse_another_cluster
+from reconciler.workflow.beginning.opening import open_work
+from reconciler.workflow.beginning.topicaddress import provider_of, topic_address
+from reconciler.workflow.looking.reading import read_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from reconciler.records.log import OffsetRange
     from reconciler.resources.address import Address
-    from reconciler.workflow.invocation import Invocation, Select
+    from reconciler.workflow.beginning.invocation import Invocation, Select
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

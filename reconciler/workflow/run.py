@@ -9,8 +9,8 @@ from reconciler.applying.events import ActionFailed
 from reconciler.errors import UserError
 from reconciler.providers.base import Means
 from reconciler.resources.address import Address, cluster_address, matches
-from reconciler.workflow.jobs import SparkJobs
-from reconciler.workflow.opening import open_work
+from reconciler.workflow.beginning.opening import open_work
+from reconciler.workflow.running.jobs import SparkJobs
 from reconciler.workflow.upkeep.clusters import answering
 from reconciler.workflow.upkeep.mirrors import live_mirrors, synced
 from reconciler.workflow.upkeep.outcomes import JobOutcome, Upkeep
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from reconciler.applying.events import Event
-    from reconciler.workflow.invocation import Invocation, Select
-    from reconciler.workflow.opening import Work
-    from reconciler.workflow.stopping import Stop
+    from reconciler.workflow.beginning.invocation import Invocation, Select
+    from reconciler.workflow.beginning.opening import Work
+    from reconciler.workflow.running.stopping import Stop
 
 One = TypeVar("One")
 

@@ -11,10 +11,10 @@ from reconciler.planning.document.reading import read_document
 from reconciler.resources.address import Address, cluster_of, rank
 from reconciler.resources.inventory import Declared
 from reconciler.resources.mirrorlink import MirrorLink
-from reconciler.workflow.observing import observe
-from reconciler.workflow.opening import Work, open_work
-from reconciler.workflow.remembering import remember
-from reconciler.workflow.saved import read_plan_file
+from reconciler.workflow.beginning.opening import Work, open_work
+from reconciler.workflow.deciding.saved import read_plan_file
+from reconciler.workflow.looking.observing import observe
+from reconciler.workflow.looking.remembering import remember
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from reconciler.errors import NotAuthorizedError
     from reconciler.resources.inventory import Desired, Observed, Record, Recorded
     from reconciler.resources.kinds import Resource
-    from reconciler.workflow.invocation import Invocation, Select
-    from reconciler.workflow.observing import Seen
+    from reconciler.workflow.beginning.invocation import Invocation, Select
+    from reconciler.workflow.looking.observing import Seen
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,12 @@ from reconciler.resources.address import (
     split_name,
     tiers_of,
 )
-from reconciler.workflow.actingacls import AclRow, acting_acls
-from reconciler.workflow.actingconfigs import ConfigRow, configs_on
-from reconciler.workflow.observing import measure
-from reconciler.workflow.opening import open_work
-from reconciler.workflow.overviews import check_answers, look_over
-from reconciler.workflow.topicaddress import provider_of, topic_address
+from reconciler.workflow.beginning.opening import open_work
+from reconciler.workflow.beginning.topicaddress import provider_of, topic_address
+from reconciler.workflow.looking.actingacls import AclRow, acting_acls
+from reconciler.workflow.looking.actingconfigs import ConfigRow, configs_on
+from reconciler.workflow.looking.observing import measure
+from reconciler.workflow.looking.overviews import check_answers, look_over
 
 if TYPE_CHECKING:
     from reconciler.providers.base import Provider
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Inventory
     from reconciler.resources.measures import Measure
     from reconciler.resources.overviews import TopicShown
-    from reconciler.workflow.invocation import Invocation, Select
+    from reconciler.workflow.beginning.invocation import Invocation, Select
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reconciler.planning.offline import check_offline
-from reconciler.workflow.files import load_files
-from reconciler.workflow.findings import errors_of
+from reconciler.workflow.beginning.files import load_files
+from reconciler.workflow.deciding.findings import errors_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from reconciler.errors import ReconcilerError
     from reconciler.planning.finding import Finding
-    from reconciler.workflow.invocation import Invocation, Select
+    from reconciler.workflow.beginning.invocation import Invocation, Select
 
 
 @dataclass(frozen=True, slots=True)

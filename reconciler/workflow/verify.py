@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.jobs.verify import verify as compare_logs
-from reconciler.workflow.jobs import SparkJobs, progress_event
-from reconciler.workflow.opening import open_work
-from reconciler.workflow.topicaddress import provider_of, topic_address
+from reconciler.workflow.beginning.opening import open_work
+from reconciler.workflow.beginning.topicaddress import provider_of, topic_address
+from reconciler.workflow.running.jobs import SparkJobs, progress_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from reconciler.jobs.comparison import Comparison, PartitionComparison
     from reconciler.jobs.progress import JobProgress
     from reconciler.resources.address import Address
-    from reconciler.workflow.invocation import Invocation, Select
+    from reconciler.workflow.beginning.invocation import Invocation, Select
 
 _NAMED: Final = 5
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Final
 
-from reconciler.workflow.invocation import Select
+from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.plan import plan
 from reconciler.workflow.produce import ProduceOptions, produce
 from reconciler.workflow.verify import verify

@@ -27,8 +27,8 @@ from reconciler.state.acquiring import Claim
 from reconciler.state.journal import read_journal
 from reconciler.state.lockfile import RUNS_PREFIX
 from reconciler.state.terms import Terms
-from reconciler.workflow import underlease
-from reconciler.workflow.opening import open_work
+from reconciler.workflow.beginning.opening import open_work
+from reconciler.workflow.running import underlease
 from tests.chaos.copies import check_copy, fill, write_topics
 from tests.soak.manifests import write_manifests
 from tests.soak.runs import ANYTHING, check, command_line, ended, fork, invocation, succeed

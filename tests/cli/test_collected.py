@@ -23,9 +23,9 @@ from reconciler.cli.render.remarks import plan_remarks
 from reconciler.planning.finding import Finding
 from reconciler.planning.plan import Plan
 from reconciler.resources.address import Address
+from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.drift import Drifted
-from reconciler.workflow.finding import Found
-from reconciler.workflow.invocation import Select
+from reconciler.workflow.drifting.finding import Found
 from reconciler.workflow.plan import Header, Planned
 from tests.cli import sample_plans
 from tests.cli.test_hostile_names import HOSTILE

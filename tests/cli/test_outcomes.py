@@ -21,7 +21,7 @@ from reconciler.providers.base import Failed
 from reconciler.resources.address import Address
 from reconciler.resources.topic import Topic
 from reconciler.state.entries import ActionSkipped
-from reconciler.workflow.verdicts import verdict_of
+from reconciler.workflow.deciding.verdicts import verdict_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,7 +21,7 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.opening import open_store
 from reconciler.state.acquiring import acquire
 from reconciler.state.lockfile import Lockfile, Owner, read_lockfile
-from reconciler.workflow import jobs
+from reconciler.workflow.running import jobs
 from tests.cli.conftest import COMMAND, environment
 from tests.servers.proxy import Mute, Proxy, Slow
 from tests.soak.runs import check, run_apply

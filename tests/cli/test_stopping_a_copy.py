@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.workflow.invocation import Select
+from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.plan import plan
 from reconciler.workflow.produce import ProduceOptions, produce
 from reconciler.workflow.verify import verify

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from reconciler.errors import RetryableError, UnansweredError
-from reconciler.workflow.stopping import Stop
+from reconciler.workflow.running.stopping import Stop
 from tests.state.simulation import Simulation
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ class Machine(Simulation):
         self.is_clock_standing = False
         self._stood_s = 0.0
         self.trace: list[tuple[Step, str]] = []
+        self.landed_late: list[str] = []
+        """What was done after its requester had been told that there is no answer."""
         self._faults = {fault.at: fault for fault in faults}
         self._may_freeze = any(fault.harm == "freeze" for fault in faults)
         self._loop = asyncio.get_running_loop()
@@ -125,9 +127,14 @@ class Machine(Simulation):
         for task in self._tasks:
             task.cancel()
 
-    def later(self, seconds: float, happens: Callable[[], None]) -> None:
-        """Let something happen later whatever becomes of this machine: it is on its way."""
-        self._loop.call_later(seconds, happens)
+    def later(self, seconds: float, what: str, happens: Callable[[], bool]) -> None:
+        """Let something happen later, if it still can, whatever becomes of this machine: it is on its way."""
+
+        def land() -> None:
+            if happens():
+                self.landed_late.append(what)
+
+        self._loop.call_later(seconds, land)
 
     def _step(self, step: Step, what: str) -> Fault | None:
         if self.is_dead:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from reconciler.errors import LostRaceError, UnansweredError
@@ -107,7 +106,7 @@ class SeenFrom:
             case "fail":
                 raise unreachable(what)
             case "late":
-                self._machine.later(fault.seconds if fault else 0.0, lambda: _if_it_can(write))
+                self._machine.later(fault.seconds if fault else 0.0, named, lambda: _has_landed(write))
                 raise unanswered(what)
             case "lose":
                 write()
@@ -118,6 +117,9 @@ class SeenFrom:
         return found
 
 
-def _if_it_can(write: Callable[[], Version | None]) -> None:
-    with suppress(LostRaceError, UnansweredError):
+def _has_landed(write: Callable[[], Version | None]) -> bool:
+    try:
         write()
+    except (LostRaceError, UnansweredError):
+        return False
+    return True

@@ -26,7 +26,7 @@ from reconciler.state.lockfile import Owner
 from reconciler.state.runs import require_run
 from reconciler.state.snapshots import Snapshot, read_snapshot
 from reconciler.state.terms import Terms
-from reconciler.workflow.resuming import rest_of
+from reconciler.workflow.deciding.resuming import rest_of
 from tests.simulation.clusters import PieceByPiece
 from tests.simulation.history import History
 from tests.simulation.machine import Fault, Machine, Step
@@ -81,6 +81,7 @@ class Ended:
     error: ReconcilerError | None = None
     trace: list[tuple[Step, str]] = field(default_factory=list)
     at: float = 0.0
+    landed_late: list[str] = field(default_factory=list)
 
 
 class KeptHere:
@@ -190,7 +191,7 @@ class World:
         await asyncio.wait([work])
         if not work.cancelled() and (error := work.exception()) is not None:
             self.history.crashes.append(f"{visit.machine}: {type(error).__name__}: {error}")
-        ended.trace = machine.trace
+        ended.trace, ended.landed_late = machine.trace, machine.landed_late
         ended.at = asyncio.get_running_loop().time()
         ends[visit.machine].set()
 

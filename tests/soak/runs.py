@@ -18,17 +18,17 @@ from reconciler.state.lockfile import read_lockfile
 from reconciler.state.snapshots import read_snapshot
 from reconciler.state.unlock import Unlocking, unlock
 from reconciler.workflow.apply import ApplyOptions, apply
-from reconciler.workflow.invocation import Invocation, Select
-from reconciler.workflow.observing import observe
-from reconciler.workflow.opening import open_work
+from reconciler.workflow.beginning.invocation import Invocation, Select
+from reconciler.workflow.beginning.opening import open_work
+from reconciler.workflow.looking.observing import observe
 from reconciler.workflow.plan import plan
-from reconciler.workflow.stopping import Stop
+from reconciler.workflow.running.stopping import Stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from reconciler.workflow.opening import Work
+    from reconciler.workflow.beginning.opening import Work
 
 WORK_IS_LEFT = 4
 ANYTHING = Select(allow=tuple(f"{verb}:*" for verb in ("create", "update", "delete", "adopt", "forget")))

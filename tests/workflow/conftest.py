@@ -11,11 +11,11 @@ import pytest
 
 from reconciler.applying.events import Event
 from reconciler.workflow.apply import Applied, ApplyOptions, apply
+from reconciler.workflow.beginning.invocation import Invocation, Select
 from reconciler.workflow.destroy import destroy
-from reconciler.workflow.emergencies import Emergency
-from reconciler.workflow.invocation import Invocation, Select
 from reconciler.workflow.plan import Planned, plan
-from reconciler.workflow.stopping import Stop
+from reconciler.workflow.running.emergencies import Emergency
+from reconciler.workflow.running.stopping import Stop
 
 WORKSPACE = """\
 apiVersion: reconciler/v1

@@ -13,9 +13,9 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.planning.actions import Adopt, Forget
 from reconciler.workflow.accepting.accept import Accepted, accept
 from reconciler.workflow.apply import ApplyOptions, apply
+from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.drift import drift
-from reconciler.workflow.invocation import Select
-from reconciler.workflow.stopping import Stop
+from reconciler.workflow.running.stopping import Stop
 
 if TYPE_CHECKING:
     from pathlib import Path

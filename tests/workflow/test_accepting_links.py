@@ -16,9 +16,9 @@ from reconciler.resources.address import Address
 from reconciler.resources.inventory import Observed, Recorded
 from reconciler.workflow.accepting.accept import Accepted, patch_for
 from reconciler.workflow.accepting.fresh import role_of
-from reconciler.workflow.deciding import Decided
-from reconciler.workflow.observing import Seen
-from reconciler.workflow.remembering import Remembered
+from reconciler.workflow.deciding.decide import Decided
+from reconciler.workflow.looking.observing import Seen
+from reconciler.workflow.looking.remembering import Remembered
 from tests.planning.casefile import Case
 from tests.planning.short import observed, recorded
 

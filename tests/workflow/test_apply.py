@@ -23,8 +23,8 @@ from reconciler.state.journal import read_journal
 from reconciler.state.lockfile import read_lockfile
 from reconciler.workflow.altering import alter_topic
 from reconciler.workflow.apply import ApplyOptions
-from reconciler.workflow.emergencies import Emergency
-from reconciler.workflow.invocation import Select
+from reconciler.workflow.beginning.invocation import Select
+from reconciler.workflow.running.emergencies import Emergency
 
 if TYPE_CHECKING:
     from conftest import Bench

@@ -12,9 +12,9 @@ from reconciler.errors import BlockedError, UserError
 from reconciler.planning.document.differences import Why
 from reconciler.workflow.altering import alter_topic
 from reconciler.workflow.apply import ApplyOptions
-from reconciler.workflow.approved import ChangedPlanError
-from reconciler.workflow.emergencies import Emergency
-from reconciler.workflow.invocation import Select
+from reconciler.workflow.beginning.invocation import Select
+from reconciler.workflow.deciding.approved import ChangedPlanError
+from reconciler.workflow.running.emergencies import Emergency
 
 if TYPE_CHECKING:
     from conftest import Bench

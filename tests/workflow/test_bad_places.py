@@ -28,8 +28,8 @@ CHILD = """
 import io, os, resource, signal, sys, time, uuid
 from pathlib import Path
 from reconciler.errors import ReconcilerError
-from reconciler.workflow.invocation import Invocation, Select
-from reconciler.workflow.stopping import Stop
+from reconciler.workflow.beginning.invocation import Invocation, Select
+from reconciler.workflow.running.stopping import Stop
 
 here = Invocation(cwd=Path(sys.argv[1]), environ={}, now_ms=lambda: time.time_ns() // 10**6,
     new_id=lambda: str(uuid.uuid4()), new_run=lambda: str(uuid.uuid4()), tool="0.1.0", who="anna@build-7")

@@ -12,8 +12,8 @@ from reconciler.embedded.checking.findings import Kind
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import RetryableError, UserError
 from reconciler.objectstore.directory import DirectoryStore
+from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.clusters import check
-from reconciler.workflow.invocation import Select
 from reconciler.workflow.produce import ProduceOptions, produce
 
 if TYPE_CHECKING:

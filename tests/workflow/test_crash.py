@@ -13,7 +13,7 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.state.lockfile import read_lockfile
 from reconciler.state.snapshots import read_snapshot
 from reconciler.workflow.apply import ApplyOptions
-from reconciler.workflow.invocation import Select
+from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.stating.unlocking import state_unlock
 from tests.embedded.crashing import opened
 
@@ -28,8 +28,8 @@ DYING = """
 import os, signal, sys, time, uuid
 from pathlib import Path
 from reconciler.workflow.apply import ApplyOptions, apply
-from reconciler.workflow.invocation import Invocation, Select
-from reconciler.workflow.stopping import Stop
+from reconciler.workflow.beginning.invocation import Invocation, Select
+from reconciler.workflow.running.stopping import Stop
 
 def die(event):
     if type(event).__name__ == sys.argv[2] and getattr(event, "id", "") == sys.argv[3]:

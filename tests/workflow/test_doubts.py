@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from reconciler.errors import DriftError
 from reconciler.workflow.accepting.accept import accept
+from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.drift import drift
-from reconciler.workflow.invocation import Select
 from tests.workflow.test_crash import MORE, TOPIC, create_topic, die_at, unlock
 
 if TYPE_CHECKING:

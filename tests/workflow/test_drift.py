@@ -9,8 +9,8 @@ from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import DriftError, UsageError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.workflow.apply import ApplyOptions
+from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.drift import drift
-from reconciler.workflow.invocation import Select
 
 ORDERS = """\
 apiVersion: reconciler/v1

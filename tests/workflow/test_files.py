@@ -13,9 +13,9 @@ import yaml
 from reconciler.errors import UserError
 from reconciler.manifests.jsonschema import schemas
 from reconciler.manifests.problems import ManifestError
+from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.fmt import fmt
 from reconciler.workflow.init import init
-from reconciler.workflow.invocation import Select
 from reconciler.workflow.validate import validate
 
 if TYPE_CHECKING:

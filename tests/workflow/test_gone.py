@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from reconciler.errors import RetryableError
-from reconciler.workflow.consume import ConsumeOptions, consume
+from reconciler.workflow.beginning.invocation import Select
+from reconciler.workflow.consume import consume
+from reconciler.workflow.consuming.options import ConsumeOptions
 from reconciler.workflow.groups import GroupChange, delete_group, describe_group, list_groups, reset_group
-from reconciler.workflow.invocation import Select
-from reconciler.workflow.namespacecreating import create_namespace
-from reconciler.workflow.namespacedeleting import delete_namespace
-from reconciler.workflow.namespaces import list_namespaces
+from reconciler.workflow.namespaces.creating import create_namespace
+from reconciler.workflow.namespaces.deleting import delete_namespace
+from reconciler.workflow.namespaces.listing import list_namespaces
+from reconciler.workflow.namespaces.moving import move_topics
 from reconciler.workflow.produce import ProduceOptions, produce
-from reconciler.workflow.topicmoving import move_topics
 from reconciler.workflow.topics import describe_topic, list_topics
 
 if TYPE_CHECKING:

@@ -16,11 +16,12 @@ from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import BlockedError, InvalidNamespaceError, UsageError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.resources.groups import READING_MS, ByShift, OffsetMove, ToEarliest, ToLatest, ToOffset, ToTime
-from reconciler.workflow.consume import ConsumeOptions, consume
+from reconciler.workflow.beginning.invocation import Select
+from reconciler.workflow.consume import consume
+from reconciler.workflow.consuming.options import ConsumeOptions
 from reconciler.workflow.groups import GroupChange, delete_group, describe_group, list_groups, reset_group, reset_to
-from reconciler.workflow.invocation import Select
 from reconciler.workflow.produce import ProduceOptions, produce
-from reconciler.workflow.stopping import Stop
+from reconciler.workflow.running.stopping import Stop
 from reconciler.workflow.topics import describe_topic
 
 if TYPE_CHECKING:

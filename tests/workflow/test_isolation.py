@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.workflow.consume import ConsumeOptions, consume
-from reconciler.workflow.invocation import Select
+from reconciler.workflow.beginning.invocation import Select
+from reconciler.workflow.consume import consume
+from reconciler.workflow.consuming.options import ConsumeOptions
 
 if TYPE_CHECKING:
     from conftest import Bench

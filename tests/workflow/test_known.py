@@ -16,8 +16,8 @@ from reconciler.errors import UserError
 from reconciler.planning.canonical import fingerprint
 from reconciler.planning.deciding.differences import drifted
 from reconciler.resources.address import Address
-from reconciler.workflow.finding import Found
-from reconciler.workflow.known import FORMAT, Known
+from reconciler.workflow.drifting.finding import Found
+from reconciler.workflow.drifting.known import FORMAT, Known
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -125,7 +125,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from reconciler.workflow import known
+from reconciler.workflow.drifting import known
 real = os.fsync
 def die(descriptor):
     real(descriptor)

@@ -9,7 +9,7 @@ import pytest
 from reconciler.embedded.catalog.entries import QuotaEntry
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.workflow.invocation import Select
+from reconciler.workflow.beginning.invocation import Select
 
 if TYPE_CHECKING:
     from conftest import Bench

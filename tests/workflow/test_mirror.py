@@ -14,9 +14,9 @@ import pytest
 from reconciler.errors import PartialError, ReconcilerError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.state.lockfile import read_lockfile
+from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.drift import drift
 from reconciler.workflow.explain import explain
-from reconciler.workflow.invocation import Select
 from reconciler.workflow.produce import ProduceOptions, produce
 from reconciler.workflow.run import run_once
 from reconciler.workflow.topics import describe_topic
@@ -56,9 +56,9 @@ import os, sys, threading, time, uuid
 from pathlib import Path
 from reconciler.applying.events import ActionDone, ActionStarted, Progress
 from reconciler.workflow.apply import ApplyOptions, apply
-from reconciler.workflow.invocation import Invocation, Select
+from reconciler.workflow.beginning.invocation import Invocation, Select
 from reconciler.workflow.run import run_once
-from reconciler.workflow.stopping import Stop
+from reconciler.workflow.running.stopping import Stop
 
 folder, command = sys.argv[1:]
 stop = Stop()

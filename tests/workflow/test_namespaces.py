@@ -12,20 +12,20 @@ import pytest
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import BlockedError, InvalidNamespaceError, StalePlanError, UserError
 from reconciler.objectstore.directory import DirectoryStore
+from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.drift import drift
-from reconciler.workflow.invocation import Select
-from reconciler.workflow.namespacecreating import create_namespace
-from reconciler.workflow.namespacedeleting import delete_namespace
-from reconciler.workflow.namespaces import list_namespaces
-from reconciler.workflow.topicmoving import move_topics
+from reconciler.workflow.namespaces.creating import create_namespace
+from reconciler.workflow.namespaces.deleting import delete_namespace
+from reconciler.workflow.namespaces.listing import list_namespaces
+from reconciler.workflow.namespaces.moving import move_topics
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from conftest import Bench
 
-    from reconciler.workflow.namespacedeleting import NamespaceDeletion
-    from reconciler.workflow.topicmoving import Moved
+    from reconciler.workflow.namespaces.deleting import NamespaceDeletion
+    from reconciler.workflow.namespaces.moving import Moved
 
 
 @dataclass

@@ -13,8 +13,8 @@ from reconciler.objectstore.opening import open_store
 from reconciler.objectstore.s3 import client as s3client
 from reconciler.objectstore.s3 import swap as s3swap
 from reconciler.state.lockfile import read_lockfile
+from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.init import init
-from reconciler.workflow.invocation import Select
 from reconciler.workflow.stating.unlocking import state_unlock
 from reconciler.workflow.validate import validate
 from tests.servers.proxy import Lost, Proxy, Refused, Stripped

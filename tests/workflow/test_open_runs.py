@@ -12,8 +12,8 @@ from reconciler.applying.events import Recovered
 from reconciler.errors import UsageError, UserError
 from reconciler.state.lockfile import read_lockfile
 from reconciler.workflow.apply import ApplyOptions
-from reconciler.workflow.invocation import Select
-from reconciler.workflow.opening import open_work
+from reconciler.workflow.beginning.invocation import Select
+from reconciler.workflow.beginning.opening import open_work
 from reconciler.workflow.show import show
 
 if TYPE_CHECKING:

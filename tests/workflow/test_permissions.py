@@ -16,15 +16,16 @@ from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import NotAuthorizedError, PartialError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.workflow.altering import alter_topic
-from reconciler.workflow.consume import ConsumeOptions, consume
+from reconciler.workflow.beginning.invocation import Select
+from reconciler.workflow.consume import consume
+from reconciler.workflow.consuming.options import ConsumeOptions
 from reconciler.workflow.drift import drift
 from reconciler.workflow.explain import explain
-from reconciler.workflow.invocation import Select
-from reconciler.workflow.namespacedeleting import delete_namespace
-from reconciler.workflow.namespaces import list_namespaces
+from reconciler.workflow.namespaces.deleting import delete_namespace
+from reconciler.workflow.namespaces.listing import list_namespaces
+from reconciler.workflow.namespaces.moving import move_topics
 from reconciler.workflow.produce import ProduceOptions, produce
 from reconciler.workflow.show import show
-from reconciler.workflow.topicmoving import move_topics
 from reconciler.workflow.topics import describe_topic, list_topics
 
 if TYPE_CHECKING:

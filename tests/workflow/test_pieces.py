@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
+from reconciler.workflow.turn import LeaseTurn
 
 from reconciler.applying.threads import ThreadEffects
 from reconciler.embedded.cluster import EmbeddedCluster
@@ -17,10 +18,9 @@ from reconciler.resources.address import Address
 from reconciler.resources.workspace import SparkSpec
 from reconciler.state.acquiring import Claim, acquire
 from reconciler.state.lockfile import Owner
-from reconciler.workflow.jobs import SparkJobs, check_equal
-from reconciler.workflow.selecting import left_out, pair
-from reconciler.workflow.stopping import Stop
-from reconciler.workflow.turn import LeaseTurn
+from reconciler.workflow.beginning.selecting import left_out, pair
+from reconciler.workflow.running.jobs import SparkJobs, check_equal
+from reconciler.workflow.running.stopping import Stop
 
 if TYPE_CHECKING:
     from reconciler.embedded.partition.log import EmbeddedLog

@@ -17,9 +17,9 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.readonly import read_only
 from reconciler.workflow.apply import ApplyOptions
+from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.drift import drift
 from reconciler.workflow.explain import explain
-from reconciler.workflow.invocation import Select
 from reconciler.workflow.show import show
 from reconciler.workflow.stating.history import state_history
 from reconciler.workflow.stating.looking import state_list, state_show
@@ -124,7 +124,7 @@ import os, sys, time, uuid
 from pathlib import Path
 from reconciler.workflow.drift import drift
 from reconciler.workflow.explain import explain
-from reconciler.workflow.invocation import Invocation, Select
+from reconciler.workflow.beginning.invocation import Invocation, Select
 from reconciler.workflow.plan import plan
 from reconciler.workflow.show import show
 here = Invocation(cwd=Path(sys.argv[1]), environ={}, now_ms=lambda: time.time_ns() // 10**6,

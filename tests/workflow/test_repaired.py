@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.errors import UserError
 from reconciler.state.repair import Choice, Repair
-from reconciler.workflow.invocation import Select
+from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.stating.repairing import state_repair
 from tests.workflow.test_crash import CLUSTER, NAMESPACE, TOPIC, create_topic, die_at, lockfile_of, recorded_in
 

@@ -12,12 +12,12 @@ from reconciler.cli.render.lines import text_of
 from reconciler.cli.render.plan_text import plan_text
 from reconciler.errors import BlockedError, IncompleteError, StalePlanError, UserError
 from reconciler.workflow.apply import ApplyOptions
-from reconciler.workflow.invocation import Select
+from reconciler.workflow.beginning.invocation import Select
+from reconciler.workflow.running.stopping import Stop
 from reconciler.workflow.stating.diff import state_diff
 from reconciler.workflow.stating.history import state_history
 from reconciler.workflow.stating.looking import state_list, state_show
 from reconciler.workflow.stating.rollback import rollback_plan
-from reconciler.workflow.stopping import Stop
 
 if TYPE_CHECKING:
     from conftest import Bench

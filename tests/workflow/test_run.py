@@ -14,7 +14,7 @@ from reconciler.cli.documents.logs import PipelineDocument
 from reconciler.cli.render.upkeep_text import pass_line, upkeep_text
 from reconciler.errors import IncompleteError, PartialError, UsageError, UserError
 from reconciler.providers.base import Upkept
-from reconciler.workflow.invocation import Select
+from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.produce import ProduceOptions, produce
 from reconciler.workflow.run import run_every, run_once
 from reconciler.workflow.upkeep.outcomes import JobOutcome, Upkeep

@@ -25,8 +25,8 @@ from reconciler.planning.plan import Plan
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.kinds import RESOURCE
 from reconciler.workflow.apply import ApplyOptions
-from reconciler.workflow.files import load_files
-from reconciler.workflow.invocation import Select
+from reconciler.workflow.beginning.files import load_files
+from reconciler.workflow.beginning.invocation import Select
 
 if TYPE_CHECKING:
     from conftest import Bench

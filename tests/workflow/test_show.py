@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.errors import UserError
+from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.explain import explain
-from reconciler.workflow.invocation import Select
 from reconciler.workflow.show import show
 
 if TYPE_CHECKING:

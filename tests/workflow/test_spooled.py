@@ -19,8 +19,8 @@ from reconciler.objectstore.opening import open_store
 from reconciler.state.lockfile import read_lockfile
 from reconciler.state.snapshots import read_snapshot
 from reconciler.workflow.apply import ApplyOptions
-from reconciler.workflow.invocation import Select
-from reconciler.workflow.opening import open_work
+from reconciler.workflow.beginning.invocation import Select
+from reconciler.workflow.beginning.opening import open_work
 from reconciler.workflow.stating.unlocking import state_unlock
 from tests.servers.proxy import Proxy, Refused
 
@@ -49,8 +49,8 @@ FULL = """
 import os, resource, signal, sys, time, uuid
 from pathlib import Path
 from reconciler.workflow.apply import ApplyOptions, apply
-from reconciler.workflow.invocation import Invocation, Select
-from reconciler.workflow.stopping import Stop
+from reconciler.workflow.beginning.invocation import Invocation, Select
+from reconciler.workflow.running.stopping import Stop
 
 def fill(event):
     if type(event).__name__ == "ActionStarted":

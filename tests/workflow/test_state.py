@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.errors import UserError
-from reconciler.workflow.invocation import Select
+from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.stating.history import state_history
 from reconciler.workflow.stating.looking import state_list, state_show
 

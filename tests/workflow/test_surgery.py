@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.errors import StalePlanError, UsageError, UserError
-from reconciler.workflow.invocation import Select
+from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.stating.forgetting import state_rm
 from reconciler.workflow.stating.history import state_history
 from reconciler.workflow.stating.looking import state_list, state_show

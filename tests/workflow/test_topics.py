@@ -14,10 +14,11 @@ from reconciler.errors import RetryableError, UsageError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.records.log import OffsetRange
 from reconciler.workflow.altering import alter_topic
-from reconciler.workflow.consume import ConsumeOptions, consume
+from reconciler.workflow.beginning.invocation import Select
+from reconciler.workflow.consume import consume
+from reconciler.workflow.consuming.options import ConsumeOptions
 from reconciler.workflow.drift import drift
-from reconciler.workflow.invocation import Select
-from reconciler.workflow.namespaces import list_namespaces
+from reconciler.workflow.namespaces.listing import list_namespaces
 from reconciler.workflow.produce import ProduceOptions, produce
 from reconciler.workflow.topics import describe_topic, list_topics
 

@@ -29,7 +29,7 @@ def command(
     configs = pairs("--set", set_)
     from reconciler.cli.documents.namespaces import NamespaceCreationDocument
     from reconciler.cli.render.namespaces_text import created_text
-    from reconciler.workflow.namespacecreating import create_namespace
+    from reconciler.workflow.namespaces.creating import create_namespace
 
     with acting.emergency(files, place, "namespace create") as emergency:
         made = create_namespace(emergency, cluster.removeprefix("cluster/"), namespace, configs)

@@ -13,7 +13,7 @@ from reconciler.cli.options import Files, Place, TextOrJson
 from reconciler.cli.presenting import present
 
 if TYPE_CHECKING:
-    from reconciler.workflow.namespacedeleting import NamespaceDeletion
+    from reconciler.workflow.namespaces.deleting import NamespaceDeletion
 
 
 @bundled
@@ -30,7 +30,7 @@ def command(
     """Delete a namespace with its topics now. What goes is shown first; `run` frees the space."""
     from reconciler.cli.documents.namespaces import NamespaceDeletionDocument
     from reconciler.cli.render.namespaces_text import deleted_text, deletion_text
-    from reconciler.workflow.namespacedeleting import delete_namespace
+    from reconciler.workflow.namespaces.deleting import delete_namespace
 
     def confirm(deletion: NamespaceDeletion) -> bool:
         return approved(deletion_text(deletion), "Delete all of it?", yes=yes, form=form)

@@ -26,7 +26,7 @@ def command(
     """List the namespaces on the clusters."""
     from reconciler.cli.documents.clusters import NamespacesDocument
     from reconciler.cli.render.listings import namespaces_text
-    from reconciler.workflow.namespaces import list_namespaces
+    from reconciler.workflow.namespaces.listing import list_namespaces
 
     rows = list_namespaces(place.invocation(), files.select(), cluster, under)
     present(form, lambda: namespaces_text(rows), lambda: NamespacesDocument.of(rows))

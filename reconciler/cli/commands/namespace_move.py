@@ -29,7 +29,7 @@ def command(
     """Move topics to another namespace now, with records, offsets and ids. The next plan shows what the files say."""
     from reconciler.cli.documents.namespaces import TopicMovesDocument
     from reconciler.cli.render.namespaces_text import moved_text
-    from reconciler.workflow.topicmoving import move_topics
+    from reconciler.workflow.namespaces.moving import move_topics
 
     with acting.emergency(files, place, "namespace move") as emergency:
         moved = move_topics(emergency, cluster.removeprefix("cluster/"), source, target, tuple(topic or ()))

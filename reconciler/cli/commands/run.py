@@ -54,7 +54,7 @@ def command(
     from reconciler.cli.render.upkeep_text import upkeep_text
     from reconciler.cli.reporting import reporter
     from reconciler.workflow.run import run_every, run_once
-    from reconciler.workflow.stopping import Stop
+    from reconciler.workflow.running.stopping import Stop
 
     invocation, select = place.invocation(), files.select()
     told = None if metrics is None else MetricsFile(metrics, invocation, select)

@@ -26,8 +26,8 @@ def command(
     """Take the lease from a run that died. With RUN at once; without, only if nothing moves for a whole lease."""
     from reconciler.cli.documents.states import StateUnlockDocument
     from reconciler.cli.render.state_text import unlocked_text
+    from reconciler.workflow.running.stopping import Stop
     from reconciler.workflow.stating.unlocking import state_unlock
-    from reconciler.workflow.stopping import Stop
 
     def confirm(said: str) -> bool:
         if not yes:

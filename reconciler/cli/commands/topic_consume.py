@@ -61,8 +61,9 @@ def command(
     ] = None,
 ) -> None:
     """Read a topic's records, or those of all topics that match, up to the end as it is at the start."""
-    from reconciler.workflow.consume import ConsumeOptions, consume
-    from reconciler.workflow.stopping import Stop
+    from reconciler.workflow.consume import consume
+    from reconciler.workflow.consuming.options import ConsumeOptions
+    from reconciler.workflow.running.stopping import Stop
 
     file = None if str(output) == "-" else output
     if file is None and output_format == "parquet" and out().is_terminal:

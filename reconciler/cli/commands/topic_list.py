@@ -31,7 +31,7 @@ def command(
     form: TextOrJson = "text",
 ) -> None:
     """List the topics on the clusters."""
-    from reconciler.workflow.bursts import burst
+    from reconciler.workflow.looking.bursts import burst
     from reconciler.workflow.topics import list_topics
 
     def lines() -> list[Line]:

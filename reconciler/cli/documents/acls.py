@@ -9,7 +9,7 @@ from pydantic import Field
 from reconciler.cli.documents.base import Part
 
 if TYPE_CHECKING:
-    from reconciler.workflow.actingacls import AclRow
+    from reconciler.workflow.looking.actingacls import AclRow
 
 
 class AclPart(Part):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from reconciler.cli.documents.base import Document, Part, jsonable
-from reconciler.workflow.finding import CLASSES
+from reconciler.workflow.drifting.finding import CLASSES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from reconciler.manifests.problems import Problem
     from reconciler.planning.finding import Finding
     from reconciler.workflow.drift import Drifted
-    from reconciler.workflow.finding import Found
+    from reconciler.workflow.drifting.finding import Found
     from reconciler.workflow.validate import Validated
 
 

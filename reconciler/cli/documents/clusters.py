@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from reconciler.resources.overviews import TopicShown
-    from reconciler.workflow.namespaces import NamespaceRow
+    from reconciler.workflow.namespaces.listing import NamespaceRow
     from reconciler.workflow.topics import TopicDescription
 
 

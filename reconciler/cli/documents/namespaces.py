@@ -9,9 +9,9 @@ from pydantic import Field
 from reconciler.cli.documents.base import Document, Part
 
 if TYPE_CHECKING:
-    from reconciler.workflow.namespacecreating import Made
-    from reconciler.workflow.namespacedeleting import NamespaceDeletion
-    from reconciler.workflow.topicmoving import Moved
+    from reconciler.workflow.namespaces.creating import Made
+    from reconciler.workflow.namespaces.deleting import NamespaceDeletion
+    from reconciler.workflow.namespaces.moving import Moved
 
 
 class NamespaceCreationDocument(Document):

@@ -10,11 +10,11 @@ from reconciler.cli.documents.approvals import StateAdvancePart
 from reconciler.cli.documents.base import Document, Part
 from reconciler.cli.failures import unexpected
 from reconciler.errors import ReconcilerError
-from reconciler.workflow.approved import ChangedPlanError
+from reconciler.workflow.deciding.approved import ChangedPlanError
 
 if TYPE_CHECKING:
     from reconciler.planning.document.differences import Difference, FieldDifference, Move
-    from reconciler.workflow.approved import Held
+    from reconciler.workflow.deciding.approved import Held
 
 
 class MovePart(Part):

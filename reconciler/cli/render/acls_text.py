@@ -12,7 +12,7 @@ from reconciler.resources.aclpaths import ACLS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reconciler.workflow.actingacls import AclRow
+    from reconciler.workflow.looking.actingacls import AclRow
 
 
 def acls_lines(rows: Sequence[AclRow]) -> list[Line]:

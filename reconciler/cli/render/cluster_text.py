@@ -12,7 +12,7 @@ from reconciler.cli.render.tables import table
 from reconciler.resources.configs import DEFAULT, show_value
 
 if TYPE_CHECKING:
-    from reconciler.workflow.actingconfigs import ConfigRow
+    from reconciler.workflow.looking.actingconfigs import ConfigRow
     from reconciler.workflow.topics import TopicDescription
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from reconciler.planning.document.comparing import SameOrLess
     from reconciler.planning.document.differences import Difference, FieldDifference, Move
-    from reconciler.workflow.approved import Held
+    from reconciler.workflow.deciding.approved import Held
 
 _ORDINARY_AT_MOST: Final = 200
 """Rows that are not dangerous, and names of what is no longer needed; JSON has all of them."""

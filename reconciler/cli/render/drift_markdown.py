@@ -9,13 +9,13 @@ from reconciler.cli.render.amounts import count_text, counted
 from reconciler.cli.render.comments import LIMIT, NamedLine, as_many_as_fit, named_lines
 from reconciler.cli.render.drift_text import what_of
 from reconciler.cli.render.markdown import block, cell, code, comment_safe, folded, row
-from reconciler.workflow.finding import CLASSES
+from reconciler.workflow.drifting.finding import CLASSES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from reconciler.workflow.drift import Drifted
-    from reconciler.workflow.finding import Found
+    from reconciler.workflow.drifting.finding import Found
 
 
 def drift_markdown(drifted: Drifted) -> str:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from reconciler.resources.address import Address
     from reconciler.workflow.drift import Drifted
-    from reconciler.workflow.finding import Found
+    from reconciler.workflow.drifting.finding import Found
 
 
 def drift_junit(drifted: Drifted) -> bytes:

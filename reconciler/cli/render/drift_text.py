@@ -8,11 +8,11 @@ from reconciler.cli.render.amounts import count_text, counted
 from reconciler.cli.render.findings import finding_line
 from reconciler.cli.render.lines import EMPTY, Line, Span, Tone, aligned, line
 from reconciler.cli.render.values import field_name, value_text
-from reconciler.workflow.finding import CLASSES
+from reconciler.workflow.drifting.finding import CLASSES
 
 if TYPE_CHECKING:
     from reconciler.workflow.drift import Drifted
-    from reconciler.workflow.finding import DriftClass, Found
+    from reconciler.workflow.drifting.finding import DriftClass, Found
 
 _SIGNS: Final[dict[DriftClass, tuple[str, Tone]]] = {
     "drift": ("!", Tone.CHANGE),

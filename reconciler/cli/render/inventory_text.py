@@ -11,7 +11,7 @@ from reconciler.cli.render.sections import drift_text
 from reconciler.cli.render.tables import table
 from reconciler.cli.render.values import value_text
 from reconciler.resources.configs import show_value
-from reconciler.workflow.actingacls import rules_of
+from reconciler.workflow.looking.actingacls import rules_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

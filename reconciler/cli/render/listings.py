@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reconciler.resources.overviews import TopicShown
-    from reconciler.workflow.namespaces import NamespaceRow
+    from reconciler.workflow.namespaces.listing import NamespaceRow
 
 
 def namespaces_text(rows: Sequence[NamespaceRow]) -> list[Line]:

@@ -9,9 +9,9 @@ from reconciler.cli.render.lines import Line, Span, Tone, line
 from reconciler.cli.render.tables import table
 
 if TYPE_CHECKING:
-    from reconciler.workflow.namespacecreating import Made
-    from reconciler.workflow.namespacedeleting import Leaving, NamespaceDeletion
-    from reconciler.workflow.topicmoving import Moved
+    from reconciler.workflow.namespaces.creating import Made
+    from reconciler.workflow.namespaces.deleting import Leaving, NamespaceDeletion
+    from reconciler.workflow.namespaces.moving import Moved
 
 _SHOWN: Final = 50
 

@@ -15,19 +15,19 @@ from reconciler.resources.configs import DEFAULT
 from reconciler.workflow.accepting.fields import accept_field, place_of
 from reconciler.workflow.accepting.fresh import accept_stranger, role_of
 from reconciler.workflow.accepting.places import ElsewhereError, Manifests
-from reconciler.workflow.deciding import decide_unlocked
-from reconciler.workflow.doubts import doubts, without_doubtful
-from reconciler.workflow.findings import errors_of
-from reconciler.workflow.opening import open_work
-from reconciler.workflow.sorting import sort_out
+from reconciler.workflow.beginning.opening import open_work
+from reconciler.workflow.deciding.decide import decide_unlocked
+from reconciler.workflow.deciding.findings import errors_of
+from reconciler.workflow.drifting.doubts import doubts, without_doubtful
+from reconciler.workflow.drifting.sorting import sort_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from reconciler.manifests.loading import Loaded
-    from reconciler.workflow.deciding import Decided
-    from reconciler.workflow.finding import Found
-    from reconciler.workflow.invocation import Invocation, Select
+    from reconciler.workflow.beginning.invocation import Invocation, Select
+    from reconciler.workflow.deciding.decide import Decided
+    from reconciler.workflow.drifting.finding import Found
 
 
 _OF_FILES: Final = frozenset({"pending", "blocked"})

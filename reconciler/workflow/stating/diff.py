@@ -10,9 +10,9 @@ from reconciler.errors import UserError
 from reconciler.planning.actions import Change
 from reconciler.resources.address import rank
 from reconciler.state.snapshots import Snapshot, read_serial
-from reconciler.workflow.actingacls import rules_of
-from reconciler.workflow.opening import open_state
-from reconciler.workflow.reading import read_state
+from reconciler.workflow.beginning.opening import open_state
+from reconciler.workflow.looking.actingacls import rules_of
+from reconciler.workflow.looking.reading import read_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Record, Recorded
     from reconciler.resources.kinds import Resource
-    from reconciler.workflow.invocation import Invocation, Select
-    from reconciler.workflow.opening import Site
+    from reconciler.workflow.beginning.invocation import Invocation, Select
+    from reconciler.workflow.beginning.opening import Site
 
 _NOT_FIELDS: Final = frozenset({"apiVersion", "kind", "acls"})
 _NAMES: Final = frozenset({"metadata.name", "metadata.namespace", "metadata.cluster"})

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 from reconciler.state.lockfile import read_lockfile
 from reconciler.state.runs import read_run
 from reconciler.state.snapshots import SnapshotRow, history, run_of
-from reconciler.workflow.opening import open_state
+from reconciler.workflow.beginning.opening import open_state
 
 if TYPE_CHECKING:
-    from reconciler.workflow.invocation import Invocation, Select
-    from reconciler.workflow.opening import Site
+    from reconciler.workflow.beginning.invocation import Invocation, Select
+    from reconciler.workflow.beginning.opening import Site
 
 _AT_ONCE: Final = 16
 

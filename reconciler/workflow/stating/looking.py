@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from reconciler.errors import UserError
 from reconciler.resources.address import Address, rank
-from reconciler.workflow.opening import open_state
-from reconciler.workflow.reading import read_state
+from reconciler.workflow.beginning.opening import open_state
+from reconciler.workflow.looking.reading import read_state
 
 if TYPE_CHECKING:
     from reconciler.resources.inventory import Record, Recorded
-    from reconciler.workflow.invocation import Invocation, Select
+    from reconciler.workflow.beginning.invocation import Invocation, Select
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.state.remains import look_at
 from reconciler.state.repair import Choice, Repair, judge, mend
-from reconciler.workflow.emergencies import require_confirmation
-from reconciler.workflow.opening import open_state
+from reconciler.workflow.beginning.opening import open_state
+from reconciler.workflow.running.emergencies import require_confirmation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reconciler.workflow.invocation import Invocation, Select
+    from reconciler.workflow.beginning.invocation import Invocation, Select
 
 _AT_ONCE: Final = 16
 

@@ -12,11 +12,11 @@ from reconciler.planning.document.saved import to_document
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Declared
 from reconciler.resources.topic import Topic
-from reconciler.workflow.deciding import decide_unlocked
-from reconciler.workflow.files import load_workspace_file
-from reconciler.workflow.opening import Work, open_state
+from reconciler.workflow.beginning.files import load_workspace_file
+from reconciler.workflow.beginning.opening import Work, open_state
+from reconciler.workflow.deciding.decide import decide_unlocked
+from reconciler.workflow.deciding.saved import to_options
 from reconciler.workflow.plan import Planned, show_decided, write_plan
-from reconciler.workflow.saved import to_options
 from reconciler.workflow.stating.diff import read_current, state_at
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from reconciler.resources.inventory import Desired, Record, Recorded
     from reconciler.resources.kinds import Resource
-    from reconciler.workflow.invocation import Invocation, Select
+    from reconciler.workflow.beginning.invocation import Invocation, Select
 
 
 def rollback_plan(invocation: Invocation, select: Select, serial: int, *, out: Path | None = None) -> Planned:

@@ -9,10 +9,10 @@ from reconciler.applying.running import Basis, ToDo
 from reconciler.errors import StalePlanError
 from reconciler.planning.document.digest import digest
 from reconciler.resources.cluster import Cluster
-from reconciler.workflow.emergencies import require_confirmation
-from reconciler.workflow.opening import open_state
+from reconciler.workflow.beginning.opening import open_state
+from reconciler.workflow.running.emergencies import require_confirmation
+from reconciler.workflow.running.underlease import Wish, run_under_lease
 from reconciler.workflow.stating.diff import read_current
-from reconciler.workflow.underlease import Wish, run_under_lease
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from reconciler.applying.events import Event
     from reconciler.planning.actions import Adopt, Forget
     from reconciler.resources.inventory import Record
-    from reconciler.workflow.invocation import Invocation, Select
-    from reconciler.workflow.opening import Site
-    from reconciler.workflow.stopping import Stop
+    from reconciler.workflow.beginning.invocation import Invocation, Select
+    from reconciler.workflow.beginning.opening import Site
+    from reconciler.workflow.running.stopping import Stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

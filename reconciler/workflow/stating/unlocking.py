@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from reconciler.applying.threads import ThreadEffects
 from reconciler.state.lockfile import read_lockfile
 from reconciler.state.unlock import Unlocked, Unlocking, unlock
-from reconciler.workflow.emergencies import require_confirmation
-from reconciler.workflow.opening import open_state
+from reconciler.workflow.beginning.opening import open_state
+from reconciler.workflow.running.emergencies import require_confirmation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reconciler.workflow.invocation import Invocation, Select
-    from reconciler.workflow.stopping import Stop
+    from reconciler.workflow.beginning.invocation import Invocation, Select
+    from reconciler.workflow.running.stopping import Stop
 
 
 def state_unlock(

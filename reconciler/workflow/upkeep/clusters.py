@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import ReconcilerError
-from reconciler.workflow.observing import observe
-from reconciler.workflow.reading import read_state
+from reconciler.workflow.looking.observing import observe
+from reconciler.workflow.looking.reading import read_state
 from reconciler.workflow.upkeep.outcomes import JobOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from reconciler.resources.inventory import Inventory, Record
-    from reconciler.workflow.opening import Work
+    from reconciler.workflow.beginning.opening import Work
 
 OBSERVE: Final = "observe"
 """What an outcome calls the look that comes before all jobs."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from reconciler.applying.events import Event
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Inventory
-    from reconciler.workflow.jobs import SparkJobs
+    from reconciler.workflow.running.jobs import SparkJobs
 
 _LIVE: Final = "ACTIVE"
 

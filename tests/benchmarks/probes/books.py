@@ -18,11 +18,11 @@ from reconciler.providers.base import Done
 from reconciler.resources.capabilities import Capabilities
 from reconciler.state.acquiring import Claim
 from reconciler.state.lockfile import Owner
-from reconciler.workflow.invocation import Invocation, Select
+from reconciler.workflow.beginning.invocation import Invocation, Select
 from reconciler.workflow.plan import plan
-from reconciler.workflow.spooling import LocalSpool
-from reconciler.workflow.stopping import Stop
-from reconciler.workflow.underlease import _ended
+from reconciler.workflow.running.spooling import LocalSpool
+from reconciler.workflow.running.stopping import Stop
+from reconciler.workflow.running.underlease import _ended
 from tests.applying.platform import Works
 from tests.embedded.watched import WatchedStore
 

@@ -1,0 +1,205 @@
+"""A workspace at work: its manifests, its state store and the providers of its clusters, opened when first used."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from reconciler.errors import UserError
+from reconciler.objectstore.opening import open_store
+from reconciler.objectstore.readonly import read_only
+from reconciler.objectstore.settings import StoreSettings
+from reconciler.providers.base import Edge, Provider
+from reconciler.providers.registry import open_provider
+from reconciler.resources.cluster import Cluster
+from reconciler.resources.workspace import SparkSpec
+from reconciler.state.lockfile import Owner, read_lockfile
+from reconciler.state.snapshots import snapshot_of
+from reconciler.workflow.beginning.files import load_files, load_workspace_file, workspace_folder
+from reconciler.workflow.beginning.selecting import left_out
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from reconciler.manifests.loading import Loaded
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.resources.locations import LocationSpec
+    from reconciler.resources.workspace import Workspace
+    from reconciler.workflow.beginning.invocation import Invocation, Select
+
+
+class Providers(Mapping[str, Provider]):
+    """Providers by cluster name, opened when first asked for and then kept."""
+
+    def __init__(self, clusters: Mapping[str, Cluster], edge: Edge) -> None:
+        self._clusters = clusters
+        self._edge = edge
+        self._opened: dict[str, Provider] = {}
+        self._lock = threading.Lock()
+
+    def __getitem__(self, name: str) -> Provider:
+        """Return the provider of a cluster; it is opened by the first who asks."""
+        with self._lock:
+            if name not in self._opened:
+                self._opened[name] = open_provider(self._cluster(name), self._edge)
+            return self._opened[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names of all clusters, opened or not."""
+        return iter(sorted(self._clusters))
+
+    def __len__(self) -> int:
+        """Return how many clusters there are."""
+        return len(self._clusters)
+
+    def _cluster(self, name: str) -> Cluster:
+        try:
+            return self._clusters[name]
+        except KeyError:
+            known = ", ".join(sorted(self._clusters)) or "none"
+            raise UserError(
+                f"there is no cluster {name!r} in this workspace",
+                hint=f"Clusters here: {known}. Check the address.",
+            ) from None
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a run happens: the clusters, the state, and whose it is. Nothing has been asked of any of them yet."""
+
+    invocation: Invocation
+    edge: Edge
+    owner: Owner
+    state_settings: StoreSettings
+    clusters: Mapping[str, Cluster]
+    spark: SparkSpec
+
+    @cached_property
+    def state(self) -> ObjectStore:
+        """The store of the state; for who only reads, one that cannot be written."""
+        store = open_store(self.state_settings)
+        return read_only(store, self.edge.now_ms) if self.edge.is_reader else store
+
+    @cached_property
+    def providers(self) -> Providers:
+        """The providers of the clusters."""
+        return Providers(self.clusters, self.edge)
+
+    def warn_about_local_state(self) -> None:
+        """Tell a pipeline that its state will be gone with the machine it runs on."""
+        if self.edge.environ.get("CI") and self.state_settings.scheme == "file":
+            self.invocation.warn(
+                f"the state is a local folder ({self.state_settings.url}): the next pipeline run will not see it"
+            )
+
+
+@dataclass(frozen=True)
+class Work(Site):
+    """One workspace, loaded: its site, and what its files say."""
+
+    select: Select
+    loaded: Loaded
+    back_to: int | None = None
+    """The serial of the state that `loaded` says in place of the files."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder of `reconciler.yaml`."""
+        return self.loaded.folder
+
+    @cached_property
+    def to_read(self) -> tuple[str, ...]:
+        """The clusters of which something is asked, by name: all but those that `--exclude` leaves out whole."""
+        skipped = left_out(self.clusters, self.select.excludes)
+        return tuple(name for name in sorted(self.clusters) if name not in skipped)
+
+
+def open_work(invocation: Invocation, select: Select, *, is_reader: bool = False) -> Work:
+    """Find the workspace and load its manifests; touches no cluster and no store.
+
+    With `is_reader` neither the state nor a cluster can be written through what is returned.
+
+    Raises:
+        UserError: There is no workspace here, or its files have problems (`ManifestError` lists them all).
+    """
+    loaded = load_files(invocation, select)
+    declared = (item.resource for item in loaded.desired.values())
+    return Work(
+        invocation=invocation,
+        edge=edge_of(invocation, loaded.folder, is_reader=is_reader),
+        owner=Owner(loaded.workspace.metadata.name, select.environment),
+        state_settings=_state_settings(loaded.workspace, loaded.folder, select),
+        clusters={item.metadata.name: item for item in declared if isinstance(item, Cluster)},
+        spark=loaded.workspace.spec.spark,
+        select=select,
+        loaded=loaded,
+    )
+
+
+def open_state(invocation: Invocation, select: Select, *, is_reader: bool = False) -> Site:
+    """Open a workspace's state alone: its manifests may be broken or gone, and none of its clusters is known.
+
+    With `is_reader` it cannot be written through what is returned.
+
+    Raises:
+        UserError: There is no workspace here, or `reconciler.yaml` has problems.
+    """
+    workspace, folder = load_workspace_file(invocation, select), workspace_folder(invocation)
+    return Site(
+        invocation=invocation,
+        edge=edge_of(invocation, folder, is_reader=is_reader),
+        owner=Owner(workspace.metadata.name, select.environment),
+        state_settings=_state_settings(workspace, folder, select),
+        clusters={},
+        spark=workspace.spec.spark,
+    )
+
+
+def _state_settings(workspace: Workspace, folder: Path, select: Select) -> StoreSettings:
+    state = settings_of(workspace.spec.state, folder)
+    return state.below(f"env/{select.environment}") if select.environment else state
+
+
+def open_site(invocation: Invocation, state_url: str) -> Site:
+    """Open what a state remembers, without any files: connections come from the recorded clusters.
+
+    Raises:
+        UserError: Nothing was ever applied there.
+    """
+    settings = StoreSettings.resolve(state_url, folder=invocation.cwd)
+    found = read_lockfile(open_store(settings))
+    if found is None:
+        raise UserError(f"{settings.url} holds no state", hint="Name the place that `spec.state` names.")
+    snapshot = snapshot_of(open_store(settings), found.lockfile)
+    recorded = (item.resource for item in snapshot.record.values())
+    return Site(
+        invocation=invocation,
+        edge=edge_of(invocation, invocation.cwd),
+        owner=Owner(found.lockfile.workspace, found.lockfile.environment),
+        state_settings=settings,
+        clusters={item.metadata.name: item for item in recorded if isinstance(item, Cluster)},
+        spark=SparkSpec(),
+    )
+
+
+def edge_of(invocation: Invocation, folder: Path, *, is_reader: bool = False) -> Edge:
+    """Return what providers are told of the world."""
+    return Edge(
+        folder=folder,
+        environ=invocation.environ,
+        new_id=invocation.new_id,
+        now_ms=invocation.now_ms,
+        principal=invocation.principal,
+        host=invocation.host,
+        is_reader=is_reader,
+    )
+
+
+def settings_of(location: LocationSpec, folder: Path) -> StoreSettings:
+    """Return where a declared location is; relative folders start at `folder`."""
+    return StoreSettings(
+        location.url, location.region, location.endpoint, location.force_path_style, location.kms_key_id
+    ).resolved(folder)

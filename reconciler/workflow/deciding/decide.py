@@ -1,0 +1,99 @@
+"""From a loaded workspace to a plan: read the state, observe, plan, measure what the plan asks for, plan again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from reconciler.planning.plan import Base, Given, Plan
+from reconciler.planning.planner import plan, to_measure
+from reconciler.workflow.beginning.selecting import selection
+from reconciler.workflow.looking.bursts import burst
+from reconciler.workflow.looking.observing import Seen, measure, observe
+from reconciler.workflow.looking.remembering import Remembered, remember
+
+if TYPE_CHECKING:
+    from reconciler.resources.inventory import Record
+    from reconciler.state.snapshots import Snapshot
+    from reconciler.workflow.beginning.opening import Work
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What of planning a command sets beside SELECT."""
+
+    is_destroy: bool = False
+    include_adopted: bool = False
+    is_only_drift: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A plan and the three inventories it was made from."""
+
+    plan: Plan
+    snapshot: Snapshot | None
+    recorded: Record
+    """What we last applied and own."""
+    seen: Seen
+    remembered: Remembered
+
+
+def decide(work: Work, snapshot: Snapshot | None, wanted: Wanted | None = None) -> Decided:
+    """Observe the clusters and plan on `snapshot`, the state under our lease.
+
+    Sizes are asked for only where the plan depends on them.
+
+    Raises:
+        RetryableError: A cluster cannot be read.
+    """
+    with burst():
+        return _decide(work, Remembered(snapshot), wanted or Wanted())
+
+
+def decide_unlocked(work: Work, wanted: Wanted | None = None) -> Decided:
+    """Read the state without a lock, and decide as the next apply will: after it has settled what is open.
+
+    Raises:
+        RetryableError: A cluster cannot be read.
+        UserError: The state is another workspace's, lost or damaged.
+    """
+    remembered = remember(work)
+    with burst():
+        return _decide(work, remembered, wanted or Wanted())
+
+
+def _decide(work: Work, remembered: Remembered, wanted: Wanted) -> Decided:
+    snapshot = remembered.snapshot
+    seen = observe(work.providers, work.to_read, remembered.record)
+    record = remembered.settled(seen)
+    given = _given(work, snapshot, seen, wanted)
+    first = plan(work.loaded.desired, record, seen.inventory, given=given)
+    wanted_sizes = to_measure(first)
+    if not wanted_sizes:
+        return Decided(first, snapshot, record, seen, remembered)
+    sized = replace(given, measures=measure(work.providers, wanted_sizes, with_groups=True))
+    again = plan(work.loaded.desired, record, seen.inventory, given=sized)
+    return Decided(again, snapshot, record, seen, remembered)
+
+
+def _given(work: Work, snapshot: Snapshot | None, seen: Seen, wanted: Wanted) -> Given:
+    workspace, invocation = work.loaded.workspace, work.invocation
+    return Given(
+        workspace=workspace.metadata.name,
+        capabilities=seen.capabilities,
+        identities=seen.identities,
+        hidden=seen.hidden,
+        today=invocation.today(),
+        now_ms=invocation.now_ms(),
+        guards=workspace.spec.guards,
+        selection=selection(invocation, work.select, work.folder),
+        base=Base(snapshot.lineage, snapshot.serial, snapshot.sha256) if snapshot else None,
+        environment=work.select.environment,
+        git_commit=invocation.git_commit(work.folder),
+        tool=invocation.tool,
+        is_destroy=wanted.is_destroy,
+        include_adopted=wanted.include_adopted,
+        back_to=work.back_to,
+        is_only_drift=wanted.is_only_drift,
+    )

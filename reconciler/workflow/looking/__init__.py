@@ -1,0 +1,1 @@
+"""Look at the state and the clusters, and change nothing."""

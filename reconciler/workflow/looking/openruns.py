@@ -1,0 +1,41 @@
+"""A run that has begun and not closed, told to whoever only looks: whose it is, since when, how much is in doubt."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reconciler.state.notices import doing_of
+from reconciler.workflow.counting import counted
+
+if TYPE_CHECKING:
+    from reconciler.errors import UserError
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.state.lockfile import LeaseEntry, Lockfile
+    from reconciler.state.openrun import Unfinished
+
+
+def open_run_notice(store: ObjectStore, lockfile: Lockfile, unfinished: Unfinished | None) -> str | None:
+    """Return a line about a run that is under way or was left open; `None` where none is."""
+    if lockfile.lease.status == "held":
+        return _under_way(store, lockfile, lockfile.lease)
+    return _left_open(unfinished) if unfinished is not None else None
+
+
+def unreadable_notice(lockfile: Lockfile, why: UserError) -> str:
+    """Return a line about an open run whose files cannot be read."""
+    opened = lockfile.open_run.run if lockfile.open_run is not None else ""
+    return f"run {opened} was left open, and what it did cannot be told: {why}"
+
+
+def _under_way(store: ObjectStore, lockfile: Lockfile, lease: LeaseEntry) -> str:
+    told = f"{lease.who} holds the lease since {lease.since}: {doing_of(store, lockfile)}; run {lease.run}"
+    return f"{told}. What it does next may change what you see"
+
+
+def _left_open(found: Unfinished) -> str:
+    folded, file = found.folded(), found.file
+    doubt = counted(len(folded.in_doubt), "action", "actions")
+    return (
+        f"run {file.run} of {file.who}, begun {file.started}, was left open: {doubt} in doubt, {len(folded.left)} not "
+        "begun. `reconciler apply` settles it and goes on from the files, `reconciler apply --resume` finishes its plan"
+    )

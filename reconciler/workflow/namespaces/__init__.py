@@ -1,0 +1,1 @@
+"""Namespaces now: list, create, move, delete."""

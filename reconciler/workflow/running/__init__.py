@@ -1,0 +1,1 @@
+"""A run of this workspace: its lease, its jobs, its end."""
