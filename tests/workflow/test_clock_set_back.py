@@ -7,9 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
-from reconciler.workflow.invocation import Select
-from reconciler.workflow.opening import open_work
-from reconciler.workflow.stopping import Stop
 
 from reconciler.applying.events import ActionDone, Event, Recovered
 from reconciler.applying.threads import ThreadEffects
@@ -17,6 +14,9 @@ from reconciler.errors import IncompleteError
 from reconciler.state.lockfile import read_lockfile
 from reconciler.state.snapshots import history
 from reconciler.workflow.apply import ApplyOptions
+from reconciler.workflow.beginning.invocation import Select
+from reconciler.workflow.beginning.opening import open_work
+from reconciler.workflow.running.stopping import Stop
 
 if TYPE_CHECKING:
     from conftest import Bench
