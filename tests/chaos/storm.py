@@ -20,9 +20,11 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from reconciler.objectstore.s3.store import S3Store
 from reconciler.state.acquiring import Claim
 from reconciler.state.journal import read_journal
 from reconciler.state.lockfile import RUNS_PREFIX
@@ -34,9 +36,11 @@ from tests.soak.manifests import write_manifests
 from tests.soak.runs import ANYTHING, check, command_line, ended, fork, invocation, succeed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 LEASE_S: Final = 4.0
+WRITES: Final = 16
+"""Writes to the bucket among which a blow falls: a run makes about as many."""
 RUNNERS: Final = 2
 PATIENCE_S: Final = 180.0
 KILLED: Final = -signal.SIGKILL
@@ -57,56 +61,106 @@ class Weather:
     is_well: Callable[[int], None]
 
 
-def act(folder: Path, said: Path) -> None:
+def act(folder: Path, said: Path, blow: Blow | None = None) -> None:
     """Be a runner: the very command, with a short lease."""
     underlease.Claim = partial(Claim, terms=Terms(LEASE_S))  # type: ignore[misc]  # the one place runs are claimed
+    if blow is not None:
+        blow.await_write()
     command_line(folder, said, "--lock-timeout", f"{5 * LEASE_S:.0f}s")
+
+
+@dataclass(frozen=True)
+class Blow:
+    """A signal that a runner gets: at a moment, or before or after it writes to the bucket for the so-manieth time."""
+
+    what: signal.Signals
+    at_s: float | None
+    write: int = 0
+    is_after: bool = False
+
+    @classmethod
+    def drawn(cls, choose: random.Random, longest_s: float) -> Blow | None:
+        """Return what befalls a runner; some are spared."""
+        whats = (signal.SIGKILL, signal.SIGSTOP, choose.choice((signal.SIGINT, signal.SIGTERM)), None)
+        what = choose.choices(whats, (35, 35, 15, 15))[0]
+        if what is None:
+            return None
+        if choose.random() < 0.3:
+            return cls(what, choose.uniform(0, longest_s))
+        return cls(what, None, choose.randrange(WRITES), choose.random() < 0.5)
+
+    def await_write(self) -> None:
+        """Send this process its signal at the write, if it is one that comes at a write."""
+        if self.at_s is not None:
+            return
+        writes = count()
+        for name in ("put", "swap"):
+            setattr(S3Store, name, self._struck(getattr(S3Store, name), writes))
+
+    def _struck(self, inner: Callable[..., object], writes: Iterator[int]) -> Callable[..., object]:
+        def write(*given: object, **named: object) -> object:
+            is_mine = next(writes) == self.write
+            if is_mine and not self.is_after:
+                os.kill(os.getpid(), self.what)
+            answer = inner(*given, **named)
+            if is_mine and self.is_after:
+                os.kill(os.getpid(), self.what)
+            return answer
+
+        return write
 
 
 @dataclass
 class Race:
-    """Runners side by side, and what is going to happen to them."""
+    """Runners side by side, and what befalls them."""
 
     folder: Path
     choose: random.Random
     longest_s: float
-    pids: list[int] = field(default_factory=list)
+    _due: list[tuple[float, int, signal.Signals]] = field(default_factory=list)
 
     def run(self) -> list[int]:
-        """Let them run and return what each ended with."""
-        fates: list[tuple[float, int, signal.Signals]] = []
-        for number in range(RUNNERS):
-            pid = fork(partial(act, self.folder, self._said(number)), self._said(number))
-            self.pids.append(pid)
-            for at_s, what in self._fate():
-                heapq.heappush(fates, (at_s, pid, what))
+        """Let them run and return what each ended with; who was frozen thaws after half a lease to two and a half."""
         began = time.monotonic()
-        while fates:
-            at_s, pid, what = heapq.heappop(fates)
-            time.sleep(max(0.0, began + at_s - time.monotonic()))
-            with suppress(ProcessLookupError):
-                os.kill(pid, what)
-        return [ended_before(pid, began + PATIENCE_S) for pid in self.pids]
+        pids = [self._started(number, began) for number in range(RUNNERS)]
+        ends: dict[int, int] = {}
+        while len(ends) < RUNNERS:
+            self._send_due()
+            for pid in pids:
+                if pid not in ends:
+                    found, status = os.waitpid(pid, os.WNOHANG | os.WUNTRACED)
+                    if found and os.WIFSTOPPED(status):
+                        thaws = time.monotonic() + LEASE_S * self.choose.uniform(0.5, 2.5)
+                        heapq.heappush(self._due, (thaws, pid, signal.SIGCONT))
+                    elif found:
+                        ends[pid] = os.waitstatus_to_exitcode(status)
+            if time.monotonic() > began + PATIENCE_S:
+                sys.exit(f"runners do not end: {ends}\n{self.words()}")
+            time.sleep(0.01)
+        return [ends[pid] for pid in pids]
 
     def words(self) -> str:
         """Return what the runners said."""
         there = [self._said(number) for number in range(RUNNERS)]
         return "\n".join(f"-- {path.name}\n{path.read_text()}" for path in there if path.exists())
 
+    def _started(self, number: int, began: float) -> int:
+        blow = Blow.drawn(self.choose, self.longest_s)
+        said = self._said(number)
+        said.unlink(missing_ok=True)
+        pid = fork(partial(act, self.folder, said, blow), said)
+        if blow is not None and blow.at_s is not None:
+            heapq.heappush(self._due, (began + blow.at_s, pid, blow.what))
+        return pid
+
+    def _send_due(self) -> None:
+        while self._due and self._due[0][0] <= time.monotonic():
+            _, pid, what = heapq.heappop(self._due)
+            with suppress(ProcessLookupError):
+                os.kill(pid, what)
+
     def _said(self, number: int) -> Path:
         return self.folder / f"said-{number}"
-
-    def _fate(self) -> list[tuple[float, signal.Signals]]:
-        at_s = self.choose.uniform(0, self.longest_s)
-        match self.choose.choices(("killed", "frozen", "asked", "spared"), (35, 35, 15, 15))[0]:
-            case "killed":
-                return [(at_s, signal.SIGKILL)]
-            case "frozen":
-                return [(at_s, signal.SIGSTOP), (at_s + LEASE_S * self.choose.uniform(0.5, 2.5), signal.SIGCONT)]
-            case "asked":
-                return [(at_s, self.choose.choice((signal.SIGINT, signal.SIGTERM)))]
-            case _:
-                return []
 
 
 def ended_before(pid: int, deadline: float) -> int:
@@ -116,7 +170,6 @@ def ended_before(pid: int, deadline: float) -> int:
         if found:
             return os.waitstatus_to_exitcode(status)
         time.sleep(0.01)
-    os.kill(pid, signal.SIGCONT)
     os.kill(pid, signal.SIGABRT)
     return ended(pid)
 
