@@ -113,7 +113,7 @@ def actions_end_once(world: World) -> Iterator[str]:
 
 def ranges_are_published_once(world: World) -> Iterator[str]:
     """Each range of a job is published once, right after the one before it."""
-    before: dict[str, list[list[int]]] = {}
+    before = dict(world.history.published_before)
     for sink, ranges in world.history.ledger:
         if ranges[:-1] != before.get(sink, []) or ranges[-1][0] != ([[0, 0], *ranges])[-2][1]:
             yield f"{sink}: {ranges} was published over {before.get(sink, [])}"

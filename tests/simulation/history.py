@@ -75,6 +75,8 @@ class History:
     settled: list[SettledRun] = field(default_factory=list)
     ledger: list[tuple[str, list[list[int]]]] = field(default_factory=list)
     """Each time a job published: the sink, and all its ranges from then on."""
+    published_before: dict[str, list[list[int]]] = field(default_factory=dict)
+    """What the ledger held when the history begins."""
     crashes: list[str] = field(default_factory=list)
     """Errors nobody should ever see."""
     runs: dict[str, frozenset[str]] = field(default_factory=dict)

@@ -49,7 +49,9 @@ def test_one_lost_answer_of_the_state_ends_no_run() -> None:
                 assert (ended.outcome, fault) == ("done", fault), ended.error
 
 
-@pytest.mark.parametrize(("harm", "seconds"), [("lose", 0.0), ("late", 0.5), ("fail", 0.0)])
+@pytest.mark.parametrize(
+    ("harm", "seconds"), [("lose", 0.0), ("late", 0.5), pytest.param("fail", 0.0, marks=pytest.mark.soak)]
+)
 def test_after_a_lost_or_late_answer_at_any_request_the_next_apply_finishes(harm: Harm, seconds: float) -> None:
     kinds: set[Step] = {"write"} if harm != "fail" else {"read", "write"}
     faults = each(steps(), kinds, harm, seconds)

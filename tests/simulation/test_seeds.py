@@ -8,7 +8,7 @@ from tests.simulation.scenarios import failures, play
 from tests.simulation.seeds import scenario
 from tests.simulation.typed import read, typed
 
-QUICK = 120
+QUICK = 80
 MANY = 6000
 
 

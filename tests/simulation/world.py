@@ -32,7 +32,7 @@ from tests.simulation.history import History
 from tests.simulation.machine import Fault, Machine, Step
 from tests.simulation.manifests import AFTER, CLUSTERS, Planned, decide
 from tests.simulation.stores import Nobody, SeenFrom
-from tests.simulation.works import LedgerJobs
+from tests.simulation.works import LedgerJobs, ranges_of
 from tests.state.simulation import simulate
 
 if TYPE_CHECKING:
@@ -128,6 +128,9 @@ class World:
                 theirs.put(listed.key, found.body)
                 if theirs is other.state:
                     other.history.changed("before", listed.key, found.body)
+        other.history.published_before = {
+            listed.key: ranges_of(self.ledger.get(listed.key)) for listed in self.ledger.list("")
+        }
         other.history.lockfiles.clear()
         other.history.pages.clear()
         other._ids = itertools.count(1000)
