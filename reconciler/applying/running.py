@@ -6,8 +6,7 @@ own, where it can be killed at every step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -124,14 +123,23 @@ class Run:
         return Ended(result, settled)
 
     async def _acquired(self) -> Lease:
-        with _nothing_begun():
-            return await acquire(self._setting.state, self._effects, self._wish.claim, self._wish.patience)
+        claim = self._wish.claim
+        try:
+            return await acquire(self._setting.state, self._effects, claim, self._wish.patience)
+        except StoppedError as error:
+            raise InterruptedRunError(
+                "stopped before anything started: the state store does not answer",
+                hint=f"Nothing was changed. If it had just given run {claim.run} the lease, that one is free again "
+                f"{claim.terms.lease_s:.0f} s from now.",
+            ) from error
 
     # -- one round: begin, do, conclude
 
     async def _round(self, lease: Lease, decide: Decide, basis: Basis, run: str) -> RunResult | None:
-        with _nothing_begun():
+        try:
             todo = await self._effects.call(lambda: decide(basis))
+        except StoppedError as error:
+            raise InterruptedRunError("stopped before anything started", hint="Nothing was changed.") from error
         self._check_stop()
         if todo.plan is not None and not basis.is_again:
             self._setting.report(PlanMade(todo.plan))
@@ -217,12 +225,3 @@ class Run:
     def _check_stop(self) -> None:
         if self._setting.stop.is_requested:
             raise InterruptedRunError("stopped before anything started", hint="Nothing was changed.")
-
-
-@contextmanager
-def _nothing_begun() -> Iterator[None]:
-    """Say of a call that was not waited for to its end that it was before all acting."""
-    try:
-        yield
-    except StoppedError as error:
-        raise InterruptedRunError("stopped before anything started", hint="Nothing was changed.") from error

@@ -132,7 +132,7 @@ class ThreadEffects:
 def _stopped() -> StoppedError:
     return StoppedError(
         "stopped, and something that was under way gave no answer in time",
-        hint="The next run finds out whether it happened.",
+        hint="The state store or a cluster is slow to answer.",
     )
 
 
