@@ -13,7 +13,7 @@ from reconciler.workflow.deciding.decide import decide_unlocked
 from reconciler.workflow.deciding.findings import errors_of
 from reconciler.workflow.drifting.doubts import doubts, without_doubtful
 from reconciler.workflow.drifting.finding import CLASSES, Found, failing
-from reconciler.workflow.drifting.known import Known
+from reconciler.workflow.drifting.known import Known, Whose
 from reconciler.workflow.drifting.sorting import sort_out
 from reconciler.workflow.plan import Planned, show_decided
 
@@ -72,10 +72,14 @@ def drift(invocation: Invocation, select: Select, *, fail_on: Sequence[str] = ()
     findings = without_doubtful(sort_out(planned.plan), doubtful)
     told = None
     if known is not None:
-        told = Known.read(invocation.cwd / known, findings, _was_looked_at(planned.plan, select))
+        told = Known.read(invocation.cwd / known, _whose(planned.plan), findings, _was_looked_at(planned.plan, select))
         findings = told.unknown
     fails = tuple(found for found in findings if found.kind in kinds and found.ignored is None)
     return Drifted(planned, findings, fails, _verdict(planned.plan, fails), told)
+
+
+def _whose(plan: Plan) -> Whose:
+    return Whose(plan.workspace, plan.environment, plan.base.lineage if plan.base else None)
 
 
 def _was_looked_at(plan: Plan, select: Select) -> Callable[[Address], bool]:

@@ -17,13 +17,14 @@ from reconciler.planning.canonical import fingerprint
 from reconciler.planning.deciding.differences import drifted
 from reconciler.resources.address import Address
 from reconciler.workflow.drifting.finding import Found
-from reconciler.workflow.drifting.known import FORMAT, Known
+from reconciler.workflow.drifting.known import Known, Whose
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
 ORDERS, CLICKS = Address("topic/west/orders"), Address("topic/west/clicks")
+SHOP = Whose("shop")
 
 
 def found(address: Address, observed: object, *, ignored: str | None = None) -> Found:
@@ -31,9 +32,11 @@ def found(address: Address, observed: object, *, ignored: str | None = None) -> 
     return Found("drift", address, "moved", mark, "configs.retention.ms", None, None, ignored)
 
 
-def told(path: Path, findings: Sequence[Found], *, looked_at: Sequence[Address] = (ORDERS, CLICKS)) -> list[Found]:
+def told(
+    path: Path, findings: Sequence[Found], *, looked_at: Sequence[Address] = (ORDERS, CLICKS), whose: Whose = SHOP
+) -> list[Found]:
     """Look once: return what is new, and remember it."""
-    known = Known.read(path, findings, lambda address: address in looked_at)
+    known = Known.read(path, whose, findings, lambda address: address in looked_at)
     known.remember()
     return list(known.unknown)
 
@@ -66,14 +69,60 @@ def test_what_is_no_longer_ignored_is_told_anew(tmp_path: Path) -> None:
 
 def test_what_was_not_shown_is_not_remembered(tmp_path: Path) -> None:
     path = tmp_path / "known.json"
-    Known.read(path, [found(ORDERS, "1")], lambda _address: True)
+    Known.read(path, SHOP, [found(ORDERS, "1")], lambda _address: True)
     assert not path.exists()
 
 
-def test_a_file_that_says_no_more_than_fingerprints_is_read(tmp_path: Path) -> None:
+OLD = "reconciler.known-drift/1"
+
+
+def test_an_old_file_that_says_no_more_than_fingerprints_is_read(tmp_path: Path) -> None:
     path, one = tmp_path / "known.json", found(ORDERS, "1")
-    path.write_text(json.dumps({"format": FORMAT, "fingerprints": [one.fingerprint]}))
+    path.write_text(json.dumps({"format": OLD, "fingerprints": [one.fingerprint]}))
     assert told(path, [one]) == []
+    assert told(path, [one]) == []
+
+
+def test_an_old_file_hides_nothing_of_an_environment_for_it_may_be_anothers(tmp_path: Path) -> None:
+    path, one = tmp_path / "known.json", found(ORDERS, "1")
+    prod = Whose("shop", "prod", "line")
+    path.write_text(json.dumps({"format": OLD, "fingerprints": [one.fingerprint], "addresses": {}}))
+    assert told(path, [one], whose=prod) == [one]
+    assert told(path, [one], whose=prod) == []
+    assert told(path, [one]) == []
+
+
+def test_one_file_keeps_workspaces_environments_and_states_apart(tmp_path: Path) -> None:
+    path, one = tmp_path / "known.json", found(ORDERS, "1")
+    all_of_them = [
+        Whose("shop"),
+        Whose("shop", "dev", "a"),
+        Whose("shop", "prod", "a"),
+        Whose("shop", "prod", "b"),
+        Whose("bank", "prod", "b"),
+    ]
+    assert [told(path, [one], whose=whose) for whose in all_of_them] == [[one]] * 5
+    assert [told(path, [one], whose=whose) for whose in all_of_them] == [[]] * 5
+    told(path, [], whose=all_of_them[1])
+    assert [told(path, [one], whose=whose) for whose in all_of_them] == [[], [one], [], [], []]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]",
+        "{}",
+        '{"format": "reconciler.known-drift/3"}',
+        '{"format": "reconciler.known-drift/2", "told": [1]}',
+        '{"format": "reconciler.known-drift/1", "fingerprints": 3}',
+        '{"format": "reconciler.known-drift/2", "told": [{"workspace": "s", "environment": [], "fingerprints": []}]}',
+    ],
+)
+def test_what_is_no_such_file_is_said(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "known.json"
+    path.write_text(text)
+    with pytest.raises(UserError, match="is not a file of"):
+        told(path, [])
 
 
 def test_the_same_content_gives_the_same_bytes_and_the_rights_of_the_file_stay(tmp_path: Path) -> None:
@@ -100,10 +149,10 @@ def test_through_a_link_the_file_it_names_is_replaced(tmp_path: Path) -> None:
 def test_two_at_once_corrupt_nothing_and_neither_forgets_what_the_other_told(tmp_path: Path) -> None:
     path = tmp_path / "known.json"
     findings = [found(Address(f"topic/west/t{number}"), "1") for number in range(40)]
-    before = [Known.read(path, [one], lambda _address: True) for one in findings]
+    before = [Known.read(path, SHOP, [one], lambda _address: True) for one in findings]
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(Known.remember, before))
-    assert Known.read(path, findings, lambda _address: True).unknown == ()
+    assert Known.read(path, SHOP, findings, lambda _address: True).unknown == ()
 
 
 def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path) -> None:
@@ -131,7 +180,7 @@ def die(descriptor):
     real(descriptor)
     os.kill(os.getpid(), signal.SIGKILL)
 os.fsync = die
-known.Known.read(Path(sys.argv[1]), [], lambda _address: True).remember()
+known.Known.read(Path(sys.argv[1]), known.Whose("shop"), [], lambda _address: True).remember()
 """
 
 
@@ -147,7 +196,7 @@ def test_a_kill_while_it_is_written_leaves_the_file_as_it_was(tmp_path: Path) ->
 
 def test_a_folder_that_is_not_there_is_said_before_anything_is_told(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no folder"):
-        Known.read(tmp_path / "no/known.json", [], lambda _address: True)
+        Known.read(tmp_path / "no/known.json", SHOP, [], lambda _address: True)
 
 
 def test_a_fingerprint_means_the_same_in_every_version() -> None:

@@ -1,4 +1,7 @@
-"""What the caller of `drift --known FILE` was told before: a local file of fingerprints, replaced as a whole."""
+"""What the caller of `drift --known FILE` was told before: a local file of fingerprints, replaced as a whole.
+
+One file may serve many: each workspace, environment and state has marks of its own in it, and hides nothing of another.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import orjson
 
@@ -21,7 +24,27 @@ if TYPE_CHECKING:
 
     from reconciler.workflow.drifting.finding import Found
 
-FORMAT: Final = "reconciler.known-drift/1"
+FORMAT: Final = "reconciler.known-drift/2"
+_UNNAMED: Final = "reconciler.known-drift/1"
+"""Without a word of whose drift it tells: read as that of a workspace without environments; it would hide others'."""
+
+_ANEW: Final = "Delete it; it is written anew."
+
+_Marks: TypeAlias = Mapping[str, Address | None]
+"""Fingerprint → where it was found."""
+
+
+class Whose(NamedTuple):
+    """Whose drift was told; the same fingerprint elsewhere is news."""
+
+    workspace: str
+    environment: str | None = None
+    lineage: str | None = None
+    """Of the state; `None` before there is one."""
+
+
+_NOBODY: Final = Whose("")
+"""Under which what an old file says is kept until its owner takes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,22 +52,24 @@ class Known:
     """A file of what was told, as it was when it was read, and what there is to tell now."""
 
     path: Path
-    told: Mapping[str, Address | None]
-    """Fingerprint → where it was found."""
+    whose: Whose
+    told: _Marks
     findings: tuple[Found, ...]
     """All that is there now, told before or not."""
     was_looked_at: Callable[[Address], bool]
     """Whether what this run did not find at an address is really gone from there."""
 
     @classmethod
-    def read(cls, path: Path, findings: Sequence[Found], was_looked_at: Callable[[Address], bool]) -> Known:
-        """Read what was told; a file that is not there says that nothing was.
+    def read(
+        cls, path: Path, whose: Whose, findings: Sequence[Found], was_looked_at: Callable[[Address], bool]
+    ) -> Known:
+        """Read what was told of `whose`; a file that is not there says that nothing was.
 
         Raises:
             UserError: It is no such file, or cannot be read or kept.
         """
         _check_folder(path)
-        return cls(path, _read(path), tuple(findings), was_looked_at)
+        return cls(path, whose, _taken(_read(path), whose)[whose], tuple(findings), was_looked_at)
 
     @property
     def unknown(self) -> tuple[Found, ...]:
@@ -62,9 +87,9 @@ class Known:
         """
         now = {mark_of(found): found.address for found in self.findings}
         with _only_one(self.path):
-            before = _read(self.path)
-            kept = {mark: address for mark, address in before.items() if self._is_kept(mark, address)}
-            _replace(self.path, {**kept, **now})
+            before = _taken(_read(self.path), self.whose)
+            kept = {mark: address for mark, address in before[self.whose].items() if self._is_kept(mark, address)}
+            _replace(self.path, {**before, self.whose: {**kept, **now}})
 
     def _is_kept(self, mark: str, address: Address | None) -> bool:
         return mark not in self.told or (address is not None and not self.was_looked_at(address))
@@ -82,7 +107,15 @@ def _check_folder(path: Path) -> None:
         )
 
 
-def _read(path: Path) -> Mapping[str, Address | None]:
+def _taken(told: Mapping[Whose, _Marks], whose: Whose) -> dict[Whose, _Marks]:
+    """Return everything with an entry for `whose`, who takes what an old file says where that can be theirs."""
+    found = {whose: {}, **told}
+    if whose.environment is None:
+        found[whose] = {**found.pop(_NOBODY, {}), **found[whose]}
+    return found
+
+
+def _read(path: Path) -> Mapping[Whose, _Marks]:
     try:
         held = orjson.loads(path.read_bytes())
     except FileNotFoundError:
@@ -90,21 +123,33 @@ def _read(path: Path) -> Mapping[str, Address | None]:
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}", hint="Name a readable file.") from error
     except orjson.JSONDecodeError as error:
-        raise UserError(f"{path} is not JSON: {error}", hint="Delete it; it is written anew.") from error
-    if not isinstance(held, dict) or held.get("format") != FORMAT or not isinstance(held.get("fingerprints"), list):
-        raise UserError(f"{path} is not a file of {FORMAT}", hint="Delete it; it is written anew.")
-    places = held.get("addresses")
-    places = places if isinstance(places, dict) else {}
-    found = ((str(mark), places.get(str(mark))) for mark in held["fingerprints"])
-    return {mark: Address(place) if isinstance(place, str) else None for mark, place in found}
+        raise UserError(f"{path} is not JSON: {error}", hint=_ANEW) from error
+    try:
+        return dict(_parsed(held))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path} is not a file of {FORMAT}", hint=_ANEW) from error
 
 
-def _replace(path: Path, told: Mapping[str, Address | None]) -> None:
+def _parsed(held: Any) -> Iterator[tuple[Whose, _Marks]]:
+    if held["format"] == _UNNAMED:
+        yield _NOBODY, _marks(held)
+        return
+    if held["format"] != FORMAT:
+        raise ValueError(held["format"])
+    for each in held["told"]:
+        yield Whose(str(each["workspace"]), each.get("environment"), each.get("lineage")), _marks(each)
+
+
+def _marks(held: Mapping[str, Any]) -> _Marks:
+    places = held.get("addresses") or {}
+    return {str(mark): Address(place) if (place := places.get(mark)) else None for mark in [*held["fingerprints"]]}
+
+
+def _replace(path: Path, told: Mapping[Whose, _Marks]) -> None:
     """Write a new file beside the old one and put it in its place: at every moment one of the two is there, whole."""
-    marks = sorted(told)
-    places = {mark: place for mark in marks if (place := told[mark]) is not None}
+    ordered = sorted(told, key=lambda whose: [part or "" for part in whose])
     body = orjson.dumps(
-        {"format": FORMAT, "fingerprints": marks, "addresses": places},
+        {"format": FORMAT, "told": [_written(whose, told[whose]) for whose in ordered]},
         option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS,
     )
     target = path.resolve()  # through a link, the file it names
@@ -122,6 +167,11 @@ def _replace(path: Path, told: Mapping[str, Address | None]) -> None:
             fresh.unlink(missing_ok=True)
     except OSError as error:
         raise _cannot_write(path, error) from error
+
+
+def _written(whose: Whose, marks: _Marks) -> dict[str, Any]:
+    places = {mark: place for mark in sorted(marks) if (place := marks[mark]) is not None}
+    return {**whose._asdict(), "fingerprints": sorted(marks), "addresses": places}
 
 
 @contextmanager
