@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
 from reconciler.applying.alike import alike, first_few
 from reconciler.applying.events import Detached as DetachedEvent
-from reconciler.applying.events import Summary
+from reconciler.applying.events import ResultMissing, Summary
 from reconciler.applying.recovery import Recovery
 from reconciler.errors import IncompleteError, LeaseError, ReconcilerError, StoppedError
 from reconciler.planning.recording import after_action, learn
@@ -113,8 +112,7 @@ class Ending:
             in_doubt=tuple(action.id for action in result.in_doubt),
             ended=stamp(effects),
         )
-        with suppress(StoppedError):  # everything that counts is in the state, and the lease is free
-            await effects.call(lambda: write_result(self.lease.store, file))
+        missing = await self._write_result(file)
         self.setting.report(
             Summary(
                 self.run,
@@ -129,6 +127,18 @@ class Ending:
                 in_doubt=tuple(action.id for action in result.in_doubt),
             )
         )
+        if missing is not None:
+            self.setting.report(missing)
+
+    async def _write_result(self, file: ResultFile) -> ResultMissing | None:
+        """Write the file; where it cannot be, return why: everything that counts is in the state."""
+        try:
+            await self.setting.effects.call(lambda: write_result(self.lease.store, file))
+        except StoppedError:
+            return None  # whether it is there is not known
+        except ReconcilerError as error:
+            return ResultMissing(self.run, error.message, file.serial)
+        return None
 
     def _give_up(self, result: RunResult, error: ReconcilerError) -> NoReturn:
         """Keep what is known on this machine, and say where; the run stays open."""

@@ -121,6 +121,16 @@ class Summary:
     """Among the failed: nobody could look whether they happened."""
 
 
+@dataclass(frozen=True, slots=True)
+class ResultMissing:
+    """The run has ended as its summary says, and all of it is recorded; only its `result.json` could not be written."""
+
+    run: str
+    error: str
+    serial: int
+    """The state in which it is recorded."""
+
+
 Event: TypeAlias = (
     Approval
     | PlanMade
@@ -132,4 +142,5 @@ Event: TypeAlias = (
     | Detached
     | LeaseLost
     | Summary
+    | ResultMissing
 )

@@ -20,17 +20,16 @@ from reconciler.applying.events import (
     PlanMade,
     Progress,
     Recovered,
+    ResultMissing,
     Summary,
 )
 from reconciler.cli.console import err
 from reconciler.cli.failing import Failures
 from reconciler.cli.render.escaping import visible
 from reconciler.cli.render.events_text import (
-    detached_line,
     done_line,
-    lost_line,
+    of_the_run,
     pace_text,
-    recovered_lines,
 )
 
 if TYPE_CHECKING:
@@ -80,13 +79,9 @@ class Bars:
                 self._end(event.id, None)
                 for told in self._failures.lines(event):
                     self._say(told)
-            case LeaseLost():
-                self._say(lost_line(event))
-            case Recovered():
-                for told in recovered_lines(event):
+            case LeaseLost() | Recovered() | Detached() | ResultMissing():
+                for told in of_the_run(event):
                     self._say(told)
-            case Detached():
-                self._say(detached_line(event))
             case Approval() | PlanMade():
                 pass
             case Summary():

@@ -19,6 +19,7 @@ from reconciler.applying.events import (
     PlanMade,
     Progress,
     Recovered,
+    ResultMissing,
     Summary,
 )
 from reconciler.cli.console import err, out
@@ -26,11 +27,9 @@ from reconciler.cli.failing import Failures
 from reconciler.cli.logs import note, speaks
 from reconciler.cli.render.amounts import counted
 from reconciler.cli.render.events_text import (
-    detached_line,
     done_line,
-    lost_line,
+    of_the_run,
     progress_text,
-    recovered_lines,
 )
 from reconciler.cli.render.lines import line
 
@@ -102,12 +101,8 @@ class Lines:
         match event:
             case ActionFailed():
                 err().show(self._failures.lines(event))
-            case LeaseLost():
-                err().show([lost_line(event)])
-            case Recovered():
-                err().show(recovered_lines(event))
-            case Detached():
-                err().show([detached_line(event)])
+            case LeaseLost() | Recovered() | Detached() | ResultMissing():
+                err().show(of_the_run(event))
             case Progress():
                 if self._is_time():
                     err().show([line(progress_text(event))])

@@ -19,6 +19,7 @@ from reconciler.applying.events import (
     PlanMade,
     Progress,
     Recovered,
+    ResultMissing,
     Summary,
 )
 from reconciler.cli.bars import Bars
@@ -47,6 +48,7 @@ EVENTS: tuple[Event, ...] = (
     Recovered("r0", "bob@laptop", {"create:topic/west/a": "done", MIRROR: "partial"}),
     Detached((MIRROR,)),
     Summary("r1", done=2, failed=1, skipped=1, not_started=0, seconds=1.5, serial=7, skipped_because={"a": "b"}),
+    ResultMissing("r1", "cannot write /s/runs/r1/result.json: the disk is full", 7),
 )
 
 
@@ -69,6 +71,7 @@ def test_in_json_every_event_is_one_line_that_follows_its_schema(capsys: pytest.
         "recovered",
         "detached",
         "summary",
+        "result_missing",
     ]
     for line in lines:
         EventDocument.model_validate_json(line)
@@ -84,7 +87,7 @@ def test_how_a_run_ended_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
     with reporter("text", ending) as report:
         for event in EVENTS:
             report(event)
-    assert ending.summary == EVENTS[-1]
+    assert ending.summary == EVENTS[-2]
     capsys.readouterr()
 
 
@@ -110,6 +113,14 @@ def test_in_a_pipe_there_is_at_most_a_line_every_few_seconds_but_failures_come_a
 def test_in_a_pipe_a_job_says_what_it_moved(capsys: pytest.CaptureFixture[str]) -> None:
     Lines(clock=lambda: 0.0).take(EVENTS[6])
     assert capsys.readouterr().err == f"✓ {MIRROR}: 336,776 records, 30 MiB in 12.3 s\n"
+
+
+def test_a_missing_summary_is_told_with_where_everything_is_recorded(capsys: pytest.CaptureFixture[str]) -> None:
+    Lines(clock=lambda: 0.0).take(EVENTS[-1])
+    assert capsys.readouterr().err == (
+        "! What was done is recorded as state #7. Only the summary of run r1 is missing: "
+        "cannot write /s/runs/r1/result.json: the disk is full. Nothing has to be run again for it.\n"
+    )
 
 
 def test_bars_show_names_as_they_are_and_leave_failures_behind() -> None:

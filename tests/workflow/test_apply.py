@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.applying.events import ActionDone, PlanMade, Summary
+from reconciler.applying.events import ActionDone, ActionStarted, Event, PlanMade, ResultMissing, Summary
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import (
     BlockedError,
@@ -308,3 +308,23 @@ def test_a_failed_action_fails_only_what_leans_on_it(bench: Bench) -> None:
     assert [failed.id for failed in done.result.failed] == ["create:topic/west/shop:orders"]
     assert "create:topic/west/shop:refunds" in done.result.done
     assert ids(bench.plan().plan) == ["adopt:topic/west/shop:orders", "update:topic/west/shop:orders"]
+
+
+def test_a_summary_that_cannot_be_written_is_told_and_everything_else_is_as_it_would_be(bench: Bench) -> None:
+    def report(event: Event) -> None:
+        bench.events.append(event)
+        if isinstance(event, ActionStarted):
+            (run,) = (bench.folder / ".reconciler/runs").iterdir()
+            (run / "result.json").write_text("somebody else's")
+
+    applied = bench.apply(report=report)
+    assert applied.verdict is None
+    *_, summary, missing = bench.events
+    assert isinstance(summary, Summary)
+    assert isinstance(missing, ResultMissing)
+    assert (summary.done, summary.serial, missing.serial) == (3, 1, 1)
+    assert "result.json" in missing.error
+    found = read_lockfile(state_of(bench))
+    assert found is not None
+    assert (found.lockfile.lease.status, found.lockfile.open_run, found.lockfile.serial) == ("free", None, 1)
+    assert bench.plan().plan.is_empty

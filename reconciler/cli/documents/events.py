@@ -18,6 +18,7 @@ from reconciler.applying.events import (
     PlanMade,
     Progress,
     Recovered,
+    ResultMissing,
     Summary,
 )
 from reconciler.cli.documents.approvals import StateAdvancePart
@@ -137,6 +138,15 @@ class SummaryEvent(_Event):
     )
 
 
+class ResultMissingEvent(_Event):
+    """The run has ended as its summary says and is recorded; only its result.json could not be written."""
+
+    event: Literal["result_missing"] = "result_missing"
+    run: str
+    error: str
+    serial: int = Field(description="The state in which it is recorded.")
+
+
 AnyEvent: TypeAlias = (
     ApprovedEvent
     | PlanEvent
@@ -148,6 +158,7 @@ AnyEvent: TypeAlias = (
     | DetachedEvent
     | LeaseLostEvent
     | SummaryEvent
+    | ResultMissingEvent
     | ErrorEvent
 )
 
@@ -210,5 +221,7 @@ def _said(event: Event) -> AnyEvent:
                 ),
                 in_doubt=event.in_doubt,
             )
+        case ResultMissing():
+            return ResultMissingEvent(run=event.run, error=event.error, serial=event.serial)
         case _:
             assert_never(event)

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.applying.alike import first_few
+from reconciler.applying.events import Detached, LeaseLost, Recovered, ResultMissing
 from reconciler.cli.render.amounts import about, bytes_text, counted, rough_count, took
 from reconciler.cli.render.lines import Line, Span, Tone, line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from reconciler.applying.events import ActionDone, ActionFailed, Detached, LeaseLost, Progress, Recovered
+    from reconciler.applying.events import (
+        ActionDone,
+        ActionFailed,
+        Detached,
+        LeaseLost,
+        Progress,
+        Recovered,
+        ResultMissing,
+    )
 
 _FEW: Final = 10
 _SETTLED: Final[Mapping[str, str]] = {
@@ -21,6 +30,21 @@ _SETTLED: Final[Mapping[str, str]] = {
     "conflict": "what is there is neither what it was nor what it was to be; the plan starts from there",
     "unknown": "nobody could look; the next plan of its cluster does",
 }
+
+
+def of_the_run(event: LeaseLost | Recovered | Detached | ResultMissing) -> list[Line]:
+    """Return what to say of a run, and not of one of its actions."""
+    match event:
+        case LeaseLost():
+            return [lost_line(event)]
+        case Recovered():
+            return recovered_lines(event)
+        case Detached():
+            return [detached_line(event)]
+        case ResultMissing():
+            return [missing_line(event)]
+        case _:
+            assert_never(event)
 
 
 def failed_line(event: ActionFailed) -> Line:
@@ -49,6 +73,15 @@ def detached_line(event: Detached) -> Line:
     """Return how much is left."""
     return line(
         Span("Left: ", Tone.CHANGE), f"{counted(len(event.left), 'action')}. Go on with: reconciler apply --resume"
+    )
+
+
+def missing_line(event: ResultMissing) -> Line:
+    """Return that a run has ended as it says, though one file of it is not there."""
+    return line(
+        Span("! ", Tone.CHANGE),
+        f"What was done is recorded as state #{event.serial}. Only the summary of run {event.run} is missing: "
+        f"{event.error}. Nothing has to be run again for it.",
     )
 
 
