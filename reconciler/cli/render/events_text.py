@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.applying.alike import first_few
-from reconciler.applying.events import Detached, LeaseLost, Recovered, ResultMissing
+from reconciler.applying.events import (
+    Detached,
+    LeaseLost,
+    Recovered,
+    ResultMissing,
+)
 from reconciler.cli.render.amounts import about, bytes_text, counted, rough_count, took
 from reconciler.cli.render.lines import Line, Span, Tone, line
 
@@ -15,11 +20,7 @@ if TYPE_CHECKING:
     from reconciler.applying.events import (
         ActionDone,
         ActionFailed,
-        Detached,
-        LeaseLost,
         Progress,
-        Recovered,
-        ResultMissing,
     )
 
 _FEW: Final = 10
