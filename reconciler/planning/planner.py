@@ -48,7 +48,7 @@ def plan(desired: Desired, recorded: Record, observed: Inventory, *, given: Give
     decide_wanted(situation, frozenset(item.address for item in findings if item.address), decision)
     decide_removed(situation, decision)
     if given.is_only_drift:
-        decision.actions = only_drift(decision.actions, situation)
+        only_drift(decision, situation)
 
     impact = Impact(situation)
     allowed = allowances(given.guards, given.selection)

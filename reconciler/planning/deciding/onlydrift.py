@@ -1,7 +1,7 @@
 """`apply --only-drift`: of all that was decided, what brings back what the clusters moved away from, as last applied.
 
-What the files changed since stays undone, also in a topic that drifted beside it: the record goes on saying what was
-applied, so that the next plan sees the change of the files as before.
+What the files changed since stays undone, also in a topic that drifted beside it, and in the very field that did: the
+record goes on saying what was applied, so that the next plan sees the change of the files as before.
 """
 
 from __future__ import annotations
@@ -11,32 +11,39 @@ from typing import TYPE_CHECKING, assert_never
 
 from reconciler.planning.actions import Adopt, Create, Delete, Forget, Reason, RunJob, Transition, Update
 from reconciler.planning.deciding.decision import precondition
+from reconciler.planning.judging.limits import check_changes
+from reconciler.resources.address import cluster_of
 from reconciler.resources.mirrorlink import MirrorTopic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Mapping
+    from collections.abc import Set as AbstractSet
 
-    from reconciler.planning.actions import Action
+    from reconciler.planning.actions import Action, Change, Value
+    from reconciler.planning.deciding.decision import Decision
     from reconciler.planning.situation import Situation
+    from reconciler.resources.address import Address
+    from reconciler.resources.inventory import Recorded
     from reconciler.resources.kinds import Resource
 
 
-def only_drift(actions: Iterable[Action], situation: Situation) -> list[Action]:
-    """Return what of `actions` sets drift back: fields that moved, and what was recorded and is gone.
+def only_drift(decision: Decision, situation: Situation) -> None:
+    """Leave of what was decided what sets drift back: fields that moved, and what was recorded and is gone.
 
     Nothing is created that was not there before, nothing is deleted, adopted, forgotten or moved through a lifecycle. A
-    mirror that is made again is copied again, for it is made empty.
+    mirror that is made again is copied again, for it is made empty. What cannot be set back is said.
     """
-    kept = list(_kept(actions, situation))
+    kept = list(_kept(decision, situation))
     made = {action.address for action in kept if isinstance(action, Create)}
-    return [action for action in kept if not isinstance(action, RunJob) or action.address in made]
+    decision.actions = [action for action in kept if not isinstance(action, RunJob) or action.address in made]
+    _warn_of_what_stays(decision, situation, made)
 
 
-def _kept(actions: Iterable[Action], situation: Situation) -> Iterator[Action]:
-    for action in actions:
+def _kept(decision: Decision, situation: Situation) -> Iterator[Action]:
+    for action in decision.actions:
         match action:
             case Update():
-                yield from _back(action, situation)
+                yield from _back(action, situation, decision)
             case Create():
                 yield from _again(action, situation)
             case RunJob():
@@ -48,11 +55,15 @@ def _kept(actions: Iterable[Action], situation: Situation) -> Iterator[Action]:
                 assert_never(action)
 
 
-def _back(action: Update, situation: Situation) -> Iterator[Update]:
-    """Yield the part of an update that goes back to what is recorded."""
+def _back(action: Update, situation: Situation, decision: Decision) -> Iterator[Update]:
+    """Yield an update of what drifted to what is recorded, whatever the files say of it by now.
+
+    Where they say what the cluster has, nothing was going to change, and nothing is set back.
+    """
     last = situation.recorded.get(action.address)
-    changes = tuple(change for change in action.changes if change.drift)
-    if last is None or not changes:
+    moved = {found.path: found.recorded for found in decision.drift if found.address == action.address}
+    changes = tuple(_backwards(change, moved, last) for change in action.changes if change.path in moved)
+    if last is None or not changes or _is_refused(action, changes, situation, decision):
         return
     yield replace(
         action,
@@ -64,6 +75,40 @@ def _back(action: Update, situation: Situation) -> Iterator[Update]:
             action.address, situation.observed.get(action.address), (change.path for change in changes)
         ),
     )
+
+
+def _backwards(change: Change, moved: Mapping[str, Value], last: Recorded | None) -> Change:
+    if change.drift:
+        return change
+    origin = last.origins.get(change.path) if last is not None else None
+    return replace(change, after=moved[change.path], drift=True, origin=origin)
+
+
+def _is_refused(action: Update, changes: tuple[Change, ...], situation: Situation, decision: Decision) -> bool:
+    """Tell whether the platform cannot go back, where it could have gone on to what the files say."""
+    problems = list(check_changes(changes, situation.capabilities(cluster_of(action.address) or "")))
+    for message, _ in problems:
+        why = message.replace(" are declared:", " were applied last:")
+        hint = "Plain `reconciler apply` brings it to what the files say; `--exclude` leaves it as it is."
+        decision.refuse(action.address, action.source, f"it cannot be set back: {why}", hint)
+    return bool(problems)
+
+
+def _warn_of_what_stays(decision: Decision, situation: Situation, made: AbstractSet[Address]) -> None:
+    refused = {finding.address for finding in decision.errors}
+    for found in decision.drift:
+        wanted = situation.wanted.get(found.address)
+        if found.address in made | refused:
+            continue
+        if found.path == "incarnation":
+            message = "somebody deleted it and made another one under its name: that cannot be set back"
+            hint = "`reconciler apply` adopts what is there."
+        elif not found.path:
+            message = "it is gone, and the files ask for another thing at its place: it is not made again"
+            hint = "`reconciler apply` makes what the files say."
+        else:
+            continue
+        decision.warn(found.address, wanted.source if wanted else None, message, hint)
 
 
 def _again(action: Create, situation: Situation) -> Iterator[Create]:
