@@ -155,7 +155,7 @@ class _Applying:
         started_ms = self._work.invocation.now_ms()
         decided = decide_unlocked(self._work, self._wanted)
         planned = show_decided(self._work, decided, started_ms)
-        _check_errors(planned)
+        self._check_errors(planned)
         _check_blocked(planned)
         if planned.plan.is_empty:
             # What an earlier run left is settled also where the plan is empty.
@@ -174,7 +174,7 @@ class _Applying:
         def decide_under_lease(basis: Basis) -> ToDo:
             snapshot = basis.snapshot
             planned = self._plan(snapshot)
-            _check_errors(planned)
+            self._check_errors(planned)
             if basis.is_again:
                 _check_blocked(planned)
                 return self._to_do(planned)
@@ -225,10 +225,10 @@ class _Applying:
         if not self._hooks.confirm(planned):
             raise UserError("not confirmed: nothing was done", hint="Only 'yes' confirms.")
 
-
-def _check_errors(planned: Planned) -> None:
-    if planned.plan.errors:
-        raise errors_of(planned.plan.errors)
+    def _check_errors(self, planned: Planned) -> None:
+        if planned.plan.errors:
+            is_selecting = self._options.file is None and not self._options.resumes
+            raise errors_of(planned.plan.errors, can_exclude=is_selecting)
 
 
 def _check_blocked(planned: Planned) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reconciler.errors import DriftError, ReconcilerError
+from reconciler.errors import DriftError, ReconcilerError, UserError
 from reconciler.manifests.files import WORKSPACE_FILE
+from reconciler.planning.finding import Finding
 from reconciler.resources.address import matches
 from reconciler.workflow.beginning.opening import open_work
 from reconciler.workflow.deciding.decide import decide_unlocked
 from reconciler.workflow.deciding.findings import errors_of
-from reconciler.workflow.drifting.doubts import doubts, without_doubtful
+from reconciler.workflow.drifting.doubts import doubts, unreadable, without_doubtful
 from reconciler.workflow.drifting.finding import CLASSES, Found, failing
 from reconciler.workflow.drifting.known import Known, Whose
 from reconciler.workflow.drifting.sorting import sort_out
@@ -21,10 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from reconciler.planning.finding import Finding
     from reconciler.planning.plan import Plan
     from reconciler.resources.address import Address
     from reconciler.workflow.beginning.invocation import Invocation, Select
+    from reconciler.workflow.beginning.opening import Work
+    from reconciler.workflow.deciding.decide import Decided
+    from reconciler.workflow.drifting.finding import DriftClass
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,8 @@ class Drifted:
     """Those of them that make the exit code 3."""
     verdict: ReconcilerError | None
     known: Known | None = None
+    unreadable: Finding | None = None
+    """An open run of which nobody can tell what it did: what is in doubt is not known."""
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
@@ -47,7 +52,16 @@ class Drifted:
     @property
     def obstacles(self) -> tuple[Finding, ...]:
         """What kept something from being compared."""
-        return _obstacles(self.planned.plan)
+        return (*self._of_runs, *_obstacles(self.planned.plan))
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """The obstacles, and why something that drifted cannot be set back."""
+        return (*self._of_runs, *self.planned.plan.errors)
+
+    @property
+    def _of_runs(self) -> tuple[Finding, ...]:
+        return () if self.unreadable is None else (self.unreadable,)
 
     def remember(self) -> None:
         """Keep in the file of `known` that all this was told."""
@@ -70,12 +84,25 @@ def drift(invocation: Invocation, select: Select, *, fail_on: Sequence[str] = ()
     planned = show_decided(work, decided, started_ms)
     doubtful = doubts(work.state, decided.remembered, _chosen(select))
     findings = without_doubtful(sort_out(planned.plan), doubtful)
+    unknown = _unknown_run(work, decided)
     told = None
     if known is not None:
-        told = Known.read(invocation.cwd / known, _whose(planned.plan), findings, _was_looked_at(planned.plan, select))
+        told = Known.read(
+            invocation.cwd / known,
+            _whose(planned.plan),
+            findings,
+            (lambda _address: False) if unknown is not None else _was_looked_at(planned.plan, select),
+        )
         findings = told.unknown
     fails = tuple(found for found in findings if found.kind in kinds and found.ignored is None)
-    return Drifted(planned, findings, fails, _verdict(planned.plan, fails), told)
+    verdict = _verdict(planned.plan, fails) if unknown is None else UserError(unknown.message, hint=unknown.hint)
+    return Drifted(planned, findings, fails, verdict, told, unknown)
+
+
+def _unknown_run(work: Work, decided: Decided) -> Finding | None:
+    """Return that a part of what is in doubt cannot be known. Knowing less is never better than knowing of doubt."""
+    why = unreadable(work.state, decided.remembered)
+    return None if why is None else Finding(None, None, why.message, why.hint)
 
 
 def _whose(plan: Plan) -> Whose:
@@ -113,7 +140,25 @@ def _verdict(plan: Plan, fails: Sequence[Found]) -> ReconcilerError | None:
     told = [f"{count} {kind}" for kind, count in counts.items() if count]
     if not told:
         return None
-    return DriftError(
-        f"reality differs from the files: {', '.join(told)}",
-        hint="Set it back: reconciler apply --only-drift. Or take it into the files: reconciler drift --accept ADDR",
-    )
+    return DriftError(f"reality differs from the files: {', '.join(told)}", hint=_way_on(plan, fails))
+
+
+def _way_on(plan: Plan, fails: Sequence[Found]) -> str:
+    """Return what to type: never what would leave all of it as it is."""
+    accepting = "take it into the files: reconciler drift --accept ADDR"
+    refused = {finding.address for finding in plan.errors}
+    moved = [found for found in fails if found.kind in {"drift", "missing"}]
+    back = [found for found in moved if found.path != "incarnation"]
+    if any(found.address in refused for found in moved):
+        return f"Not all of it can be set back: `reconciler plan` says why. Or {accepting}"
+    if back:
+        return f"Set it back: reconciler apply --only-drift. Or {accepting}"
+    if moved:
+        return "What was deleted and made anew cannot be set back. Adopt it with: reconciler apply"
+    ways: dict[DriftClass, str] = {
+        "in doubt": "Find out what happened, and go on from there: reconciler apply",
+        "pending": "Do what the files say: reconciler apply",
+        "blocked": "See what would allow it: reconciler plan",
+        "unmanaged": f"Leave it as it is, or {accepting}",
+    }
+    return next(ways[kind] for kind in ways if any(found.kind == kind for found in fails))

@@ -6,7 +6,10 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from reconciler.errors import DriftError
+import pytest
+
+from reconciler.cli.documents.checks import DriftDocument
+from reconciler.errors import DriftError, UserError
 from reconciler.workflow.accepting.accept import accept
 from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.drift import drift
@@ -73,3 +76,48 @@ def test_what_is_in_doubt_is_not_accepted(bench: Bench) -> None:
     found = accept(bench.invocation, Select(), [ADDRESS])
     assert found.patch == ""
     assert "`reconciler apply` settles it" in found.notes[0]
+
+
+RUN = ".reconciler/runs/the-dead-run"
+
+
+def break_its_files(bench: Bench, what: str) -> None:
+    """Lose what tells what the killed run did."""
+    die_at(bench, "ActionStarted", TOPIC)
+    unlock(bench)
+    if what == "run.json":
+        (bench.folder / RUN / "run.json").unlink()
+    else:
+        pages = sorted((bench.folder / RUN / "journal").iterdir())
+        assert len(pages) > 1
+        pages[0].unlink()
+
+
+@pytest.mark.parametrize("what", ["run.json", "journal"])
+def test_what_an_open_run_did_and_nobody_can_tell_is_no_reason_to_be_content(bench: Bench, what: str) -> None:
+    break_its_files(bench, what)
+    found = drift(bench.invocation, Select())
+    assert isinstance(found.verdict, UserError)
+    assert "run the-dead-run was left open, and what it did cannot be told" in found.verdict.message
+    assert "`reconciler state repair`" in found.verdict.hint
+    (said,) = DriftDocument.of(found).errors
+    assert "the-dead-run" in said
+    assert "`reconciler state repair`" in said
+    with pytest.raises(UserError, match="the-dead-run"):
+        accept(bench.invocation, Select(), ["*"])
+
+
+def test_while_it_goes_on_its_files_are_on_their_way(bench: Bench) -> None:
+    die_at(bench, "ActionStarted", TOPIC)
+    (bench.folder / RUN / "run.json").unlink()
+    assert drift(bench.invocation, Select()).unreadable is None
+    let_its_lease_grow_old(bench)
+    assert drift(bench.invocation, Select()).unreadable is not None
+
+
+def test_what_is_in_doubt_alone_is_settled_not_set_back(bench: Bench) -> None:
+    die_at(bench, "ActionStarted", TOPIC)
+    unlock(bench)
+    verdict = drift(bench.invocation, Select()).verdict
+    assert verdict is not None
+    assert verdict.hint.endswith(": reconciler apply")

@@ -138,5 +138,5 @@ class DriftDocument(Document):
             environment=plan.environment,
             summary=DriftSummary(**counts),
             findings=findings,
-            errors=tuple(f"{error.message}. {error.hint}" for error in plan.errors),
+            errors=tuple(f"{error.message}. {error.hint}" for error in drifted.errors),
         )

@@ -49,7 +49,7 @@ def _head(drifted: Drifted) -> list[str]:
     name = f"{plan.workspace} ({plan.environment})" if plan.environment else plan.workspace
     counts = Counter(found.kind for found in drifted.findings)
     said = ", ".join(f"{count_text(counts[kind])} {kind}" for kind in CLASSES if counts[kind])
-    errors = [counted(len(plan.errors), "error")] if plan.errors else []
+    errors = [counted(len(drifted.errors), "error")] if drifted.errors else []
     return [
         f"<!-- reconciler:drift workspace={comment_safe(plan.workspace)}{environment} -->",
         f"### Drift of {code(name)}",
@@ -60,10 +60,9 @@ def _head(drifted: Drifted) -> list[str]:
 
 
 def _errors(drifted: Drifted) -> list[str]:
-    errors = drifted.planned.plan.errors
     lines = [
         f"- {code(found.source or found.address or 'workspace')} {code(f'{found.message}. {found.hint}')}"
-        for found in errors
+        for found in drifted.errors
     ]
     return ["#### Not compared", "", *lines, ""] if lines else []
 

@@ -32,7 +32,7 @@ def drift_remarks(drifted: Drifted) -> Remarks:
     plan = drifted.planned.plan
     sources = {action.address: action.source for action in plan.actions if action.source}
     failing = {found.fingerprint for found in drifted.failing}
-    rows = [*map(of_error, plan.errors), *(_of(found, sources, failing) for found in drifted.findings)]
+    rows = [*map(of_error, drifted.errors), *(_of(found, sources, failing) for found in drifted.findings)]
     return Remarks("drift", plan.workspace, plan.environment, plan.tool, in_order(rows))
 
 

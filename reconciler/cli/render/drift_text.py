@@ -27,7 +27,7 @@ _WIDTH: Final = max(map(len, CLASSES)) + 1
 
 def drift_lines(drifted: Drifted) -> list[Line]:
     """Return what kept us from looking, then every finding under its class, what fails first."""
-    findings, errors = drifted.findings, drifted.planned.plan.errors
+    findings, errors = drifted.findings, drifted.errors
     lines = [finding_line(error) for error in errors]
     if not findings:
         return [*lines, line(_nothing(drifted))]

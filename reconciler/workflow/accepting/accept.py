@@ -18,7 +18,7 @@ from reconciler.workflow.accepting.places import ElsewhereError, Manifests
 from reconciler.workflow.beginning.opening import open_work
 from reconciler.workflow.deciding.decide import decide_unlocked
 from reconciler.workflow.deciding.findings import errors_of
-from reconciler.workflow.drifting.doubts import doubts, without_doubtful
+from reconciler.workflow.drifting.doubts import doubts, unreadable, without_doubtful
 from reconciler.workflow.drifting.sorting import sort_out
 
 if TYPE_CHECKING:
@@ -45,10 +45,13 @@ def accept(invocation: Invocation, select: Select, patterns: Sequence[str]) -> A
     """Return the change to the files after which nothing is planned for what was found at `patterns`.
 
     Raises:
-        UserError: Nothing was found there.
+        UserError: Nothing was found there, or nobody can tell what of it is in doubt.
     """
     work = open_work(invocation, select, is_reader=True)
     decided = decide_unlocked(work)
+    unknown = unreadable(work.state, decided.remembered)
+    if unknown is not None:
+        raise unknown
     doubtful = doubts(work.state, decided.remembered, lambda _address: True)
     return patch_for(work.loaded, decided, patterns, doubtful)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from reconciler.errors import UserError
 from reconciler.state.lockfile import KEY
 from reconciler.workflow.drifting.finding import Found, fingerprint_of
+from reconciler.workflow.looking.openruns import unreadable_notice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,6 +35,15 @@ def doubts(store: ObjectStore, remembered: Remembered, is_looked_at: Callable[[A
         for action in remembered.in_doubt
         if is_looked_at(action.address)
     )
+
+
+def unreadable(store: ObjectStore, remembered: Remembered) -> UserError | None:
+    """Return that nobody can tell what an open run did; nothing while it goes on, for its files are on their way."""
+    lockfile = remembered.snapshot.lockfile if remembered.snapshot is not None else None
+    why = remembered.unreadable
+    if why is None or lockfile is None or is_renewed(store, lockfile):
+        return None
+    return UserError(unreadable_notice(lockfile, why), hint=why.hint)
 
 
 def without_doubtful(findings: Sequence[Found], doubtful: Sequence[Found]) -> tuple[Found, ...]:

@@ -34,6 +34,8 @@ class Remembered:
     unfinished: Unfinished | None = None
     in_doubt: tuple[Action, ...] = field(default=())
     """What that run had begun and not ended."""
+    unreadable: UserError | None = None
+    """Why nobody can tell what an open run did: something of its files is missing or damaged."""
 
     @property
     def has_open_run(self) -> bool:
@@ -79,7 +81,7 @@ def remember(site: Site) -> Remembered:
             unfinished = read_open_run(site.state, lockfile)
         except UserError as error:
             site.invocation.warn(unreadable_notice(lockfile, error))
-            return Remembered(snapshot)
+            return Remembered(snapshot, unreadable=error)
         notice = open_run_notice(site.state, lockfile, unfinished)
     if notice is not None:
         site.invocation.warn(notice)
