@@ -9,7 +9,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from reconciler.objectstore.directory import DirectoryStore
 from tests.cli.conftest import Call
+from tests.embedded.crashing import opened
 
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas/drift.json"
 ORDERS = "topic/west/shop:orders"
@@ -92,3 +94,51 @@ def test_a_class_that_is_none_is_a_slip_of_usage(call: Call) -> None:
 def test_a_saved_plan_and_only_drift_do_not_go_together(call: Call) -> None:
     assert call("plan", "--out", "p.json").code == 0
     assert call("apply", "p.json", "--only-drift").code == 64
+
+
+def remake() -> None:
+    """Delete the topic and make another one of its name, as somebody with another tool does."""
+    cluster = opened(DirectoryStore(Path(".clusters/west")))
+    cluster.delete_topic("shop:orders")
+    cluster.create_topic("shop:orders", partitions=3, configs={})
+
+
+def declare(before: str, after: str) -> None:
+    path = Path("manifests/example.yaml")
+    path.write_text(path.read_text().replace(before, after))
+
+
+def test_a_field_that_files_and_cluster_changed_goes_back_by_the_command_that_is_hinted(call: Call) -> None:
+    declare("partitions: 3", "partitions: 3\n  configs: {retention.ms: 7d}")
+    assert call("apply", "--yes").code == 0
+    opened(DirectoryStore(Path(".clusters/west"))).alter_topic("shop:orders", {"retention.ms": "999999"})
+    declare("retention.ms: 7d", "retention.ms: 8d")
+    said = call("drift")
+    assert (said.code, "reconciler apply --only-drift" in said.err) == (3, True)
+    assert call("apply", "--only-drift", "--yes").code == 0
+    again = call("drift", "--format", "json")
+    assert [found["kind"] for found in json.loads(again.out)["findings"]] == ["pending"]
+    assert again.code == 0
+
+
+def test_what_was_made_anew_is_adopted_not_set_back(call: Call) -> None:
+    remake()
+    said = call("drift")
+    assert said.code == 3
+    assert said.err.splitlines()[-1].endswith(": reconciler apply")
+    only = call("apply", "--only-drift", "--yes")
+    assert "that cannot be set back. `reconciler apply` adopts what is there" in only.err
+    assert call("apply", "--yes").code == 0
+    assert call("drift").code == 0
+
+
+def test_what_cannot_be_set_back_is_named_and_the_rest_can_be_done(call: Call) -> None:
+    grow(call)
+    said = call("drift")
+    assert "--only-drift" not in said.err
+    assert "reconciler drift --accept ADDR" in said.err
+    only = call("apply", "--only-drift", "--yes")
+    assert only.code == 1
+    assert f"{ORDERS}: it has 6 partitions" in only.err
+    assert f"--exclude '{ORDERS}'" in only.err
+    assert call("apply", "--only-drift", "--yes", "--exclude", ORDERS).code == 0
