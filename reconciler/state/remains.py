@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-_PART: Final = re.compile(rf"{RUNS_PREFIX}([^/]+)/(?:(run)|journal/(\d{{6,}}))\.json")
+_PART: Final = re.compile(rf"{RUNS_PREFIX}([^/]+)/(?:(run|result)|journal/(\d{{6,}}))\.json")
 _EPOCH: Final = re.compile(rb'"epoch"\s*:\s*(\d{1,15})\b')
+_NAMED: Final = re.compile(rb"state/(\d{12})-[0-9a-f]{12}\.json\.gz")
 _LENGTH: Final = 4096
 """Bytes of a file in which its epoch stands: at the head of a journal's page, near the end of `run.json`."""
 
@@ -46,6 +47,8 @@ class RunTrace:
     """Its journal's last object; 0 where it wrote none."""
     epoch: int = 0
     """The one it last wrote under; 0 where it does not say."""
+    has_result: bool = False
+    """Whether it left word of its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,12 @@ class Remains:
         return self.runs[0].epoch if self.runs else 0
 
     @property
+    def named(self) -> int:
+        """The serial of the snapshot that the lockfile names, damaged or not; 0 where it names none."""
+        found = _NAMED.search(self.stored.body) if self.stored is not None else None
+        return int(found[1]) if found else 0
+
+    @property
     def top(self) -> int:
         """The highest serial there is, damaged or not."""
         return self.snapshots[0].serial if self.snapshots else 0
@@ -102,16 +111,19 @@ def look_at(store: ObjectStore, at_once: AtOnce = map) -> Remains:
 def _traces(store: ObjectStore) -> tuple[RunTrace, ...]:
     sizes: dict[str, int] = {}
     pages: dict[str, int] = {}
+    ended: set[str] = set()
     for listed in store.list(RUNS_PREFIX):
         found = _PART.fullmatch(listed.key)
         if found is None:
             continue
         pages.setdefault(found[1], 0)
-        if found[2]:
+        if found[2] == "run":
             sizes[found[1]] = listed.size
+        elif found[2]:
+            ended.add(found[1])
         else:
             pages[found[1]] = max(pages[found[1]], int(found[3]))
-    return tuple(RunTrace(run, sizes.get(run), last) for run, last in pages.items())
+    return tuple(RunTrace(run, sizes.get(run), last, has_result=run in ended) for run, last in pages.items())
 
 
 def _epoch_of(store: ObjectStore, trace: RunTrace) -> int:

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import LeaseError, LostRaceError, NewerFormatError, UserError
 from reconciler.objectstore.nonces import nonce
+from reconciler.state.forgetting import ForgottenRun, runs_after
 from reconciler.state.journal import close_journal, read_journal
 from reconciler.state.lockfile import KEY, LeaseEntry, Lockfile, OpenRun, Owner, StatePointer, check_owner
 from reconciler.state.openrun import read_unfinished
-from reconciler.state.salvage import RESTORE, Base, LastRun, has_ended, last_run, newest_base, runs_after, told_base
+from reconciler.state.salvage import RESTORE, Base, LastRun, last_run, newest_base, reached, told_base
 from reconciler.state.snapshots import encode_after
+from reconciler.state.swaps import keep_snapshot
 from reconciler.state.symptoms import find_symptoms
 from reconciler.state.terms import Terms
 
@@ -52,7 +54,7 @@ class Repair:
     """The snapshot that has to be written for it: of an older state, or of what a journal says."""
     rebuilt_from: str | None
     """The run whose journal says what a lost snapshot said."""
-    forgotten: tuple[RunFile, ...]
+    forgotten: tuple[ForgottenRun, ...]
     """Runs whose work stays on the clusters, and in no record."""
     given_up: str | None
     """The run that is not gone on with, and is closed."""
@@ -74,7 +76,7 @@ def judge(store: ObjectStore, remains: Remains, owner: Owner, choice: Choice, *,
         return None
     symptoms.check_unheld()
     known = symptoms.lockfile.lineage if symptoms.lockfile is not None else lineage
-    judging = _Judging(store, remains, choice, known)
+    judging = _Judging(store, remains, choice, known, symptoms.lockfile if symptoms.is_current else None)
     judging.check_owner(owner)
     base = judging.base()
     if symptoms.lockfile is not None and base.snapshot.lineage != known:
@@ -93,7 +95,7 @@ def mend(store: ObjectStore, repair: Repair) -> str | None:
         with suppress(UserError):  # a journal that cannot be read cannot be gone on with either
             close_journal(store, repair.given_up, epoch=repair.lockfile.lease.epoch)
     if repair.body is not None and repair.lockfile.state is not None:
-        store.put(repair.lockfile.state.key, repair.body)
+        keep_snapshot(store, repair.lockfile.state.key, repair.body)
     kept = _KEPT.format(nonce()) if repair.stored is not None else None
     if repair.stored is not None and kept is not None:
         store.swap(kept, repair.stored.body, expected=None)
@@ -110,12 +112,17 @@ def mend(store: ObjectStore, repair: Repair) -> str | None:
 class _Judging:
     """One look at what is left, with what a person decided."""
 
-    def __init__(self, store: ObjectStore, remains: Remains, choice: Choice, lineage: str) -> None:
+    def __init__(
+        self, store: ObjectStore, remains: Remains, choice: Choice, lineage: str, current: Lockfile | None
+    ) -> None:
+        """`current`: the lockfile, where what it says of lease and open run is so."""
         self._store = store
         self._remains = remains
         self._choice = choice
         self._lineage = lineage
+        self._current = current
         self._last = last_run(store, remains)
+        self._reached = reached(store, remains, self._last)
 
     def check_owner(self, owner: Owner) -> None:
         """Refuse a state whose runs were somebody else's."""
@@ -126,8 +133,9 @@ class _Judging:
     def base(self) -> Base:
         """Return the state to go on from."""
         if self._choice.snapshot is not None:
-            return told_base(self._store, self._remains, self._choice.snapshot, lineage=self._lineage)
-        return newest_base(self._store, self._remains, self._last, lineage=self._lineage)
+            told = self._choice.snapshot
+            return told_base(self._store, self._remains, told, self._reached, lineage=self._lineage)
+        return newest_base(self._store, self._remains, self._last, self._reached, lineage=self._lineage)
 
     def repair(self, problems: tuple[str, ...], owner: Owner, base: Base) -> Repair:
         """Return what would mend it."""
@@ -148,7 +156,7 @@ class _Judging:
             lineage=base.snapshot.lineage,
             workspace=owner.workspace,
             environment=owner.environment,
-            serial=base.snapshot.serial if body is None else self._remains.top + 1,
+            serial=base.snapshot.serial if body is None else self._reached.serial + 1,
             state=state,
             lease=LeaseEntry(epoch=self._remains.epoch + 1, status="free", beat=0, lease_s=Terms().lease_s),
             open_run=None if opened is None or is_over else _open(opened.file),
@@ -160,7 +168,7 @@ class _Judging:
             lockfile=lockfile,
             body=body,
             rebuilt_from=rebuilt.file.run if rebuilt is not None else None,
-            forgotten=self._forgotten(base.snapshot) if given_up is not None else (),
+            forgotten=self._forgotten(base.snapshot, given_up, opened),
             given_up=given_up.run if given_up is not None else None,
             stored=self._remains.stored,
         )
@@ -175,7 +183,7 @@ class _Judging:
         if named is not None and (last is None or last.run != named):
             message = f"run {named} is not the one that wrote last" + (f", that is {last.run}" if last else "")
             raise UserError(message, hint="Only that one can be given up: those before it are closed.")
-        begun = last.file.base_serial if last is not None and last.file is not None else 0
+        begun = last.begun if last is not None else 0
         if (last is None or named is not None) and base.damaged and not is_told:
             raise self._ask_for_snapshot(base)
         if begun > base.snapshot.serial and not is_told:
@@ -193,14 +201,30 @@ class _Judging:
                 f"what run {last.run} set out to do cannot be told, and it wrote last: its run.json is gone or cut"
             )
             raise UserError(message, hint=RESTORE)
-        is_closed, is_ended = read_journal(self._store, last.run).is_closed, has_ended(self._store, last.run)
+        is_closed = read_journal(self._store, last.run).is_closed
+        is_ended = last.end is not None and last.end.is_whole
         if is_ended and not is_closed:
             message = f"the journal of run {last.run} is cut short: the run ended, and its journal does not say so"
             raise UserError(message, hint=RESTORE)
         # What a closed run did may all be in the base, and its own base be gone by now.
-        if is_closed and not base.damaged and (is_ended or not _is_of(last.file, base)):
+        if is_closed and not base.damaged and (base.is_older or is_ended or not _is_of(last.file, base)):
             return None
-        return read_unfinished(self._store, last.file)
+        found = read_unfinished(self._store, last.file)
+        if is_closed and base.damaged and self._choice.snapshot is None and not self._made_newest(last, found, base):
+            raise self._ask_for_snapshot(base)
+        return found
+
+    def _made_newest(self, last: LastRun, closed: Unfinished, base: Base) -> bool:
+        """Tell whether the newest state, which is lost, is surely of the run that wrote last, and of none after it.
+
+        The files of a later run may be lost, too: then this one's journal says what the state was before.
+        """
+        if last.end is not None:
+            return last.end.serial == self._reached.serial
+        if self._current is not None and closed.file.epoch == self._current.lease.epoch:
+            return True
+        is_next = self._reached.serial == base.snapshot.serial + 1 and _is_of(closed.file, base)
+        return is_next and closed.folded().record != base.snapshot.record
 
     def _ask(self, last: LastRun, base: Base, error: UserError) -> UserError:
         """Say that the run that wrote last cannot be read, and how to go on."""
@@ -214,27 +238,28 @@ class _Judging:
 
     def _state(self, base: Snapshot, rebuilt: Unfinished | None) -> tuple[StatePointer | None, bytes | None]:
         """Return the state to point at, and its body where it is a new one: serials only grow."""
-        top = self._remains.top
+        top = self._reached.serial
         if rebuilt is not None:
             return encode_after(replace(base, serial=top), rebuilt.file.run, rebuilt.folded().record)
         if base.serial != top:
             return encode_after(replace(base, serial=top), base.run, base.record)
         return StatePointer(key=base.key, sha256=base.sha256, bytes=base.bytes) if base.serial else None, None
 
-    def _forgotten(self, base: Snapshot) -> tuple[RunFile, ...]:
+    def _forgotten(
+        self, base: Snapshot, given_up: LastRun | None, opened: Unfinished | None
+    ) -> tuple[ForgottenRun, ...]:
         """Return the runs whose work will stand in no record."""
-        own = (self._last.file,) if self._last is not None and self._last.file is not None else ()
+        own = (ForgottenRun.of(given_up.file),) if given_up is not None and given_up.file is not None else ()
         if self._choice.snapshot is None:
             return own
-        return runs_after(self._store, self._remains, base.serial) or own
+        kept = opened.file.run if opened is not None else None
+        later = runs_after(self._store, self._remains, base.serial)
+        return tuple(run for run in later if run.run != kept) or own
 
     def _ask_for_snapshot(self, base: Base) -> UserError:
-        begun = self._last.file.base_serial if self._last is not None and self._last.file is not None else 0
-        why = base.damaged[0] if base.damaged else f"{self._store.url} has no state #{begun} any more"
+        why = base.damaged[0] if base.damaged else f"{self._store.url} has no state #{self._reached.serial} any more"
         runs = runs_after(self._store, self._remains, base.snapshot.serial)
-        told = (
-            f", and forgets what {', '.join(f'run {file.run} ({file.command})' for file in runs)} did" if runs else ""
-        )
+        told = f", and forgets what {', '.join(map(str, runs))} did" if runs else ""
         return UserError(
             f"{why}, and no journal says what it said",
             hint=f"{RESTORE}. The newest state that can be read is #{base.snapshot.serial}; to go on from it{told}: "

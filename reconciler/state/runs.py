@@ -64,6 +64,18 @@ class ResultFile:
     ended: str
 
 
+@dataclass(frozen=True, slots=True)
+class RunEnd:
+    """What of a `result.json` counts for who goes on after it: it is written after the last commit."""
+
+    status: str
+    serial: int
+    """Of the state when it ended."""
+    done: tuple[str, ...]
+    is_whole: bool
+    """Nothing of the run is left."""
+
+
 def run_key(run: str) -> str:
     """Return where a run's `run.json` is."""
     return f"{RUNS_PREFIX}{run}/run.json"
@@ -99,6 +111,20 @@ def read_run(store: ObjectStore, run: str) -> RunFile | None:
         given: dict[str, Any] = {name: value for name, value in body.items() if name in known}
         return RunFile(**{**given, "actions": tuple(given["actions"])})
     except (orjson.JSONDecodeError, TypeError, AttributeError, KeyError):
+        return None
+
+
+def read_end(store: ObjectStore, run: str) -> RunEnd | None:
+    """Return how a run said it ended; `None` where it did not, or that cannot be told."""
+    stored = store.get(result_key(run))
+    if stored is None:
+        return None
+    try:
+        body = orjson.loads(stored.body)
+        status, is_left = str(body["status"]), bool(body.get("not_started") or body.get("in_doubt"))
+        done = tuple(str(each) for each in body.get("done", ()))
+        return RunEnd(status, int(body.get("serial", 0)), done, status in {"done", "partial"} and not is_left)
+    except (orjson.JSONDecodeError, TypeError, AttributeError, KeyError, ValueError):
         return None
 
 

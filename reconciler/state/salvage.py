@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import orjson
-
 from reconciler.errors import NewerFormatError, UserError
-from reconciler.state.runs import read_run, result_key
+from reconciler.state.lockfile import KEY
+from reconciler.state.runs import read_end, read_run
 from reconciler.state.snapshots import Snapshot, read_row
 
 if TYPE_CHECKING:
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
     from reconciler.objectstore.base import ObjectStore
     from reconciler.state.remains import Remains
-    from reconciler.state.runs import RunFile
+    from reconciler.state.runs import RunEnd, RunFile
     from reconciler.state.snapshots import SnapshotRow
 
 RESTORE: Final = "Restore it from a backup or the bucket's versions"
@@ -28,6 +27,21 @@ class LastRun:
 
     run: str
     file: RunFile | None = None
+    end: RunEnd | None = None
+    """What it said of its end, if it did."""
+
+    @property
+    def begun(self) -> int:
+        """The serial of the state it began on; 0 where that cannot be told."""
+        return self.file.base_serial if self.file is not None else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How far the state surely was, and what says so: a snapshot may be missing that something else names."""
+
+    serial: int
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +50,41 @@ class Base:
 
     snapshot: Snapshot
     damaged: tuple[str, ...] = ()
+    """Why each newer one cannot be read; the newest first."""
+    is_older: bool = False
+    """A newer one can be read: a person goes back on purpose."""
 
 
 def last_run(store: ObjectStore, remains: Remains) -> LastRun | None:
     """Return the run that wrote last; `None` where there was none. A run that took over counts from its own file."""
     latest = [
-        LastRun(trace.run, read_run(store, trace.run)) for trace in remains.runs if trace.epoch == remains.run_epoch
+        LastRun(trace.run, read_run(store, trace.run), read_end(store, trace.run))
+        for trace in remains.runs
+        if trace.epoch == remains.run_epoch and (trace.file_bytes is not None or trace.last_page)
     ]
     return max(latest, key=lambda each: (each.file.epoch if each.file else 0, each.run), default=None)
 
 
-def newest_base(store: ObjectStore, remains: Remains, last: LastRun | None, *, lineage: str) -> Base:
+def reached(store: ObjectStore, remains: Remains, last: LastRun | None) -> Reached:
+    """Return how far the state surely was, by everything that names a state."""
+    found = [Reached(remains.top), Reached(remains.named, f"{KEY} names it")]
+    if last is not None:
+        found.append(Reached(last.begun, f"run {last.run} began on it"))
+    for trace in remains.runs:
+        is_last = last is not None and trace.run == last.run
+        if trace.has_result and (is_last or trace.file_bytes is None):
+            end = read_end(store, trace.run)
+            found.append(Reached(end.serial if end is not None else 0, f"run {trace.run} ended with it"))
+    return max(found, key=lambda each: each.serial)
+
+
+def newest_base(store: ObjectStore, remains: Remains, last: LastRun | None, far: Reached, *, lineage: str) -> Base:
     """Return the newest state that can be read; the empty one where there never was another.
 
     Raises:
         UserError: None can be read, one is of a newer version, or two claim to be it.
     """
-    damaged: list[str] = []
+    damaged = list(_missing(store, remains, far))
     for serial in dict.fromkeys(row.serial for row in remains.snapshots):
         good: list[Snapshot] = []
         for row in remains.snapshots:
@@ -65,49 +97,48 @@ def newest_base(store: ObjectStore, remains: Remains, last: LastRun | None, *, l
                     damaged.append(error.message)
         if good:
             return Base(_committed(good, last), tuple(damaged))
-    if damaged:
+    if damaged and remains.snapshots:
         hint = f"{RESTORE}. To own nothing and adopt what the files name: reconciler state repair --snapshot 0"
         raise UserError(f"no state can be read: {damaged[0]}", hint=hint)
-    return Base(Snapshot(lineage, 0))
+    return Base(Snapshot(lineage, 0), tuple(damaged))
 
 
-def told_base(store: ObjectStore, remains: Remains, told: str, *, lineage: str) -> Base:
+def told_base(store: ObjectStore, remains: Remains, told: str, far: Reached, *, lineage: str) -> Base:
     """Return the state that a person named, by serial or by key.
 
     Raises:
         UserError: There is none, two are meant, or it cannot be read.
     """
     if told == "0":
-        return Base(Snapshot(lineage, 0))
+        return _told(store, remains, Snapshot(lineage, 0), far)
     rows = [row for row in remains.snapshots if told in (str(row.serial), row.key)]
     if not rows:
         message = f"{store.url} has no state {told}"
         raise UserError(message, hint=f"There are: {_serials(remains.snapshots)}.")
     if len(rows) > 1:
         raise _two(rows[0].serial, (row.key for row in rows))
-    return Base(read_row(store, rows[0]))
+    return _told(store, remains, read_row(store, rows[0]), far)
 
 
-def runs_after(store: ObjectStore, remains: Remains, serial: int) -> tuple[RunFile, ...]:
-    """Return the runs that began on a state or later, the first one first: what they did is forgotten with it."""
-    found: list[RunFile] = []
-    for trace in remains.runs:
-        file = read_run(store, trace.run)
-        if file is not None and file.base_serial < serial:
-            break
-        found += [file] if file is not None else []
-    return tuple(reversed(found))
+def _told(store: ObjectStore, remains: Remains, snapshot: Snapshot, far: Reached) -> Base:
+    """Return a state that was named, with what became of newer ones."""
+    newer = [row for row in remains.snapshots if row.serial > snapshot.serial]
+    damaged: list[str] = []
+    for row in newer:
+        try:
+            read_row(store, row)
+        except NewerFormatError:
+            raise
+        except UserError as error:
+            damaged.append(error.message)
+        else:
+            return Base(snapshot, is_older=True)
+    return Base(snapshot, _missing(store, remains, far) + tuple(damaged))
 
 
-def has_ended(store: ObjectStore, run: str) -> bool:
-    """Tell whether a run left word that it ended, with nothing left of it: it does so after its last commit."""
-    stored = store.get(result_key(run))
-    try:
-        body = orjson.loads(stored.body) if stored is not None else {}
-        is_left = body.get("not_started") or body.get("in_doubt")
-        return body.get("status") in {"done", "partial"} and not is_left
-    except (orjson.JSONDecodeError, AttributeError):
-        return False
+def _missing(store: ObjectStore, remains: Remains, far: Reached) -> tuple[str, ...]:
+    """Say that the newest state is not there, where something names it."""
+    return () if far.serial <= remains.top else (f"{store.url} has no state #{far.serial} any more, and {far.why}",)
 
 
 def _committed(good: Sequence[Snapshot], last: LastRun | None) -> Snapshot:

@@ -7,9 +7,9 @@ from reconciler.planning.actions import Change
 from reconciler.resources.address import Address
 from reconciler.resources.inventory import Recorded
 from reconciler.resources.topic import Topic
+from reconciler.state.forgetting import ForgottenRun
 from reconciler.state.lockfile import LeaseEntry, Lockfile, OpenRun, StatePointer
 from reconciler.state.repair import Repair
-from reconciler.state.runs import RunFile
 from reconciler.state.snapshots import Snapshot
 from reconciler.state.unlock import Doubt, Unlocked
 from reconciler.workflow.stating.diff import Difference, StateDiff
@@ -70,19 +70,8 @@ def repair() -> Repair:
 
 def forgetting() -> Repair:
     """A damaged snapshot, and a person who goes on from an older one."""
-    run = RunFile(
-        run=_LATER,
-        command="apply",
-        plan_digest="d" * 64,
-        actions=tuple({"action": "create", "id": f"create:topic/west/t{number:02}"} for number in range(22)),
-        workspace="shop",
-        environment=None,
-        base_serial=411,
-        base_sha256="",
-        epoch=42,
-        who="anna@build-7",
-        started="2026-01-31T00:00:00Z",
-    )
+    actions = tuple(f"create:topic/west/t{number:02}" for number in range(22))
+    run = ForgottenRun(_LATER, actions, "apply", "anna@build-7", "2026-01-31T00:00:00Z")
     problem = "s3://ops/shop/state/000000000412-0123456789ab.json.gz is damaged: its sha256 is not what its name says"
     return _repair((problem,), forgotten=(run,), body=b"")
 
@@ -96,7 +85,7 @@ def _repair(
     problems: tuple[str, ...],
     *,
     opened: str | None = None,
-    forgotten: tuple[RunFile, ...] = (),
+    forgotten: tuple[ForgottenRun, ...] = (),
     body: bytes | None = None,
 ) -> Repair:
     raw = {"metadata": {"name": "orders", "cluster": "west"}, "spec": {"partitions": 1}}

@@ -181,6 +181,30 @@ def test_going_back_to_an_older_state_says_what_is_forgotten(call: Call) -> None
     assert "retention.ms" not in call("state", "diff", "1").out
 
 
+def test_a_snapshot_that_is_gone_comes_back_from_the_journal_and_serials_go_on(call: Call) -> None:
+    newest().unlink()
+    said = call("state", "repair", "--yes")
+    assert re.search(r"→ add what the journal of run \S+ says, as state #3\n", said.out), said.out
+    assert "Repaired: state #3" in said.out
+    assert call("apply", "--yes").code == 0
+    assert "nothing to do" in call("plan").out
+
+
+def test_a_snapshot_whose_run_is_gone_too_is_asked_about(call: Call) -> None:
+    newest().unlink()
+    results = {path.parent.name: path for path in (STATE / "runs").glob("*/result.json")}
+    run = next(name for name, path in results.items() if json.loads(path.read_text())["serial"] == 2)
+    for path in (STATE / "runs" / run).rglob("*.json"):
+        if path.name != "result.json":
+            path.unlink()
+    asked = call("state", "repair", "--yes")
+    assert asked.code == 1
+    assert re.search(rf"has no state #2 any more.*forgets what run {run} did.*--snapshot 1$", asked.err, re.DOTALL)
+    said = call("state", "repair", "--snapshot", "1", "--yes")
+    assert f"! forget what run {run} did; it stays on the clusters:\n    update:{TOPIC}\n" in said.out
+    assert "Repaired: state #3" in said.out
+
+
 # -- bad input
 
 

@@ -16,7 +16,7 @@ from reconciler.state.folding import fold_run
 from reconciler.state.journal import Journal, read_journal
 from reconciler.state.lease import Lease
 from reconciler.state.lockfile import KEY
-from reconciler.state.runs import RunFile
+from reconciler.state.runs import ResultFile, RunFile, result_key, write_result
 from reconciler.state.snapshots import history
 from tests.state.samples import claim
 from tests.state.simulation import Simulation, simulate
@@ -65,6 +65,28 @@ async def _run(
     before = await lease.snapshot()
     record = fold_run(before.record, [create(name) for name in names], read_journal(store, run)).record
     await lease.close(record if commits else None, keeps_run=done is not None)
+
+
+def told(store: ObjectStore, run: str, serial: int, *names: str, status: str = "done") -> None:
+    """Let a run say how it ended: with which state, and what it had created."""
+    result = ResultFile(
+        run=run,
+        status=status,
+        serial=serial,
+        done=tuple(create(name).id for name in names),
+        failed=(),
+        skipped=(),
+        not_started=(),
+        ended="2026-01-01T00:00:00Z",
+    )
+    write_result(store, result)
+
+
+def erase(store: ObjectStore, run: str, *, keeps_result: bool = False) -> None:
+    """Lose what a run wrote."""
+    store.delete(
+        [listed.key for listed in store.list(f"runs/{run}/") if not keeps_result or listed.key != result_key(run)]
+    )
 
 
 def body(store: ObjectStore, key: str) -> bytes:

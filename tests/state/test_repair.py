@@ -15,14 +15,15 @@ from reconciler.objectstore.base import Listed
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.state.acquiring import acquire
 from reconciler.state.journal import journal_key, read_journal
-from reconciler.state.lockfile import KEY, Lockfile, Owner, read_lockfile
+from reconciler.state.lockfile import KEY, Owner
 from reconciler.state.openrun import read_open_run
 from reconciler.state.remains import look_at
-from reconciler.state.repair import Choice, Repair, judge, mend
+from reconciler.state.repair import mend
 from reconciler.state.runs import result_key, run_key
-from reconciler.state.snapshots import history, read_snapshot
-from tests.state.leftovers import body, edit, everything, flip, left, newest
-from tests.state.samples import SHOP, claim
+from reconciler.state.snapshots import history
+from tests.state.leftovers import body, edit, flip, left, newest
+from tests.state.mending import lockfile, look, owned, repair
+from tests.state.samples import claim
 from tests.state.simulation import Simulation, simulate
 
 
@@ -33,36 +34,6 @@ def store() -> MemoryStore:
     for number, name in enumerate("abc", start=1):
         left(store, f"run-{number}", name)
     return store
-
-
-def look(
-    store: MemoryStore, *, owner: Owner = SHOP, snapshot: str | None = None, without: str | None = None
-) -> Repair | None:
-    before = everything(store)
-    choice = Choice(snapshot=snapshot, without_run=without)
-    found = judge(store, look_at(store), owner, choice, lineage="lineage-new")
-    assert everything(store) == before
-    return found
-
-
-def repair(store: MemoryStore, *, snapshot: str | None = None, without: str | None = None) -> Repair:
-    found = look(store, snapshot=snapshot, without=without)
-    assert found is not None
-    mend(store, found)
-    assert look(store) is None
-    return found
-
-
-def owned(store: MemoryStore) -> list[str]:
-    snapshot = read_snapshot(store, owner=SHOP)
-    assert snapshot is not None
-    return sorted(address.removeprefix("topic/west/") for address in snapshot.record)
-
-
-def lockfile(store: MemoryStore) -> Lockfile:
-    found = read_lockfile(store, owner=SHOP)
-    assert found is not None
-    return found.lockfile
 
 
 def applies(store: MemoryStore) -> None:
@@ -208,7 +179,7 @@ def test_where_no_journal_says_it_a_person_has_to_name_the_state_to_go_on_from(s
         look(store)
     found = repair(store, snapshot="1")
     assert [file.run for file in found.forgotten] == ["run-2", "run-3"]
-    assert [action["id"] for action in found.forgotten[0].actions] == ["create:topic/west/b"]
+    assert found.forgotten[0].actions == ("create:topic/west/b",)
     assert (found.lockfile.serial, owned(store)) == (4, ["a"])
     applies(store)
 

@@ -213,10 +213,10 @@ class ForgottenRunPart(Part):
     """A run whose work stays on the clusters, and in no record."""
 
     run: str
-    command: str
+    command: str = Field(description="Empty where only its result is left.")
     who: str | None
     started: str | None
-    actions: tuple[str, ...] = Field(description="What it set out to do, by id.")
+    actions: tuple[str, ...] = Field(description="What it set out to do, by id; what it did, where only that is left.")
 
 
 class StateRepairDocument(Document):
@@ -248,13 +248,13 @@ class StateRepairDocument(Document):
             given_up=repair.given_up if repair else None,
             forgotten=tuple(
                 ForgottenRunPart(
-                    run=file.run,
-                    command=file.command,
-                    who=file.who,
-                    started=file.started or None,
-                    actions=tuple(str(action["id"]) for action in file.actions),
+                    run=run.run,
+                    command=run.command,
+                    who=run.who,
+                    started=run.started,
+                    actions=run.actions,
                 )
-                for file in (repair.forgotten if repair else ())
+                for run in (repair.forgotten if repair else ())
             ),
             kept=repaired.kept,
         )

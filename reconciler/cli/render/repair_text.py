@@ -10,8 +10,8 @@ from reconciler.cli.render.lines import Line, Span, Tone, line
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from reconciler.state.forgetting import ForgottenRun
     from reconciler.state.repair import Repair
-    from reconciler.state.runs import RunFile
     from reconciler.workflow.stating.repairing import Repaired
 
 _NAMED: Final = 20
@@ -23,7 +23,7 @@ def repair_text(repair: Repair) -> list[Line]:
     return [
         *(line(Span("✗ ", Tone.DANGER), problem) for problem in repair.problems),
         *(line(Span("→ ", Tone.CHANGE), step) for step in _steps(repair)),
-        *(part for file in repair.forgotten for part in _forgotten(file)),
+        *(part for run in repair.forgotten for part in _forgotten(run)),
     ]
 
 
@@ -53,10 +53,11 @@ def _steps(repair: Repair) -> Iterator[str]:
     yield f"write the lockfile anew, under epoch {lockfile.lease.epoch}"
 
 
-def _forgotten(file: RunFile) -> Iterator[Line]:
-    said = ", ".join(part for part in (file.command, file.who, file.started) if part)
-    yield line(Span("! ", Tone.DANGER), f"forget what run {file.run} ({said}) did; it stays on the clusters:")
-    names = [str(action["id"]) for action in file.actions]
+def _forgotten(forgotten: ForgottenRun) -> Iterator[Line]:
+    said = ", ".join(part for part in (forgotten.command, forgotten.who, forgotten.started) if part)
+    run = f"run {forgotten.run} ({said})" if said else f"run {forgotten.run}"
+    yield line(Span("! ", Tone.DANGER), f"forget what {run} did; it stays on the clusters:")
+    names = forgotten.actions
     yield from (line(f"    {name}") for name in names[:_NAMED])
     if len(names) > _NAMED:
         yield line(f"    … and {counted(len(names) - _NAMED, 'more action')}")
