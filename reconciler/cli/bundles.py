@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 import typer
 
+from reconciler.cli.again import remember_typed
 from reconciler.cli.console import out, silence
 from reconciler.errors import InterruptedRunError
 
@@ -23,6 +24,7 @@ def bundled(body: Callable[..., None]) -> Callable[..., None]:
 
     def run(**given: Any) -> None:
         filled = {name: _filled(kind, given) for name, kind in bundles.items()}
+        remember_typed(filled.values())
         _guarded(body, filled | given)
 
     run.__doc__ = body.__doc__

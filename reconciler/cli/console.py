@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
+from reconciler.cli.again import lines_again
 from reconciler.cli.render.lines import Line, Tone, text_of
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ class Screen:
 
     def show(self, lines: Iterable[Line]) -> None:
         """Write lines. A reader that has gone is no error: what is left has nobody to read it."""
-        self.write(_coloured(lines) if self.has_colours else text_of(lines))
+        again = lines_again(lines)
+        self.write(_coloured(again) if self.has_colours else text_of(again))
 
     def write(self, text: str) -> None:
         """Write text as it is; it is the caller's that nothing in it is a user's."""

@@ -38,10 +38,12 @@ def _code(given: list[str], *, is_verbose: bool) -> int:
 
 
 def _run(arguments: list[str]) -> int:
+    from reconciler.cli.again import forget_typed
     from reconciler.cli.app import root
     from reconciler.cli.console import prepare_streams
 
     prepare_streams()
+    forget_typed()
     code = root().main(arguments, prog_name="reconciler", standalone_mode=False)
     return code if isinstance(code, int) else 0
 

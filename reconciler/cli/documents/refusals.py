@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
+from reconciler.cli.again import typed_again
 from reconciler.cli.documents.approvals import StateAdvancePart
 from reconciler.cli.documents.base import Document, Part
 from reconciler.cli.failures import unexpected
@@ -121,7 +122,7 @@ class ErrorEvent(Document):
         """Say an error as `reconciler.cli.failures` says it to people."""
         if not isinstance(error, ReconcilerError):
             code, message, hint = unexpected(error)
-            return cls(exit_code=code, error=message, hint=hint, stale=None)
+            return cls(exit_code=code, error=message, hint=typed_again(hint), stale=None)
         held = error.held if isinstance(error, ChangedPlanError) else None
         stale = None if held is None else StalePart.of(held)
-        return cls(exit_code=error.exit_code, error=error.message, hint=error.hint, stale=stale)
+        return cls(exit_code=error.exit_code, error=error.message, hint=typed_again(error.hint), stale=stale)
