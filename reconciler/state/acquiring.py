@@ -14,7 +14,7 @@ from reconciler.objectstore.nonces import nonce
 from reconciler.state.lease import Lease
 from reconciler.state.lockfile import KEY, LeaseEntry, Lockfile, Owner, Read, check_kept, read_lockfile
 from reconciler.state.notices import Notice, TookOver, Waiting, doing_of
-from reconciler.state.snapshots import history
+from reconciler.state.outdated import check_current
 from reconciler.state.terms import Terms
 from reconciler.state.watching import Watch
 
@@ -104,7 +104,7 @@ class _Acquiring:
             elif found.lockfile.nonce in self.unanswered:
                 lease = await self._adopt(found)
             elif self._is_for_the_taking(found.lockfile, asked):
-                await self.effects.call(partial(_check_not_restored, self.store, found.lockfile))
+                await self.effects.call(partial(check_current, self.store, found.lockfile))
                 lease = await self._take(self._next(found.lockfile), expected=found)
             else:
                 lease = None
@@ -234,15 +234,4 @@ class _Acquiring:
             f"the lease is held by {waiting.who} since {waiting.since}: {waiting.doing}; run {waiting.run}",
             hint="Wait for it (--lock-timeout). If that run is dead, free it at once with: "
             f"reconciler state unlock {waiting.run}",
-        )
-
-
-def _check_not_restored(store: ObjectStore, lockfile: Lockfile) -> None:
-    """A snapshot two or more serials ahead was committed: the lockfile is an old copy that was put back."""
-    rows = history(store)
-    if rows and rows[0].serial >= lockfile.serial + 2:
-        raise UserError(
-            f"{store.url}/{KEY} says state #{lockfile.serial}, but {rows[0].key} was written: it is an old copy",
-            hint="An old one would forget what was applied since. Restore the newest version of it, or make it anew "
-            "from what is beside it: reconciler state repair",
         )

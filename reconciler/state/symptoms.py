@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from reconciler.errors import LeaseError, NewerFormatError, UserError
 from reconciler.state.lockfile import KEY, Lockfile, Owner, check_owner, parse_lockfile
 from reconciler.state.openrun import read_open_run
+from reconciler.state.outdated import why_outdated
 from reconciler.state.snapshots import snapshot_of
 
 if TYPE_CHECKING:
@@ -56,16 +57,17 @@ def find_symptoms(store: ObjectStore, remains: Remains, owner: Owner) -> Symptom
     except UserError as error:
         return Symptoms((error.message,))
     check_owner(Owner(lockfile.workspace, lockfile.environment), owner, store.url)
-    old = _age_of(lockfile, remains)
+    old = _age_of(store, lockfile, remains)
     if old is not None:
         return Symptoms((f"{store.url}/{KEY} is an old copy: {old}",), lockfile)
     return Symptoms(_broken(store, lockfile), lockfile, is_current=True)
 
 
-def _age_of(lockfile: Lockfile, remains: Remains) -> str | None:
+def _age_of(store: ObjectStore, lockfile: Lockfile, remains: Remains) -> str | None:
     """Return what proves that a lockfile is one that was put back."""
-    if remains.top >= lockfile.serial + 2:
-        return f"it says state #{lockfile.serial}, and #{remains.top} was written"
+    why = why_outdated(store, lockfile, remains.snapshots)
+    if why is not None:
+        return f"it says state #{lockfile.serial}, and {why}"
     if remains.run_epoch > lockfile.lease.epoch:
         return f"its epoch is {lockfile.lease.epoch}, and run {remains.runs[0].run} wrote under {remains.run_epoch}"
     return None

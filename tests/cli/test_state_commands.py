@@ -225,6 +225,14 @@ def _restore(call: Call) -> None:
     LOCKFILE.write_bytes(old)
 
 
+def _restore_last(call: Call) -> None:
+    """Put the lockfile of the second state back after one more."""
+    old = LOCKFILE.read_bytes()
+    edit("9d", "10d")
+    assert call("apply", "--yes").code == 0
+    LOCKFILE.write_bytes(old)
+
+
 def everything() -> dict[Path, object]:
     """Return every file of the state; of a lockfile that can be read, all but whose turn it was."""
     found: dict[Path, object] = {path: path.read_bytes() for path in STATE.rglob("*") if path.is_file()}
@@ -246,6 +254,12 @@ DAMAGE = [
     ),
     ("deleted", lambda _: LOCKFILE.unlink(), r"lockfile\.json is gone.*the state is lost, not new", "state repair"),
     ("restored from a backup", _restore, r"lockfile\.json says state #2, but .* it is an old copy", "state repair"),
+    (
+        "restored from a backup one state old",
+        _restore_last,
+        r"lockfile\.json says state #2, but run \S+ ended with #3: it is an old copy",
+        "state repair",
+    ),
     ("a snapshot whose digest is wrong", lambda _: _cut(newest()), r"is damaged: its sha256 is", "state repair"),
     ("a snapshot that is gone", lambda _: newest().unlink(), r"is missing, and the lockfile names it", "state repair"),
 ]

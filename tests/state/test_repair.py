@@ -77,7 +77,11 @@ DAMAGE: list[tuple[str, Callable[[MemoryStore], None], str]] = [
         r"serial is 7, but the state it names is 3",
     ),
     ("edited by hand: a field too many", lambda store: edit(store, surprise=1), r"surprise"),
-    ("restored from a backup", restore_first, r"is an old copy: it says state #1, and #3 was written"),
+    (
+        "restored from a backup",
+        restore_first,
+        r"is an old copy: it says state #1, and state/000000000003-\S+ was written",
+    ),
     (
         "edited by hand: an epoch nobody has any more",
         lambda store: edit(store, lease={"epoch": 1, "status": "free", "beat": 0, "lease_s": 90.0}),
