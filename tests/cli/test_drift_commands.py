@@ -142,3 +142,20 @@ def test_what_cannot_be_set_back_is_named_and_the_rest_can_be_done(call: Call) -
     assert f"{ORDERS}: it has 6 partitions" in only.err
     assert f"--exclude '{ORDERS}'" in only.err
     assert call("apply", "--only-drift", "--yes", "--exclude", ORDERS).code == 0
+
+
+def test_a_patch_that_lacks_something_is_printed_and_fails(call: Call) -> None:
+    legacy = "apiVersion: reconciler/v1\n? kind\n: Topic\nmetadata: {name: odd, cluster: west}\nspec: {partitions: 1}\n"
+    Path("manifests/odd.yaml").write_text(legacy)
+    assert call("apply", "--yes").code == 0
+    cluster = opened(DirectoryStore(Path(".clusters/west")))
+    for name in ("shop:orders", "odd"):
+        cluster.alter_topic(name, {}, partitions=6)
+    said = call("drift", "--accept", "topic/*")
+    assert said.code == 1
+    assert said.err.startswith(
+        "# topic/west/odd: change by hand: manifests/odd.yaml:5 spec.partitions: 6 (it is laid out"
+    )
+    assert "1 finding is not in the patch" in said.err
+    subprocess.run(["git", "apply", "-"], input=said.out.encode(), check=True)
+    assert "partitions: 6" in Path("manifests/example.yaml").read_text()

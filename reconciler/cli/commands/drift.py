@@ -62,3 +62,7 @@ def _print_patch(chosen: Chosen, place: Place, patterns: Sequence[str]) -> None:
     if not accepted.patch:
         message = "nothing of that can be accepted by a patch"
         raise UserError(message, hint="The lines above say what to do instead.")
+    if accepted.left_out:
+        many = "1 finding is" if accepted.left_out == 1 else f"{accepted.left_out} findings are"
+        message = f"{many} not in the patch"
+        raise UserError(message, hint="The lines above say what to do instead; the patch is right as far as it goes.")

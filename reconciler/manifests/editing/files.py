@@ -82,9 +82,11 @@ class EditedFile:
         self._edit(number, lambda text: remove_text(text, path), lambda content: take(content, path))
 
     def drop(self, number: int) -> None:
-        """Take out a whole document; what stands before the first one as a heading of the file stays."""
+        """Take out a whole document; comments that stand before it as a heading of the file, or behind it, stay."""
         place = self._places[number]
-        self._after[place] = _heading(self._after[place]) if place == 0 else ""
+        text = self._after[place]
+        is_last = place == len(self._after) - 1
+        self._after[place] = (_heading(text) if place == 0 else "") + ("" if is_last else _below(text))
 
     def _edit(self, number: int, change: Callable[[str], str], mean: Callable[[Any], None]) -> None:
         wanted = self.content(number)
@@ -115,12 +117,26 @@ def _means_something(text: str) -> bool:
 
 
 def _heading(text: str) -> str:
-    """Return the comments at the top that speak of the file: all but those right above what it says first."""
+    """Return the comments at the top that speak of the file.
+
+    All that stand before its first `---`; where there is none, all but those right above what it says first.
+    """
     comments: list[str] = []
     for line in with_ends(text):
+        if line.startswith("---"):
+            return "".join(comments)
         if line.strip() and not line.startswith("#"):
             break
         comments.append(line)
     while comments and comments[-1].strip() and not comments[-1].startswith(_SCHEMA_LINE):
         comments.pop()
     return "".join(comments)
+
+
+def _below(text: str) -> str:
+    """Return the comments that stand before the next `---`: they are of the document that it begins."""
+    lines = with_ends(text)
+    first = len(lines)
+    while first and (lines[first - 1].startswith("#") or not lines[first - 1].strip()):
+        first -= 1
+    return "".join(lines[first:]).lstrip("\r\n")

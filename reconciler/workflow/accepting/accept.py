@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, assert_never
@@ -12,9 +14,9 @@ from reconciler.manifests.origins import explain_origin
 from reconciler.planning.actions import Transition, Update
 from reconciler.resources.address import Address, cluster_of, kind_of, matches, rank
 from reconciler.resources.configs import DEFAULT
-from reconciler.workflow.accepting.fields import accept_field, place_of
+from reconciler.workflow.accepting.fields import accept_field, field_by_hand, place_of
 from reconciler.workflow.accepting.fresh import accept_stranger, role_of
-from reconciler.workflow.accepting.places import ElsewhereError, Manifests
+from reconciler.workflow.accepting.places import ODD_LAYOUT, ByHandError, ElsewhereError, Manifests
 from reconciler.workflow.beginning.opening import open_work
 from reconciler.workflow.deciding.decide import decide_unlocked
 from reconciler.workflow.deciding.findings import errors_of
@@ -22,9 +24,11 @@ from reconciler.workflow.drifting.doubts import doubts, unreadable, without_doub
 from reconciler.workflow.drifting.sorting import sort_out
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
+    from reconciler.manifests.findings import Place
     from reconciler.manifests.loading import Loaded
+    from reconciler.workflow.accepting.places import Spot
     from reconciler.workflow.beginning.invocation import Invocation, Select
     from reconciler.workflow.deciding.decide import Decided
     from reconciler.workflow.drifting.finding import Found
@@ -35,10 +39,12 @@ _OF_FILES: Final = frozenset({"pending", "blocked"})
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The patch, which may be empty, and what it cannot say, one line each."""
+    """The patch, which may be empty, and what there is to say of it, one line each."""
 
     patch: str
     notes: tuple[str, ...]
+    left_out: int = 0
+    """How much of what the clusters changed the patch cannot say."""
 
 
 def accept(invocation: Invocation, select: Select, patterns: Sequence[str]) -> Accepted:
@@ -69,7 +75,19 @@ def patch_for(loaded: Loaded, decided: Decided, patterns: Sequence[str], doubtfu
             raise errors_of(decided.plan.errors)
         message = f"nothing differs at {', '.join(patterns)}: there is nothing to accept"
         raise UserError(message, hint="List what differs with: reconciler drift")
-    return Accepted(accepting.manifests.patch(), tuple(accepting.notes))
+    return Accepted(accepting.manifests.patch(), tuple(accepting.notes), accepting.left_out)
+
+
+class OfFilesError(ElsewhereError):
+    """It is no doing of the cluster: a patch that accepts what is there lacks nothing without it."""
+
+
+@contextmanager
+def _or_by_hand(spot: Spot) -> Iterator[None]:
+    try:
+        yield
+    except UneditableError as error:
+        raise ByHandError(spot.place, ODD_LAYOUT) from error
 
 
 class _Accepting:
@@ -79,29 +97,46 @@ class _Accepting:
         self.manifests = Manifests(loaded)
         self.notes: list[str] = []
         self.is_anything_found = False
+        self.left_out = 0
         self._decided = decided
         self._patterns = patterns
 
     def run(self, findings: Sequence[Found]) -> None:
         roles = dict(self._roles())
         for mirror, seen in roles.items():
-            self._try(mirror, partial(self._accept_role, mirror, seen))
+            self._try(mirror, partial(self._accept_role, mirror, seen), partial(self._role_by_hand, mirror, seen))
         for found in findings:
             if self._is_chosen(found.address) and not (found.address in roles and found.kind in _OF_FILES):
-                self._try(found.address, partial(self._accept, found))
+                self._try(found.address, partial(self._accept, found), partial(self._by_hand, found))
         self._note_environment()
 
     def _is_chosen(self, address: Address) -> bool:
         return any(matches(pattern, address) for pattern in self._patterns)
 
-    def _try(self, address: Address, change: Callable[[], None]) -> None:
+    def _try(self, address: Address, change: Callable[[], None], by_hand: Callable[[Place], str]) -> None:
         self.is_anything_found = True
         try:
             change()
+        except OfFilesError as error:
+            self._note(f"{address}: {error}")
         except ElsewhereError as error:
-            self.notes.append(f"{address}: {error}")
-        except UneditableError:
-            self.notes.append(f"{address}: its document is laid out so that it is better changed by hand")
+            self.left_out += self._note(f"{address}: {error}")
+        except ByHandError as error:
+            self.left_out += self._note(f"{address}: change by hand: {by_hand(error.place)} ({error})")
+
+    def _note(self, text: str) -> bool:
+        """Say it once; tell whether it was not said yet."""
+        is_new = text not in self.notes
+        self.notes += [text] if is_new else []
+        return is_new
+
+    def _by_hand(self, found: Found, place: Place) -> str:
+        if not found.path:
+            return f"{place} take this document out"
+        return field_by_hand(self.manifests.loaded, found.address, found.path, found.observed, place)
+
+    def _role_by_hand(self, mirror: Address, state: str | None, place: Place) -> str:
+        return field_by_hand(self.manifests.loaded, mirror, "state", role_of(state), place)
 
     def _accept(self, found: Found) -> None:
         match found.kind:
@@ -118,10 +153,10 @@ class _Accepting:
                 raise ElsewhereError(message)
             case "pending" if found.path:
                 message = f"the files say {found.path} so already: `reconciler apply` remembers it"
-                raise ElsewhereError(message)
+                raise OfFilesError(message)
             case "pending" | "blocked":
                 message = "the files changed, not the cluster: apply that, or take it back"
-                raise ElsewhereError(message)
+                raise OfFilesError(message)
             case _:
                 assert_never(found.kind)
 
@@ -162,7 +197,8 @@ class _Accepting:
             return
         spot = self.manifests.spot(address)
         if spot.within:
-            spot.file.remove(spot.place.number, spot.within)
+            with _or_by_hand(spot):
+                spot.file.remove(spot.place.number, spot.within)
         else:
             spot.file.drop(spot.place.number)
 
@@ -183,7 +219,8 @@ class _Accepting:
             message = f"it is {state}, which no `state` of its entry says on this cluster"
             raise ElsewhereError(message)
         spot = self.manifests.spot(mirror, ("state",))
-        spot.file.set(spot.place.number, (*spot.within, "state"), role)
+        with _or_by_hand(spot):
+            spot.file.set(spot.place.number, (*spot.within, "state"), role)
 
     def _note_environment(self) -> None:
         environment = self.manifests.loaded.environment

@@ -6,16 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from reconciler.manifests.editing.scalartext import yaml_text
 from reconciler.manifests.editing.textedits import UneditableError
+from reconciler.manifests.origins import explain_origin
+from reconciler.manifests.problems import path_text
 from reconciler.planning.canonical import plain
 from reconciler.planning.fields import CONFIGS, PROPERTIES
 from reconciler.resources.aclpaths import ACLS, rule_at, rule_path
 from reconciler.resources.acls import NamespaceAcl, TopicAcl
 from reconciler.resources.address import kind_of
-from reconciler.workflow.accepting.places import ElsewhereError
+from reconciler.workflow.accepting.places import ODD_LAYOUT, ByHandError
 from reconciler.workflow.accepting.values import written_config, written_field, written_property
 
 if TYPE_CHECKING:
+    from reconciler.manifests.findings import Place
+    from reconciler.manifests.loading import Loaded
     from reconciler.manifests.positions import Path
     from reconciler.planning.actions import Value
     from reconciler.resources.address import Address
@@ -28,7 +33,8 @@ def accept_field(manifests: Manifests, address: Address, path: str, observed: Va
     """Write what was observed; a field that the cluster has not is taken out.
 
     Raises:
-        ElsewhereError: It is said elsewhere, or its document is better changed by hand.
+        ElsewhereError: It is said elsewhere.
+        ByHandError: Its document is laid out so that no patch is safe.
     """
     if path.startswith(ACLS):
         spot, change = manifests.spot(address, _RULES), _accept_rule
@@ -37,8 +43,18 @@ def accept_field(manifests: Manifests, address: Address, path: str, observed: Va
     try:
         change(spot, address, path, observed)
     except UneditableError as error:
-        message = f"{path} is laid out so that it is better changed by hand, at {spot.place}: {plain(observed)!r}"
-        raise ElsewhereError(message) from error
+        raise ByHandError(spot.place, ODD_LAYOUT) from error
+
+
+def field_by_hand(loaded: Loaded, address: Address, path: str, observed: Value, place: Place) -> str:
+    """Return what to write where, for whoever does by hand what no patch says: file, line, field, value."""
+    where = _RULES if path.startswith(ACLS) else place_of(address, path)
+    line = explain_origin(loaded, address).get(path_text(where), str(place))
+    if observed is None:
+        return f"{line} {path}: take it out"
+    if path.startswith(ACLS):
+        return f"{line} {path_text(_RULES)}: {yaml_text(written_rule(path, observed))}"
+    return f"{line} {path_text(where)}: {yaml_text(_written(path, observed, None))}"
 
 
 def place_of(address: Address, path: str) -> Path:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.lifecycles.mirror import MirrorStatus
 from reconciler.lifecycles.roles import ROLES, Held, Role, towards
 from reconciler.manifests.editing.scalartext import yaml_text
+from reconciler.manifests.files import label_of
 from reconciler.manifests.fmt import format_text
 from reconciler.planning.canonical import plain
 from reconciler.resources.aclpaths import rule_fields
@@ -138,9 +139,10 @@ def _free_name(manifests: Manifests, address: Address) -> str:
 
 
 def _manifest_folder(loaded: Loaded) -> str:
+    workspace = loaded.folder.resolve()
     for listed in loaded.workspace.spec.manifests:
-        path = PurePosixPath(listed)
-        if not path.is_absolute() and ".." not in path.parts and (loaded.folder / listed).is_dir():
-            return str(path)
+        path = (loaded.folder / listed).resolve()  # through a link nothing is patched
+        if path.is_relative_to(workspace) and path.is_dir():
+            return label_of(path, workspace)
     message = "no folder of this workspace is listed in spec.manifests: list one, or write its manifest by hand"
     raise ElsewhereError(message)

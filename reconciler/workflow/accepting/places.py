@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.manifests.editing.contents import at
 from reconciler.manifests.editing.files import EditedFile
@@ -25,8 +25,20 @@ if TYPE_CHECKING:
     from reconciler.resources.address import Address
 
 
+ODD_LAYOUT: Final = "it is laid out so that no patch is safe"
+
+
 class ElsewhereError(Exception):
     """What is to be changed is not said in a manifest of its own; the message says where it is, and what to do."""
+
+
+class ByHandError(Exception):
+    """It is said in a document of its own, at `place`, which no patch can safely change; the message says why."""
+
+    def __init__(self, place: Place, why: str) -> None:
+        """Keep where it is."""
+        super().__init__(why)
+        self.place = place
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +60,7 @@ class Manifests:
 
     loaded: Loaded
     files: dict[str, EditedFile] = field(default_factory=dict)
+    """By their real names, relative to the workspace: git changes nothing through a link."""
     fresh: dict[str, str] = field(default_factory=dict)
     """New files by their names."""
 
@@ -70,7 +83,8 @@ class Manifests:
         """Return where an address says what stands at `path`, or could say it.
 
         Raises:
-            ElsewhereError: It comes from somewhere that is not for this address alone, or cannot be edited.
+            ElsewhereError: It comes from somewhere that is not for this address alone.
+            ByHandError: Its file cannot be edited.
         """
         owner = self._owner(address)
         places = self.loaded.places.get(owner)
@@ -142,22 +156,28 @@ class Manifests:
                 raise ElsewhereError(f"{path_text(path)} comes from a variable: change its value, {where}")
 
     def _file(self, place: Place) -> EditedFile:
-        if place.file not in self.files:
+        path = (self.loaded.folder / place.file).resolve()
+        folder = self.loaded.folder.resolve()
+        if not path.is_relative_to(folder):
+            raise ByHandError(place, "its file lies outside the workspace")
+        label = label_of(path, folder)
+        if label not in self.files:
             try:
-                text = (self.loaded.folder / place.file).read_bytes().decode()
-                self.files[place.file] = EditedFile(text)
+                self.files[label] = EditedFile(path.read_bytes().decode())
             except (OSError, UnicodeDecodeError, UneditableError) as error:
-                message = f"{place.file} is laid out so that it is better changed by hand, at {place}"
-                raise ElsewhereError(message) from error
-        return self.files[place.file]
+                raise ByHandError(place, ODD_LAYOUT) from error
+        return self.files[label]
 
     def _is_needed(self, label: str, emptied: AbstractSet[str]) -> bool:
-        """Tell whether a file has to stay though it says nothing: a path of `spec.manifests` is never without one."""
+        """Tell whether a file has to stay though it says nothing.
+
+        A path of `spec.manifests` is never without one, and a link never leads nowhere.
+        """
         folder = self.loaded.folder
         for listed in self.loaded.workspace.spec.manifests:
             found = manifest_files(folder, [listed], apart=frozenset(), may_be_empty=True).files
-            labels = {label_of(path, folder) for path in found}
-            if label in labels and not labels - emptied:
+            labels = {label_of(path.resolve(), folder.resolve()): path for path in found}
+            if label in labels and (not labels.keys() - emptied or label_of(labels[label], folder) != label):
                 return True
         return False
 
