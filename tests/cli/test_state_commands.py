@@ -265,6 +265,17 @@ DAMAGE = [
 ]
 
 
+@pytest.mark.parametrize("restore", [_restore, _restore_last], ids=["two states old or more", "one state old"])
+@pytest.mark.parametrize("looking", [("plan",), ("drift",), ("state", "history"), ("state", "diff", "1")])
+def test_who_only_looks_at_an_old_copy_is_warned(
+    call: Call, restore: Callable[[Call], None], looking: tuple[str, ...]
+) -> None:
+    restore(call)
+    said = call(*looking)
+    warned = r"Warning: .*lockfile\.json says state #2, but .*: it is an old copy\. .*reconciler state repair"
+    assert re.search(warned, said.err), said.err
+
+
 @pytest.mark.parametrize(("damage", "says", "way"), [row[1:] for row in DAMAGE], ids=[row[0] for row in DAMAGE])
 def test_bad_state_files_have_an_exit_code_a_sentence_and_a_way_on(
     call: Call, damage: Callable[[Call], object], says: str, way: str

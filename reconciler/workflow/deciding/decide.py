@@ -10,6 +10,7 @@ from reconciler.planning.planner import plan, to_measure
 from reconciler.workflow.beginning.selecting import selection
 from reconciler.workflow.looking.bursts import burst
 from reconciler.workflow.looking.observing import Seen, measure, observe
+from reconciler.workflow.looking.outdated import warn_of_outdated
 from reconciler.workflow.looking.remembering import Remembered, remember
 
 if TYPE_CHECKING:
@@ -54,13 +55,18 @@ def decide(work: Work, snapshot: Snapshot | None, wanted: Wanted | None = None) 
 def decide_unlocked(work: Work, wanted: Wanted | None = None) -> Decided:
     """Read the state without a lock, and decide as the next apply will: after it has settled what is open.
 
+    Where something differs, the state is looked at once more: it may be an old one that was put back.
+
     Raises:
         RetryableError: A cluster cannot be read.
         UserError: The state is another workspace's, lost or damaged.
     """
     remembered = remember(work)
     with burst():
-        return _decide(work, remembered, wanted or Wanted())
+        decided = _decide(work, remembered, wanted or Wanted())
+        if decided.plan.actions or decided.plan.drift:
+            warn_of_outdated(work, decided.snapshot.lockfile if decided.snapshot else None)
+    return decided
 
 
 def _decide(work: Work, remembered: Remembered, wanted: Wanted) -> Decided:

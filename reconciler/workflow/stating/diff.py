@@ -12,6 +12,7 @@ from reconciler.resources.address import rank
 from reconciler.state.snapshots import Snapshot, read_serial
 from reconciler.workflow.beginning.opening import open_state
 from reconciler.workflow.looking.actingacls import rules_of
+from reconciler.workflow.looking.outdated import warn_of_outdated
 from reconciler.workflow.looking.reading import read_state
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def state_diff(invocation: Invocation, select: Select, serial: int, other: int |
     """
     site = open_state(invocation, select, is_reader=True)
     current = read_current(site)
+    warn_of_outdated(site, current.lockfile)
     before = state_at(site, current, serial)
     after = current if other is None else state_at(site, current, other)
     return StateDiff(before, after, compare_records(before.record, after.record))

@@ -10,6 +10,7 @@ from reconciler.state.lockfile import read_lockfile
 from reconciler.state.runs import read_run
 from reconciler.state.snapshots import SnapshotRow, history, run_of
 from reconciler.workflow.beginning.opening import open_state
+from reconciler.workflow.looking.outdated import warn_of_outdated
 
 if TYPE_CHECKING:
     from reconciler.workflow.beginning.invocation import Invocation, Select
@@ -47,6 +48,7 @@ def state_history(invocation: Invocation, select: Select, *, limit: int | None =
     current = read_lockfile(site.state, owner=site.owner)
     pointer = current.lockfile.state if current else None
     kept = history(site.state)
+    warn_of_outdated(site, current.lockfile if current else None, kept)
     shown = kept[:limit]
     with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="history") as threads:
         rows = threads.map(lambda row: _row(site, row, pointer.key if pointer else None), shown)
