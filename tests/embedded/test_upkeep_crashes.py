@@ -75,7 +75,7 @@ def crashes(store: ObjectStore, clock: Clock, job: Job, step: int) -> Iterator[M
                 break
 
 
-@pytest.mark.parametrize(("parts", "step"), [(9, 1), (80, 11)])
+@pytest.mark.parametrize(("parts", "step"), [(9, 1), pytest.param(80, 11, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("name", sorted(JOBS))
 def test_a_job_that_died_is_finished_by_the_next_and_nothing_else_is_lost(name: str, parts: int, step: int) -> None:
     store, clock = filled(parts)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.soak  # what the simulation shows of every step, on real processes
+
 ROOT = Path(__file__).parents[2]
 ROUNDS = int(os.environ.get("RECONCILER_SOAK_ROUNDS", "1000"))
 SEED = os.environ.get("RECONCILER_SOAK_SEED", "1")
@@ -49,7 +51,6 @@ def test_an_apply_that_is_asked_to_stop_frees_its_lease_and_is_finished_by_the_n
     assert set(found) >= {4, 130}  # stopped with work left, and before anything had begun
 
 
-@pytest.mark.soak
 def test_an_apply_killed_very_often_is_finished_by_the_next_one_every_time(tmp_path: Path) -> None:
     found = rounds_of(tmp_path, str(ROUNDS), SEED)
     assert len(found) == ROUNDS
