@@ -22,6 +22,7 @@ from reconciler.noting import note
 from reconciler.objectstore.nonces import nonce
 from reconciler.state.entries import AnyEntry, Closed, Entry, TakenOver
 from reconciler.state.lockfile import RUNS_PREFIX
+from reconciler.wording import no_json, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -237,8 +238,10 @@ def _read_page(store: ObjectStore, run: str, seq: int) -> Page:
             message = f"{store.url}/{key} was written by a newer version of reconciler ({found})"
             raise NewerFormatError(message, hint="Upgrade this one: pip install --upgrade stream-reconciler.")
         page = Page.model_validate_json(stored.body)
-    except (orjson.JSONDecodeError, ValidationError) as error:
-        raise _damaged(store, key, str(error).splitlines()[0]) from error
+    except orjson.JSONDecodeError as error:
+        raise _damaged(store, key, no_json(error, stored.body)) from error
+    except ValidationError as error:
+        raise _damaged(store, key, refusal(error)) from error
     if (page.run, page.seq) != (run, seq):
         raise _damaged(store, key, f"it is entry {page.seq} of run {page.run}")
     return page

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from reconciler.errors import NewerFormatError, UserError
 from reconciler.objectstore.nonces import nonce
+from reconciler.wording import no_json, refusal
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore, Stored, Version
@@ -161,7 +162,7 @@ def parse_lockfile(stored: Stored, url: str) -> Read:
     try:
         body = orjson.loads(stored.body)
     except orjson.JSONDecodeError as error:
-        raise _damaged(url, str(error)) from error
+        raise _damaged(url, no_json(error, stored.body)) from error
     found = body.get("format") if isinstance(body, dict) else None
     if isinstance(found, str) and found != FORMAT and found.startswith("reconciler.lockfile/"):
         message = f"{url}/{KEY} was written by a newer version of reconciler ({found})"
@@ -169,9 +170,7 @@ def parse_lockfile(stored: Stored, url: str) -> Read:
     try:
         return Read(Lockfile.model_validate(body), stored.version)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        field = ".".join(str(part) for part in first["loc"])
-        raise _damaged(url, f"{field}: {first['msg']}" if field else first["msg"]) from error
+        raise _damaged(url, refusal(error)) from error
 
 
 def _has_remains(store: ObjectStore) -> bool:

@@ -58,23 +58,42 @@ def test_a_lockfile_cut_short_is_said_so(store: MemoryStore) -> None:
     refused(store, r"lockfile\.json cannot be read: .+ Restore it from a backup")
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"null", b'"x"', b"\xff\xfe\x00", b"{}", b"<html>"])
-def test_what_is_no_lockfile_is_said_so(store: MemoryStore, content: bytes) -> None:
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "there is nothing in it"),
+        (b"[]", "it is not an object"),
+        (b"null", "it is not an object"),
+        (b'"x"', "it is not an object"),
+        (b"\xff\xfe\x00", "it is not text"),
+        (b"{}", "lineage is missing"),
+        (b"<html>", r"it is not JSON \(unexpected character"),
+        (b'{"format": ', "it ends in the middle"),
+    ],
+)
+def test_what_is_no_lockfile_is_said_so_plainly(store: MemoryStore, content: bytes, why: str) -> None:
     store.put(KEY, content)
-    refused(store, "cannot be read")
+    refused(store, f"lockfile\\.json cannot be read: {why}")
 
 
 @pytest.mark.parametrize(
     ("fields", "match"),
     [
-        ({"serial": 7}, r"serial is 7, but the state it names is 2"),
-        ({"serial": "2"}, r"serial: Input should be a valid integer"),
-        ({"lineage": ""}, r"lineage"),
-        ({"surprise": 1}, r"surprise: Extra inputs are not permitted"),
-        ({"state": {"key": "../../etc/passwd", "sha256": "0" * 64, "bytes": 1}}, r"state\.key"),
-        ({"lease": {"epoch": 0, "status": "free", "beat": 0, "lease_s": 90}}, r"lease\.epoch"),
-        ({"lease": {"epoch": 3, "status": "held", "beat": 0, "lease_s": 90}}, r"names its run and holder"),
-        ({"lease": None}, r"lease"),
+        ({"serial": 7}, r"cannot be read: serial is 7, but the state it names is 2"),
+        ({"serial": "2"}, r"serial is not a whole number"),
+        ({"lineage": ""}, r"lineage is empty"),
+        ({"surprise": 1}, r"surprise is no field of it"),
+        ({"state": {"key": "../../etc/passwd", "sha256": "0" * 64, "bytes": 1}}, r"state\.key is malformed"),
+        ({"lease": {"epoch": 0, "status": "free", "beat": 0, "lease_s": 90}}, r"lease\.epoch is less than 1"),
+        (
+            {"lease": {"epoch": 3, "status": "held", "beat": 0, "lease_s": 90}},
+            r"cannot be read: lease: a held lease names its run and holder",
+        ),
+        ({"lease": None}, r"lease is not an object"),
+        (
+            {"lease": {"epoch": 3, "status": "lent", "beat": 0, "lease_s": 90.0}},
+            r"lease\.status is not 'free' or 'held'",
+        ),
         ({"format": "reconciler.lockfile/9"}, r"newer version of reconciler \(reconciler\.lockfile/9\).*pip install"),
         ({"format": "something"}, r"format"),
         ({"lineage": "another"}, r"belongs to lineage lineage-1, the lockfile to another"),

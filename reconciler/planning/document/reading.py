@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from reconciler.errors import UserError
 from reconciler.planning.document.documents import FORMAT, PlanDocument
 from reconciler.planning.document.saved import digest_of_document, seal_of_document
+from reconciler.wording import no_json, refusal
 
 AGAIN: Final = "Make it again with: reconciler plan --out FILE"
 _NAME, _, _VERSION = FORMAT.rpartition("/")
@@ -26,9 +27,7 @@ def read_document(body: bytes) -> PlanDocument:
     try:
         document = PlanDocument.model_validate(row)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise UserError(f"the saved plan does not read: {where}: {first['msg']}", hint=AGAIN) from error
+        raise UserError(f"the saved plan does not read: {refusal(error)}", hint=AGAIN) from error
     if document.digest != digest_of_document(document):
         raise UserError("the saved plan was changed after it was written: its digest does not fit", hint=AGAIN)
     if document.seal is not None and document.seal != seal_of_document(document):
@@ -50,14 +49,10 @@ def read_saved(body: bytes) -> PlanDocument:
 
 
 def _parsed(body: bytes) -> Any:
-    if not body.strip():
-        raise UserError("not a saved plan: there is nothing in it", hint=AGAIN)
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        is_cut = body.lstrip()[:1] == b"{" and error.pos >= len(body.decode(errors="replace").rstrip()) - 1
-        why = "it ends in the middle" if is_cut else f"it is not JSON ({error})"
-        raise UserError(f"not a saved plan: {why}", hint=AGAIN) from error
+        raise UserError(f"not a saved plan: {no_json(error, body)}", hint=AGAIN) from error
 
 
 def _check_format(found: object) -> None:
