@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING, NoReturn
 from reconciler.applying.alike import alike, first_few
 from reconciler.applying.events import Detached as DetachedEvent
 from reconciler.applying.events import ResultMissing, Summary
+from reconciler.applying.outcomes import may_yet_happen
 from reconciler.applying.recovery import Recovery
 from reconciler.errors import IncompleteError, LeaseError, ReconcilerError, StoppedError
 from reconciler.planning.recording import after_action, learn
-from reconciler.state.entries import ActionEnded, Closed, Detached
+from reconciler.state.entries import ActionEnded, ActionRefused, Closed, Detached
 from reconciler.state.runs import ResultFile, write_result
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from reconciler.applying.engine import RunResult
     from reconciler.applying.ports import Setting
     from reconciler.effects import Effects
+    from reconciler.planning.actions import Action
     from reconciler.state.journal import Journal
     from reconciler.state.lease import Lease
 
@@ -68,7 +72,8 @@ class Ending:
                 hint="The next run finds out: reconciler apply",
             )
         recovery = Recovery(self.lease, self.setting, gives_up=lambda _: False)
-        entries, _ = await recovery.settle(result.in_doubt, self.journal, result.record)
+        entries, verdicts = await recovery.settle(result.in_doubt, self.journal, result.record)
+        waiting = await self._refuse_absent(result, verdicts)
         by_id = {action.id: action for action in result.in_doubt}
         ended = [entry for entry in entries if isinstance(entry, ActionEnded)]
         record = dict(result.record)
@@ -80,9 +85,21 @@ class Ending:
             record=record,
             done=(*result.done, *(entry.id for entry in ended)),
             failed=tuple(item for item in result.failed if item.id not in found),
-            in_doubt=(),
+            in_doubt=waiting,
+            unknown=_yet_to_come(waiting) if waiting else None,
             is_changed=result.is_changed or bool(ended),
         )
+
+    async def _refuse_absent(self, result: RunResult, verdicts: Mapping[str, str]) -> tuple[Action, ...]:
+        """Write why what is not there has failed; return what is not there, and may be on its way still."""
+        failed = {item.id: item for item in result.failed}
+        absent = [action for action in result.in_doubt if verdicts[action.id] == "absent"]
+        waiting = tuple(action for action in absent if may_yet_happen(failed[action.id]))
+        refused = [failed[action.id] for action in absent if action not in waiting]
+        await self.journal.append(
+            [ActionRefused(id=item.id, error=item.error.message, hint=item.error.hint) for item in refused]
+        )
+        return waiting
 
     async def _commit(self, result: RunResult, *, keeps_lease: bool) -> int:
         record = result.record if result.is_changed else None
@@ -150,6 +167,14 @@ class Ending:
             f"the state cannot be written: {error.message}",
             hint=f"{error.hint} What was done is found by the next run: reconciler apply.{kept}",
         ) from error
+
+
+def _yet_to_come(waiting: Sequence[Action]) -> IncompleteError:
+    names = first_few([action.id for action in waiting])
+    return IncompleteError(
+        f"not answered, and not there: {names}. It may yet happen, so the run stays open",
+        hint="The next one looks again, and does what is missing: reconciler apply",
+    )
 
 
 def _unknown(error: ReconcilerError) -> IncompleteError:

@@ -45,7 +45,7 @@ class RunResult:
     in_doubt: tuple[Action, ...] = ()
     """Begun, and whether they happened is not known: the platform did not answer. They are among `failed` too."""
     unknown: IncompleteError | None = None
-    """Why what is in doubt could not be looked at; then the run stays open."""
+    """Why nobody knows what became of what is in doubt; then the run stays open."""
     unanswered: tuple[str, ...] = ()
     """Of those `not_started`: begun when the run was stopped, and no platform has said what became of them."""
     is_stopped: bool = False

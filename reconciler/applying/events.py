@@ -118,7 +118,7 @@ class Summary:
     """Skipped id → the failed id it leans on."""
     failures: tuple[Alike, ...] = ()
     in_doubt: tuple[str, ...] = ()
-    """Among the failed: nobody could look whether they happened."""
+    """Among the failed: nobody knows whether they happen."""
 
 
 @dataclass(frozen=True, slots=True)

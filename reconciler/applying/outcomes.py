@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
-from reconciler.errors import BrokenInvariantError, RetryableError
+from reconciler.errors import BrokenInvariantError, RetryableError, UnansweredError
 from reconciler.planning.actions import RunJob
 from reconciler.providers.base import Done, Failed
 from reconciler.state.entries import ActionEnded, ActionRefused, ActionSkipped
@@ -38,3 +38,8 @@ def is_in_doubt(action: Action, outcome: Failed) -> bool:
     """Tell whether a failure leaves open what happened; a job finds what it published by itself."""
     is_unknown = isinstance(outcome.error, RetryableError | BrokenInvariantError)
     return is_unknown and not isinstance(action, RunJob)
+
+
+def may_yet_happen(outcome: Failed) -> bool:
+    """Tell whether what was asked may be on its way still; what could not be asked, or was refused, is not."""
+    return isinstance(outcome.error, UnansweredError)

@@ -14,7 +14,7 @@ from reconciler.applying.calls import do_batch
 from reconciler.applying.events import Recovered
 from reconciler.applying.outcomes import entries_of
 from reconciler.applying.turn import LeaseTurn
-from reconciler.errors import IncompleteError, RetryableError, UserError
+from reconciler.errors import BrokenInvariantError, IncompleteError, RetryableError, UserError
 from reconciler.planning.settle import Settlement, scope_of, settle
 from reconciler.providers.base import Failed, Scope
 from reconciler.resources.address import cluster_address, kind_of
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from reconciler.applying.ports import Setting
     from reconciler.planning.actions import Action, ControlAction
+    from reconciler.providers.base import Outcome
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Inventory, Record
     from reconciler.state.entries import Entry
@@ -78,8 +79,8 @@ class Recovery:
         spooled = await self._unspool(found, journal)
         before = found.folded(further=spooled)
         entries, verdicts = await self.settle(before.in_doubt, journal, before.record)
-        ended: list[Entry] = [Closed(status="superseded")] if closes and not before.is_closed else []
-        await journal.append(ended)
+        if closes and not before.is_closed:
+            await journal.append([*_not_happened(verdicts), Closed(status="superseded")])
         after = found.folded(further=(*spooled, *entries))
         record = after.record if after.record != (await lease.snapshot()).record else None
         if closes:
@@ -98,8 +99,10 @@ class Recovery:
     ) -> tuple[list[Entry], dict[str, str]]:
         """Look at actions in doubt, complete what is half done, write what became of each, and return both.
 
+        Of what is absent nothing is written: whoever asks knows whether it may yet happen.
+
         Raises:
-            IncompleteError: A cluster cannot be looked at.
+            IncompleteError: A cluster cannot be looked at, or does not answer.
             UserError: Another cluster answers than `record` says.
         """
         entries: list[Entry] = []
@@ -177,8 +180,10 @@ class Recovery:
                 for action, outcome in zip(batch, outcomes, strict=True)
                 for entry in entries_of(action, outcome, lost)
             ]
+            entries += _bugs(outcomes)
             await journal.append(entries)
             written += entries
+            _check_completed(cluster, outcomes)
         return written
 
     async def _unspool(self, found: Unfinished, journal: Journal) -> list[Entry]:
@@ -212,6 +217,34 @@ def _told(action: str, found: Settlement) -> list[Entry]:
             ]
         case "absent" | "partial":
             return []
+
+
+def _not_happened(verdicts: Mapping[str, str]) -> list[Entry]:
+    return [
+        ActionRefused(id=name, error="it had not happened", hint="The next plan does it, if it is wanted.")
+        for name, verdict in verdicts.items()
+        if verdict == "absent"
+    ]
+
+
+def _bugs(outcomes: Iterable[Outcome]) -> list[Entry]:
+    """Return the ends of what failed by our own fault: it would never be completed."""
+    return [
+        ActionRefused(id=each.id, error=each.error.message, hint=each.error.hint)
+        for each in outcomes
+        if isinstance(each, Failed) and isinstance(each.error, BrokenInvariantError)
+    ]
+
+
+def _check_completed(cluster: str, outcomes: Sequence[Outcome]) -> None:
+    """Refuse to go on without knowing: what is half there would look like somebody else's."""
+    unknown = [each for each in outcomes if isinstance(each, Failed) and isinstance(each.error, RetryableError)]
+    if unknown:
+        raise IncompleteError(
+            f"half done, and cluster {cluster} did not answer when asked for the rest: "
+            f"{first_few([each.id for each in unknown])}: {unknown[0].error.message}",
+            hint="Run it again: reconciler apply",
+        )
 
 
 def _asked(cluster: str, ask: Callable[[], T], actions: Sequence[Action] = ()) -> T:

@@ -60,7 +60,7 @@ class ResultFile:
     """`{"id", "because"}`: the failed action it leans on."""
     not_started: tuple[str, ...]
     in_doubt: tuple[str, ...] = ()
-    """Among the failed: nobody could look whether they happened. The run stays open."""
+    """Among the failed: nobody knows whether they happen. The run stays open."""
     ended: str
 
 

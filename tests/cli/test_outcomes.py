@@ -109,7 +109,7 @@ def test_what_is_in_doubt_is_counted_apart_and_named() -> None:
     )
     told = text(result).splitlines()
     assert told[0] == "Done: nothing · 1 failed · 1 in doubt · state #5 · in 12.3 s"
-    assert told[-1] == "? in doubt, for nobody could look: create:topic/west/a"
+    assert told[-1] == "? in doubt until the next apply has looked: create:topic/west/a"
     verdict = verdict_of(result)
     assert isinstance(verdict, IncompleteError)
     assert verdict.message == "1 action is in doubt: cluster west cannot be looked at: no answer"

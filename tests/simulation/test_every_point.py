@@ -62,3 +62,15 @@ def test_what_lands_after_its_runner_died_and_was_taken_over_is_found() -> None:
     faults = list(each(steps(), {"write"}, "late", LEASE_S + 0.4))
     died = [(fault, next(each(steps(), AWAITS, "crash", after=fault.at))) for fault in faults]
     assert failures(Scenario((Visit("a", both), Visit("b", after="a"))) for both in died) == []
+
+
+def test_what_lands_after_its_run_had_looked_and_found_nothing_is_still_ours() -> None:
+    faults = [
+        fault
+        for fault in each(steps(), {"write"}, "late", LEASE_S)
+        if steps()[fault.at][1].startswith(("west: ", "east: "))
+    ]
+    histories = [Scenario((Visit("a", (fault,)), Visit("b", after="a", starts_s=2 * LEASE_S))) for fault in faults]
+    assert failures(histories) == []
+    landed = [history for history in histories if play(history).ended["a"].landed_late]
+    assert landed, "nothing has landed late, so nothing was shown"

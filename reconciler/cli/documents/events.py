@@ -134,7 +134,7 @@ class SummaryEvent(_Event):
     skipped_because: dict[str, str] = Field(description="Skipped id to the failed id it leans on.")
     failures: tuple[FailuresPart, ...] = Field(description="The most frequent reason first.")
     in_doubt: tuple[str, ...] = Field(
-        description="Failed ids of which nobody could look whether they happened; the run stays open."
+        description="Failed ids of which nobody knows whether they happen; the run stays open."
     )
 
 

@@ -101,7 +101,7 @@ def _skipped(result: RunResult) -> Iterator[Line]:
 def _in_doubt(result: RunResult) -> Iterator[Line]:
     if result.in_doubt:
         names = first_few([action.id for action in result.in_doubt])
-        yield line(Span("? ", Tone.CHANGE), f"in doubt, for nobody could look: {names}")
+        yield line(Span("? ", Tone.CHANGE), f"in doubt until the next apply has looked: {names}")
 
 
 def _rest(reasons: Sequence[object], what: str) -> Iterator[Line]:
