@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from reconciler.errors import UserError
 from reconciler.planning.document.stored import read_action
+from reconciler.state.entries import ActionEnded
 from reconciler.state.folding import Folded, fold_run
 from reconciler.state.journal import Written, read_journal
-from reconciler.state.runs import RunFile, require_run
+from reconciler.state.runs import RunFile, read_end, require_run
 from reconciler.state.snapshots import read_base
 
 if TYPE_CHECKING:
@@ -67,4 +68,22 @@ def read_unfinished(store: ObjectStore, file: RunFile) -> Unfinished:
         UserError: One of them is missing or damaged.
     """
     base = read_base(store, file.base_serial, file.base_sha256)
-    return Unfinished(file, base, tuple(read_action(each) for each in file.actions), read_journal(store, file.run))
+    written = read_journal(store, file.run)
+    _check_not_cut(store, written)
+    return Unfinished(file, base, tuple(read_action(each) for each in file.actions), written)
+
+
+def _check_not_cut(store: ObjectStore, written: Written) -> None:
+    """Refuse a journal that says less than its run said of its end: going on from it would undo what is recorded."""
+    end = read_end(store, written.run)
+    if end is None:
+        return
+    known = {entry.id for entry in written.entries if isinstance(entry, ActionEnded)}
+    lost = [action for action in end.done if action not in known]
+    if lost:
+        raise UserError(
+            f"the journal of run {written.run} is cut short: it does not know of {lost[0]}, which was done"
+            + (f", and of {len(lost) - 1} more" if lost[1:] else ""),
+            hint="Restore what is missing from a backup or the bucket's versions; `reconciler state repair` goes on "
+            "without.",
+        )

@@ -14,6 +14,7 @@ from reconciler.errors import LeaseError, LostRaceError, NewerFormatError, UserE
 from reconciler.objectstore.nonces import nonce
 from reconciler.state.forgetting import ForgottenRun, runs_after
 from reconciler.state.journal import close_journal, read_journal
+from reconciler.state.lineages import lineage_to_keep
 from reconciler.state.lockfile import KEY, LeaseEntry, Lockfile, OpenRun, Owner, StatePointer, check_owner
 from reconciler.state.openrun import read_unfinished
 from reconciler.state.salvage import RESTORE, Base, LastRun, last_run, newest_base, reached, told_base
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from reconciler.state.snapshots import Snapshot
 
 _KEPT: Final = "lockfile.damaged-{}.json"
+_STRANGER: Final = (
+    f"Where only {KEY} is the other one's, move it away and make it anew from what is beside it: "
+    "reconciler state repair"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +65,8 @@ class Repair:
     """The run that is not gone on with, and is closed."""
     stored: Stored | None
     """The lockfile that is there."""
+    lineage_was: str | None = None
+    """What it says the state's identity is, where every snapshot says another one."""
 
 
 def judge(store: ObjectStore, remains: Remains, owner: Owner, choice: Choice, *, lineage: str) -> Repair | None:
@@ -75,14 +82,16 @@ def judge(store: ObjectStore, remains: Remains, owner: Owner, choice: Choice, *,
     if not symptoms.problems:
         return None
     symptoms.check_unheld()
-    known = symptoms.lockfile.lineage if symptoms.lockfile is not None else lineage
+    there = symptoms.lockfile
+    known = lineage_to_keep(store, remains, there) if there is not None else lineage
     judging = _Judging(store, remains, choice, known, symptoms.lockfile if symptoms.is_current else None)
     judging.check_owner(owner)
     base = judging.base()
-    if symptoms.lockfile is not None and base.snapshot.lineage != known:
+    if there is not None and base.snapshot.lineage != known:
         message = f"{store.url}/{base.snapshot.key} belongs to lineage {base.snapshot.lineage}, the lockfile to {known}"
-        raise UserError(message, hint="Files of two states were mixed: restore all of one of them from a backup.")
-    return judging.repair(symptoms.problems, owner, base)
+        raise UserError(message, hint=f"Files of two states were mixed: restore all of one of them. {_STRANGER}")
+    found = judging.repair(symptoms.problems, owner, base)
+    return replace(found, lineage_was=there.lineage) if there is not None and there.lineage != known else found
 
 
 def mend(store: ObjectStore, repair: Repair) -> str | None:

@@ -368,10 +368,30 @@ def test_the_state_of_somebody_else_is_not_repaired(store: MemoryStore, damage: 
         look(store, owner=Owner("pay"))
 
 
-def test_files_of_two_states_are_not_mixed(store: MemoryStore) -> None:
+def test_a_lineage_edited_by_hand_is_taken_from_the_snapshots_that_all_agree(store: MemoryStore) -> None:
     edit(store, lineage="another")
-    with pytest.raises(UserError, match=r"belongs to lineage lineage-1, the lockfile to another"):
+    found = repair(store)
+    assert (found.lineage_was, found.lockfile.lineage, found.lockfile.serial) == ("another", "lineage-1", 3)
+    assert owned(store) == ["a", "b", "c"]
+    applies(store)
+
+
+def test_snapshots_of_two_lineages_are_not_mixed(store: MemoryStore) -> None:
+    content = orjson.loads(gzip.decompress(body(store, newest(store, 2)))) | {"lineage": "another"}
+    packed = gzip.compress(orjson.dumps(content))
+    store.put(f"state/000000000001-{sha256(packed).hexdigest()[:12]}.json.gz", packed)
+    edit(store, lineage="another")
+    with pytest.raises(UserError, match=r"belongs to lineage lineage-1, the lockfile to another.*Files of two states"):
         look(store)
+
+
+def test_the_lockfile_of_another_state_is_not_taken_for_this_ones(store: MemoryStore) -> None:
+    other = {"key": "state/000000000003-0123456789ab.json.gz", "sha256": "0" * 64, "bytes": 1}
+    edit(store, lineage="another", state=other)
+    with pytest.raises(UserError, match=r"Files of two states.*move it away.*reconciler state repair"):
+        look(store)
+    lose(store)
+    assert repair(store).lockfile.lineage == "lineage-1"
 
 
 def test_a_lease_that_is_held_is_freed_first(store: MemoryStore) -> None:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.errors import UserError
+from reconciler.objectstore.directory import DirectoryStore
 from reconciler.state.repair import Choice, Repair
 from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.stating.repairing import state_repair
-from tests.workflow.test_crash import CLUSTER, NAMESPACE, TOPIC, create_topic, die_at, lockfile_of, recorded_in
+from tests.embedded.crashing import opened
+from tests.workflow.test_crash import CLUSTER, NAMESPACE, TOPIC, create_topic, die_at, lockfile_of, recorded_in, unlock
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -70,6 +72,25 @@ def test_a_hole_in_the_journal_stops_the_next_apply_until_the_run_is_given_up(be
     assert bench.plan().plan.is_empty
     assert set(recorded_in(bench)) == OWNED
     assert recorded_in(bench)["cluster/west"].ownership == "adopted"
+
+
+@pytest.mark.parametrize("lost", [1, 2, 6])
+def test_a_journal_that_lost_its_end_and_never_said_so_costs_no_more_than_who_made_it(bench: Bench, lost: int) -> None:
+    die_at(bench, "ActionDone", TOPIC)
+    cluster = opened(DirectoryStore(bench.folder / ".clusters/west"))
+    before = cluster.topics()
+    pages = journal(bench)
+    assert len(pages) == 6, "an intent and an end for each of three actions"
+    for page in pages[-lost:]:
+        page.unlink()
+    unlock(bench)
+    assert bench.apply().verdict is None
+    assert bench.plan().plan.is_empty
+    assert cluster.topics() == before, "nothing was done twice"
+    record = recorded_in(bench)
+    assert set(record) == OWNED
+    made = {"created"} if lost == 1 else {"created", "adopted"} if lost == 2 else {"adopted"}
+    assert {recorded.ownership for recorded in record.values()} == made
 
 
 def test_a_state_of_another_environment_is_not_repaired(applied: Bench) -> None:

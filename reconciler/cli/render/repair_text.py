@@ -48,6 +48,8 @@ def _steps(repair: Repair) -> Iterator[str]:
     yield f"go on from state #{base.serial}{by}, {owned}{again}"
     if repair.rebuilt_from is not None:
         yield f"add what the journal of run {repair.rebuilt_from} says, as state #{lockfile.serial}"
+    if repair.lineage_was is not None:
+        yield f"take lineage {lockfile.lineage}, which every snapshot says, instead of {repair.lineage_was}"
     if lockfile.open_run is not None:
         yield f"leave run {lockfile.open_run.run} open: the next apply settles what it left in doubt"
     yield f"write the lockfile anew, under epoch {lockfile.lease.epoch}"
