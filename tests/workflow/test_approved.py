@@ -224,3 +224,42 @@ def test_what_cannot_be_read_as_a_plan_is_one_sentence_and_a_way_on(bench: Bench
         bench.apply(options=FILE)
     assert "plan --out" in caught.value.hint
     assert "\n" not in caught.value.message
+
+
+def test_what_somebody_else_did_of_the_plan_to_what_is_ours_is_no_longer_needed(applied: Bench) -> None:
+    saved(applied)
+    alter(applied, 3)
+    done = applied.apply(options=FILE)
+    assert done.verdict is None
+    assert done.skipped == (f"update:{ORDERS}",)
+    assert done.result is not None
+    assert done.result.done == (f"adopt:{ORDERS}",)
+    assert applied.plan().plan.is_empty
+
+
+def test_what_only_the_record_would_learn_beside_it_and_nobody_approved_is_more(applied: Bench) -> None:
+    saved(applied)
+    retention(applied, "{retention.ms: 3d}, protect: true")
+    alter(applied, 3)
+    (found,) = refused(applied).held.difference.more
+    assert (found.id, found.instead_of) == (f"adopt:{ORDERS}", (f"update:{ORDERS}",))
+
+
+def test_what_was_approved_for_the_record_stays_approved_where_the_rest_was_done_by_somebody_else(
+    applied: Bench,
+) -> None:
+    saved(applied, "{retention.ms: 3d}, protect: true")
+    alter(applied, 3)
+    done = applied.apply(options=FILE)
+    assert (done.verdict, done.skipped) == (None, (f"update:{ORDERS}",))
+
+
+def test_a_change_that_is_not_in_the_plan_is_told_field_by_field(applied: Bench) -> None:
+    applied.write("manifests/refunds.yaml", REFUNDS)
+    applied.plan(out=Path("p.json"))
+    retention(applied, "{retention.ms: 3d}")
+    (found,) = refused(applied).held.difference.more
+    (field,) = found.fields
+    assert (found.whys, field.path, field.approved) == ((Why.NOT_APPROVED,), "configs.retention.ms", None)
+    assert field.now is not None
+    assert (field.now.before, field.now.after) == (str(7 * DAY_MS), str(3 * DAY_MS))

@@ -38,7 +38,8 @@ def difference_lines(held: Held) -> list[Line]:
 def _whole(found: Difference) -> list[Line]:
     tone = Tone.DANGER if found.is_dangerous else Tone.CHANGE
     head = line("  ", Span(f"{found.action} {found.address}", tone), f"  {_why(found)}")
-    return [head, *aligned([_cells(each) for each in found.fields], indent="      ", limits=(48, 72))]
+    cells = _moved if Why.NOT_APPROVED in found.whys else _cells
+    return [head, *aligned([cells(each) for each in found.fields], indent="      ", limits=(48, 72))]
 
 
 def _why(found: Difference) -> str:
@@ -72,6 +73,11 @@ def _blocked(found: Difference) -> str:
         return "blocked now"
     lifts = f", --allow {found.blocked.allow} lifts it" if found.blocked.allow else ""
     return f"blocked now: {found.blocked.message}{lifts}"
+
+
+def _moved(field: FieldDifference) -> Sequence[Span]:
+    """Say what would happen to a field of an action that nobody approved."""
+    return (Span(field_name(field.path)), Span(_side(field.path, field.now)))
 
 
 def _cells(field: FieldDifference) -> Sequence[Span]:

@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from reconciler.planning.actions import Adopt, Reason
+from reconciler.planning.canonical import plain
 from reconciler.planning.document.differences import Difference, Why, difference
 from reconciler.planning.document.digest import after_of, parameters_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from reconciler.planning.actions import Action
     from reconciler.planning.document.documents import ActionDocument, PlanDocument
     from reconciler.planning.plan import Plan
@@ -35,9 +39,13 @@ def compare(approved: PlanDocument, now: Plan) -> SameOrLess:
     """Return how a plan made now differs from the approved one: same id, same result, resting on the same fields.
 
     An action that a guard refuses now, and refused when it was approved, is no difference: it is blocked. One that was
-    blocked and is not now is more: nobody agreed to it.
+    blocked and is not now is more: nobody agreed to it. Where somebody else did what was approved to what is ours, the
+    record learns it: that is less.
     """
     known = {action.id: action for action in approved.actions}
+    at: dict[str, list[ActionDocument]] = {}
+    for each in approved.actions:
+        at.setdefault(each.address, []).append(each)
     planned = {action.id for action in now.actions}
     gone: dict[str, list[str]] = {}
     for each in approved.actions:
@@ -45,11 +53,25 @@ def compare(approved: PlanDocument, now: Plan) -> SameOrLess:
             gone.setdefault(each.address, []).append(each.id)
     more: list[Difference] = []
     for action in now.actions:
+        if _is_done_already(action, at.get(action.address, ())):
+            continue
         before = known.get(action.id)
         if whys := _whys(before, action):
             more.append(difference(whys, before, action, instead_of=tuple(gone.get(action.address, ()))))
     more.sort(key=lambda found: not found.is_dangerous)
     return SameOrLess(tuple(more), tuple(sorted(name for names in gone.values() for name in names)))
+
+
+def _is_done_already(now: Action, approved: Sequence[ActionDocument]) -> bool:
+    """Tell whether only the record is left to learn what approved actions on the same resource would have led to."""
+    if not isinstance(now, Adopt) or now.reasons != (Reason.RECORD_ONLY,) or now.blocked or now.moved_from:
+        return False
+    agreed = [each for each in approved if each.blocked is None]
+    changes = {change.path: change.after for each in agreed for change in each.changes}
+    learns_no_more = all(
+        change.path in changes and changes[change.path] == plain(change.after) for change in now.changes
+    )
+    return learns_no_more and any(each.after == after_of(now) for each in agreed)
 
 
 def _whys(approved: ActionDocument | None, now: Action) -> tuple[Why, ...]:

@@ -84,7 +84,7 @@ def difference(
         address=now.address,
         action=name_of(now),
         whys=whys,
-        fields=() if approved is None else tuple(_fields(approved, now)),
+        fields=tuple(_moves(now) if approved is None else _fields(approved, now)),
         risk=now.risk.value,
         approved_risk=approved.risk if approved else None,
         blocked=now.blocked,
@@ -113,6 +113,12 @@ def _words(why: Why, found: Difference) -> str:
             return "it was blocked in the approved plan, and is not now"
         case _:
             assert_never(why)
+
+
+def _moves(now: Action) -> Iterator[FieldDifference]:
+    """Yield what an action moves that was not approved at all."""
+    for change in changes_of(now):
+        yield FieldDifference(change.path, None, Move(plain(change.before), plain(change.after), has_before=True))
 
 
 def _fields(approved: ActionDocument, now: Action) -> Iterator[FieldDifference]:
