@@ -138,6 +138,11 @@ def checked_out(path: Path | None) -> Path | None:
         raise UsageError(
             f"-o is --out here, and '{path}' is a format", hint=f"Write --format {path}, or --out ./{path}"
         )
+    if path is not None and str(path) == "-":
+        raise UsageError(
+            "--out is a file, and '-' is none",
+            hint="Leave it out and give --format json: that is printed. What is applied later has to be a file.",
+        )
     return path
 
 

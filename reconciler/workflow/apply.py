@@ -99,6 +99,11 @@ def apply(
         LeaseError: Someone else is applying.
     """
     hooks = Hooks(confirm, report, stop)
+    if options.strict and options.file is None:
+        raise UsageError(
+            "--strict holds a saved plan to the letter, and there is none",
+            hint="Give the FILE that `reconciler plan --out FILE` saved, or leave --strict out.",
+        )
     if options.resumes:
         return _resume(invocation, select, options, hooks)
     if options.file is None:

@@ -89,6 +89,8 @@ def test_version_is_one_line(run: Run) -> None:
         (["plan", "--format", "xml"], "Invalid value for '--format'"),
         (["plan", "surplus"], "unexpected extra argument"),
         (["plan", "-o", "json"], "-o is --out here, and 'json' is a format"),
+        (["plan", "-o", "-"], "--out is a file, and '-' is none"),
+        (["apply", "--strict", "--yes"], "--strict holds a saved plan to the letter, and there is none"),
         (["apply", "--lock-timeout", "soon", "--yes"], "--lock-timeout soon: not a duration"),
         (["apply", "--lock-timeout", "infinite", "--yes"], "--lock-timeout infinite has no end"),
         (["topic", "alter", "topic/west/x"], "there is nothing to alter"),
