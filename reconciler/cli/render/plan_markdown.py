@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from reconciler.cli.render.amounts import count_text, counted
+from reconciler.cli.render.amounts import count_text
 from reconciler.cli.render.comments import LIMIT, NamedLine, as_many_as_fit, named_lines
 from reconciler.cli.render.lines import text_of
-from reconciler.cli.render.markdown import block, cell, code, comment_safe, folded, row
+from reconciler.cli.render.markdown import block, cell, code, comment_safe, row
 from reconciler.cli.render.mermaid import picture
+from reconciler.cli.render.ordinary_markdown import (
+    MOST_ROWS,
+    as_many_rows_as_fit,
+    few_counts,
+    ordinary_counts,
+    ordinary_rows,
+)
 from reconciler.cli.render.plan_text import back_lines, last_lines, totals
 from reconciler.cli.render.sections import Row, Sections, sections
 from reconciler.planning.actions import Risk
 from reconciler.planning.document.rows import name_of
-from reconciler.resources.address import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from reconciler.planning.plan import Plan
-
-_MOST_ROWS: Final = LIMIT // 20
-"""A row takes 20 bytes at least: with more of them there is no need to try."""
-
-_DIFF_SIGNS: Final = {"+": "+", "✗": "-", "=": "+", "-": "-"}
-"""How a line of a diff begins so that the page colours it; anything else is a change."""
 
 
 def plan_markdown(plan: Plan) -> str:
@@ -42,17 +41,17 @@ def plan_markdown(plan: Plan) -> str:
 def _from_full_to_bare(plan: Plan, found: Sections) -> Iterator[list[str]]:
     """Yield the comment in ever shorter forms; the last one fits whatever the plan."""
     head, errors = _head(plan), _errors(found.errors)
-    ordinary = (*found.changes, *found.jobs)
-    if len(found.danger) < _MOST_ROWS:
+    if len(found.danger) < MOST_ROWS:
         danger, tail = _danger(found.danger, with_words=True), _tail(plan)
-        if len(ordinary) < _MOST_ROWS:
-            rest = _rest(found, ordinary)
+        if len(found.changes) + len(found.jobs) < MOST_ROWS:
+            rest = ordinary_rows(found)
             yield [*head, *errors, *danger, *rest, *picture(plan), *tail]
             yield [*head, *errors, *danger, *rest, *tail]
-        yield [*head, *errors, *danger, *_counts(found, ordinary), *tail]
-    for rest in (_counts(found, ordinary), _few_counts(found, ordinary)):
+        room = LIMIT - len("\n".join([*head, *errors, *danger, *tail]).encode())
+        yield [*head, *errors, *danger, *as_many_rows_as_fit(found, room), *tail]
+    for rest in (ordinary_counts(found), few_counts(found)):
         room = LIMIT - len("\n".join([*head, *rest, *_end(plan)]).encode())
-        if len(found.danger) < _MOST_ROWS:
+        if len(found.danger) < MOST_ROWS:
             yield [*head, *errors, *_danger(found.danger, with_words=False), *rest, *_end(plan)]
         # Every address is named for as long as it fits; a line says how many do not.
         yield [*head, *_named(found, room), *rest, *_end(plan)]
@@ -121,48 +120,6 @@ def _brief(each: Row) -> str:
 
 def _is_blocked(each: Row) -> bool:
     return each.action is not None and each.action.blocked is not None
-
-
-def _rest(found: Sections, ordinary: Sequence[Row]) -> list[str]:
-    parts: list[str] = []
-    if ordinary:
-        parts += folded(
-            counted(len(ordinary), "ordinary change"), block("diff", [_diff_line(each) for each in ordinary])
-        )
-    for rows, noun in ((found.drift, "drifted field"), (found.waiting, "resource half-way")):
-        if rows:
-            title = counted(len(rows), noun, "resources half-way" if rows is found.waiting else None)
-            parts += folded(title, block("diff", [_diff_line(each) for each in rows]))
-    return [*parts, ""] if parts else []
-
-
-def _diff_line(each: Row) -> str:
-    sign = _DIFF_SIGNS.get(each.sign, "!")
-    own = "" if sign == each.sign else f"{each.sign} "
-    return "  ".join(
-        part for part in (f"{sign} {own}{each.name}", each.what, each.note, each.blocked, each.after) if part
-    )
-
-
-def _counts(found: Sections, ordinary: Sequence[Row]) -> list[str]:
-    """Return ordinary rows as counts by sign, kind and cluster."""
-    groups = Counter(
-        (each.sign, kind_of(each.action.address), each.action.cluster or "") for each in ordinary if each.action
-    )
-    lines = [
-        row((sign, kind, cell(cluster), count_text(count))) for (sign, kind, cluster), count in sorted(groups.items())
-    ]
-    table = ["| | kind | cluster | count |", "| --- | --- | --- | ---: |", *lines, ""] if lines else []
-    others = [counted(len(found.drift), "drifted field")] if found.drift else []
-    others += [counted(len(found.waiting), "resource half-way", "resources half-way")] if found.waiting else []
-    return [*table, *([f"{', '.join(others)}.", ""] if others else [])]
-
-
-def _few_counts(found: Sections, ordinary: Sequence[Row]) -> list[str]:
-    """Return ordinary rows as one number: where there are so many clusters that a table of them is too long."""
-    rows = (len(ordinary), "ordinary change", None), (len(found.drift), "drifted field", None)
-    others = [counted(number, noun, many) for number, noun, many in rows if number]
-    return [f"{', '.join(others)}.", ""] if others else []
 
 
 def _tail(plan: Plan) -> list[str]:
