@@ -6,13 +6,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
 from reconciler.applying.alike import alike, first_few
-from reconciler.applying.events import Detached as DetachedEvent
-from reconciler.applying.events import ResultMissing, Summary
+from reconciler.applying.events import Detached, ResultMissing, Summary
 from reconciler.applying.outcomes import may_yet_happen
 from reconciler.applying.recovery import Recovery
 from reconciler.errors import IncompleteError, LeaseError, ReconcilerError, StoppedError
 from reconciler.planning.recording import after_action, learn
-from reconciler.state.entries import ActionEnded, ActionRefused, Closed, Detached
+from reconciler.state.entries import ActionEnded, ActionRefused, Closed, detached
 from reconciler.state.runs import ResultFile, write_result
 
 if TYPE_CHECKING:
@@ -105,8 +104,8 @@ class Ending:
         record = result.record if result.is_changed else None
         keeps_run = result.unknown is not None
         if result.not_started:
-            self.setting.report(DetachedEvent(result.not_started))
-            await self.journal.append([Detached(left=result.not_started)])
+            self.setting.report(Detached(result.not_started))
+            await self.journal.append(detached(result.not_started))
             keeps_run = True
         elif not keeps_run:
             await self.journal.append([Closed(status="partial" if is_partial(result) else "done")])

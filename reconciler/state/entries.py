@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_LEFT_AT_MOST: Final = 500
+"""Names in one entry: so many of the longest are far from a mebibyte."""
 
 
 class _Entry(BaseModel):
@@ -73,3 +79,8 @@ class Closed(_Entry):
 Entry: TypeAlias = TakenOver | Intent | ActionEnded | ActionRefused | ActionSkipped | Detached | Closed
 
 AnyEntry: TypeAlias = Annotated[Entry, Field(discriminator="type")]
+
+
+def detached(left: Sequence[str]) -> list[Detached]:
+    """Return the entries that say what is left; each of them fits into one object of a journal."""
+    return [Detached(left=tuple(left[at : at + _LEFT_AT_MOST])) for at in range(0, len(left), _LEFT_AT_MOST)]

@@ -10,7 +10,7 @@ import pytest
 from reconciler.errors import LeaseError, RetryableError, UnansweredError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.state.acquiring import Patience, acquire
-from reconciler.state.entries import ActionEnded, Closed, Intent, TakenOver
+from reconciler.state.entries import ActionEnded, Closed, Detached, Intent, TakenOver, detached
 from reconciler.state.journal import Journal, Page, journal_key, read_journal, take_over
 from tests.state.samples import claim
 from tests.state.simulation import Simulation, simulate
@@ -91,6 +91,19 @@ def test_a_page_is_at_most_a_mebibyte() -> None:
     sizes = [len(page.to_bytes()) for page in read_journal(store, "one").pages]
     assert len(sizes) == 3
     assert max(sizes) < 1_100_000
+
+
+def test_what_is_left_to_others_is_written_in_pages_of_a_mebibyte_too() -> None:
+    store = MemoryStore()
+    left = tuple(f"create:topic/west/{number:0100}" for number in range(20_000))
+
+    async def work(_lease: Lease, _effects: Simulation, journal: Journal) -> None:
+        await journal.append(detached(left))
+
+    under_lease(work, store)
+    found = read_journal(store, "one")
+    assert max(len(page.to_bytes()) for page in found.pages) <= 1 << 20
+    assert tuple(name for entry in found.entries if isinstance(entry, Detached) for name in entry.left) == left
 
 
 @pytest.mark.parametrize("harms", [["lose"], ["fail"], ["fail", "lose"], ["fail", "fail", "fail", "fail"]])
