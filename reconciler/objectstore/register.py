@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from reconciler.errors import BrokenInvariantError, LostRaceError, ReconcilerError, UnansweredError, UserError
+from reconciler.errors import (
+    BrokenInvariantError,
+    LostRaceError,
+    ReconcilerError,
+    RetryableError,
+    UnansweredError,
+    UserError,
+)
 from reconciler.noting import note
 from reconciler.objectstore.nonces import jitter, nonce
 from reconciler.objectstore.shapes import check_shape
@@ -114,9 +121,10 @@ class Register:
         if known is not None and (swapped := self._swapped(known, change, mark)) is not None:
             return swapped
         deadline, attempt = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s), 0
+        trouble: ReconcilerError | None = None
         while True:
             began = time.monotonic()
-            held = self.read()
+            held = self._read_after(trouble)
             if held is not None and mark in held.marks:
                 return held
             value = change(held)
@@ -135,10 +143,19 @@ class Register:
             if time.monotonic() >= deadline:
                 break
             _spread(attempt, time.monotonic() - began)
-        held = self.read()
+        held = self._read_after(trouble)
         if held is not None and mark in held.marks:
             return held
         raise trouble
+
+    def _read_after(self, trouble: ReconcilerError | None) -> Held | None:
+        """Read; where that fails after a write without an answer, it is that write of which nobody knows."""
+        try:
+            return self.read()
+        except RetryableError as error:
+            if isinstance(trouble, UnansweredError):
+                raise UnansweredError(error.message, hint=error.hint) from error
+            raise
 
     def _swapped(self, known: Held, change: Callable[[Held | None], dict[str, Any] | None], mark: str) -> Held | None:
         """Swap what may be out of date; `None`: it is, or says that there is nothing to do, or to refuse."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from reconciler.errors import BrokenInvariantError, UserError
+from reconciler.errors import BrokenInvariantError, RetryableError, UnansweredError, UserError
+from reconciler.objectstore.base import Stored, Version
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.register import Register
 
@@ -60,3 +61,25 @@ def test_an_epoch_never_goes_back() -> None:
     held = register.swap(None, {}, epoch=5)
     with pytest.raises(BrokenInvariantError):
         register.swap(held, {}, epoch=4)
+
+
+class _Gone(MemoryStore):
+    """Takes a write without an answer; from then on it cannot be read either."""
+
+    is_gone = False
+
+    def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
+        super().swap(key, body, expected=expected)
+        self.is_gone = True
+        raise UnansweredError("no answer", hint="Run it again.")
+
+    def get(self, key: str) -> Stored | None:
+        if self.is_gone:
+            raise RetryableError("no way to it", hint="Run it again.")
+        return super().get(key)
+
+
+def test_a_write_without_an_answer_stays_one_where_it_cannot_be_read_back() -> None:
+    register = Register(_Gone(), "r", format="reconciler.test/1")
+    with pytest.raises(UnansweredError, match="no way to it"):
+        register.update(lambda _: {"value": 1}, mark="m", patience_s=0.1)
