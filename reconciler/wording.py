@@ -53,3 +53,8 @@ def no_json(error: orjson.JSONDecodeError, body: bytes) -> str:
     except UnicodeDecodeError:
         return "it is not text"
     return "it ends in the middle" if error.msg == "unexpected end of data" else f"it is not JSON ({error})"
+
+
+def ended_sentence(text: str) -> str:
+    """Return a text that another sentence may follow."""
+    return text if text.endswith((".", "!", "?")) else f"{text}."

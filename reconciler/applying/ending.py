@@ -9,10 +9,11 @@ from reconciler.applying.alike import alike, first_few
 from reconciler.applying.events import Detached, ResultMissing, Summary
 from reconciler.applying.outcomes import may_yet_happen
 from reconciler.applying.recovery import Recovery
-from reconciler.errors import IncompleteError, LeaseError, ReconcilerError, StoppedError
+from reconciler.errors import IncompleteError, LeaseError, ReconcilerError, StoppedError, UserError
 from reconciler.planning.recording import after_action, learn
 from reconciler.state.entries import ActionEnded, ActionRefused, Closed, detached
 from reconciler.state.runs import ResultFile, write_result
+from reconciler.wording import ended_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from reconciler.applying.ports import Setting
     from reconciler.effects import Effects
     from reconciler.planning.actions import Action
+    from reconciler.state.entries import Entry
     from reconciler.state.journal import Journal
     from reconciler.state.lease import Lease
 
@@ -158,14 +160,23 @@ class Ending:
 
     def _give_up(self, result: RunResult, error: ReconcilerError) -> NoReturn:
         """Keep what is known on this machine, and say where; the run stays open."""
-        where = self.setting.spool.keep(self.run, result.unwritten) if result.unwritten else None
-        kept = f" What is known and could not be written is kept in {where}." if where else ""
+        hint, kept = ended_sentence(error.hint), self._keep(result.unwritten)
         if isinstance(error, LeaseError):
-            raise LeaseError(error.message, hint=f"{error.hint}{kept}") from error
+            raise LeaseError(error.message, hint=f"{hint}{kept}") from error
         raise IncompleteError(
             f"the state cannot be written: {error.message}",
-            hint=f"{error.hint} What was done is found by the next run: reconciler apply.{kept}",
+            hint=f"{hint} What was done is found by the next run: reconciler apply.{kept}",
         ) from error
+
+    def _keep(self, unwritten: Sequence[Entry]) -> str:
+        """Return the sentence that says what became of what could not be written."""
+        if not unwritten:
+            return ""
+        try:
+            where = self.setting.spool.keep(self.run, unwritten)
+        except UserError as error:
+            return f" What is known could not be kept on this machine either: {error}"
+        return f" What is known and could not be written is kept in {where}."
 
 
 def _yet_to_come(waiting: Sequence[Action]) -> IncompleteError:

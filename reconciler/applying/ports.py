@@ -95,11 +95,19 @@ class Spool(Protocol):
     """Where what is known is kept on this machine while the state cannot be written."""
 
     def keep(self, run: str, entries: Sequence[Entry]) -> str:
-        """Keep what could not be written of a run's journal, and return where, for people."""
+        """Keep what could not be written of a run's journal, and return where, for people.
+
+        Raises:
+            UserError: It cannot be kept.
+        """
         ...
 
     def kept(self, run: str) -> Sequence[Entry]:
-        """Return what is kept of a run; nothing where nothing is."""
+        """Return what is kept of a run; nothing where nothing is that can be used."""
+        ...
+
+    def runs(self) -> Sequence[str]:
+        """Return the runs of which something is kept; some may be of another state."""
         ...
 
     def forget(self, run: str) -> None:

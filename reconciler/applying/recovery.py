@@ -21,6 +21,7 @@ from reconciler.resources.address import cluster_address, kind_of
 from reconciler.state.entries import ActionEnded, ActionRefused, Closed, Intent
 from reconciler.state.journal import Journal, take_over
 from reconciler.state.openrun import Unfinished, read_open_run
+from reconciler.state.runs import run_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -71,7 +72,7 @@ class Recovery:
             UserError: Its files cannot be read.
         """
         lease, effects, spool = self._lease, self._setting.effects, self._setting.spool
-        found = await effects.call(lambda: read_open_run(lease.store, lease.lockfile))
+        found = await effects.call(self._open_run)
         if found is None:
             return None
         found = found.after(await take_over(lease, effects, found.file.run))
@@ -185,6 +186,16 @@ class Recovery:
             written += entries
             _check_completed(cluster, outcomes)
         return written
+
+    def _open_run(self) -> Unfinished | None:
+        """Return the open run; what is kept here of runs that ended elsewhere is of no use any more."""
+        store, lockfile, spool = self._lease.store, self._lease.lockfile, self._setting.spool
+        found = read_open_run(store, lockfile)
+        for run in spool.runs():
+            is_open = found is not None and found.file.run == run
+            if not is_open and store.get(run_key(run)) is not None:  # else it is a run of another state
+                spool.forget(run)
+        return found
 
     async def _unspool(self, found: Unfinished, journal: Journal) -> list[Entry]:
         """Write what the dead run could not: ends of actions whose intent is there."""

@@ -26,6 +26,7 @@ from reconciler.state.lockfile import Owner
 from reconciler.state.runs import require_run
 from reconciler.state.snapshots import Snapshot, read_snapshot
 from reconciler.state.terms import Terms
+from reconciler.workflow.deciding.leftover import Found
 from reconciler.workflow.deciding.resuming import rest_of
 from tests.simulation.clusters import PieceByPiece
 from tests.simulation.history import History
@@ -97,6 +98,9 @@ class KeptHere:
 
     def kept(self, run: str) -> Sequence[Entry]:
         return tuple(self._kept.get(run, ()))
+
+    def runs(self) -> Sequence[str]:
+        return sorted(self._kept)
 
     def forget(self, run: str) -> None:
         self._kept.pop(run, None)
@@ -243,9 +247,11 @@ class World:
         )
 
     def _decide(self, visit: Visit, machine: Machine, basis: Basis) -> ToDo:
-        planned = decide(visit.files, self.providers(machine), basis.snapshot).plan
+        decided = decide(visit.files, self.providers(machine), basis.snapshot)
+        planned = decided.plan
         if visit.resumes and basis.settled is not None and not basis.is_again:
-            planned = rest_of(basis.settled, planned)
+            known = {name: provider.capabilities for name, provider in self.providers(machine).items()}
+            planned = rest_of(basis.settled, planned, Found(decided.observed, known, basis.snapshot.record)).plan
         return ToDo(planned.actions, planned.digest, planned, {})
 
 

@@ -7,14 +7,14 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from reconciler.applying.events import Recovered
-from reconciler.errors import IncompleteError, UserError
+from reconciler.errors import IncompleteError
 from reconciler.objectstore.opening import open_store
 from reconciler.state.lockfile import read_lockfile
 from reconciler.state.snapshots import read_snapshot
@@ -154,18 +154,57 @@ def test_on_another_machine_what_happened_is_found_by_looking(
     assert other.plan().plan.is_empty
 
 
-def test_what_was_kept_and_cannot_be_read_is_named(bench: Bench, place: str, proxy: Proxy, s3_server: S3Server) -> None:
+def edited(body: bytes, **fields: object) -> bytes:
+    return json.dumps({**json.loads(body), **fields}).encode()
+
+
+@pytest.mark.parametrize(
+    ("harm", "why"),
+    [
+        (lambda body: body[: len(body) // 2], "it ends in the middle"),
+        (lambda _: b"", "there is nothing in it"),
+        (lambda _: b"\xff\xfe", "it is not text"),
+        (lambda _: b"[]", "it is of another run or format"),
+        (lambda body: edited(body, run="another"), "it is of another run or format"),
+        (lambda body: edited(body, entries=[{"type": "done", "id": "x"}] * 10_000), "it was changed after"),
+        (lambda body: body.replace(b"done", b"skip"), "it was changed after"),
+    ],
+    ids=["torn", "empty", "bytes", "list", "foreign", "many", "tampered"],
+)
+def test_what_was_kept_and_cannot_be_used_is_set_aside_and_what_happened_is_found_by_looking(
+    bench: Bench, place: str, proxy: Proxy, s3_server: S3Server, harm: Callable[[bytes], bytes], why: str
+) -> None:
     breaks_off(bench, proxy, EXPIRED)
     (kept,) = spools(bench)
-    kept.write_bytes(b"{")
+    kept.write_bytes(harm(kept.read_bytes()))
     free(bench, state_of(s3_server, place))
-    with pytest.raises(UserError, match="cannot be read") as caught:
-        bench.apply()
-    assert str(kept) in caught.value.message
-    assert "Move it away" in caught.value.hint
-    kept.unlink()
+    warned: list[str] = []
+    bench = replace(bench, invocation=replace(bench.invocation, warn=warned.append))
     assert bench.apply().verdict is None
+    (line,) = [line for line in warned if "spool" in line]
+    assert f"{kept} cannot be used: {why}" in line
+    assert f"set aside as {kept.stem}.damaged" in line
+    assert "\n" not in line
+    assert spools(bench) == [kept.with_suffix(".damaged")]
+    assert [dict(event.settled) for event in bench.events if isinstance(event, Recovered)] == [{CREATE: "done"}]
     assert bench.plan().plan.is_empty
+
+
+def test_what_is_kept_of_a_run_that_ended_elsewhere_is_removed_and_what_is_of_another_state_stays(
+    bench: Bench, place: str, proxy: Proxy, s3_server: S3Server, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    breaks_off(bench, proxy, EXPIRED)
+    (kept,) = spools(bench)
+    foreign = kept.with_name("run-of-another-state.json")
+    foreign.write_bytes(kept.read_bytes())
+    there = tmp_path_factory.mktemp("there")
+    shutil.copytree(bench.folder, there, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".reconciler"))
+    other = replace(bench, folder=there, invocation=replace(bench.invocation, cwd=there, who="carol@ci"))
+    free(other, state_of(s3_server, place))
+    assert other.apply().verdict is None
+    assert spools(bench) == [kept, foreign]
+    bench.apply()
+    assert spools(bench) == [foreign]
 
 
 def test_resuming_after_that_finishes_the_run(bench: Bench, place: str, proxy: Proxy, s3_server: S3Server) -> None:
@@ -189,7 +228,8 @@ def test_where_the_disk_is_full_nothing_is_kept_and_the_next_run_finds_what_happ
     ran = subprocess.run([sys.executable, "-c", FULL, str(bench.folder)], capture_output=True, text=True, check=False)
     assert (ran.returncode, "Traceback" in ran.stderr) == (4, False), ran.stdout + ran.stderr
     assert "the state cannot be written" in ran.stdout
-    assert "no file (" in ran.stdout
+    assert "What is known could not be kept on this machine either: " in ran.stdout
+    assert "file too large. Nothing is lost: the next run looks at the clusters." in ran.stdout
     assert spools(bench) == []
     free(bench, open_work(bench.invocation, Select()).state)
     assert bench.apply().verdict is None

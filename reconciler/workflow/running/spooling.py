@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -11,9 +12,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from reconciler.errors import UserError
 from reconciler.state.entries import AnyEntry, Entry
+from reconciler.wording import no_json, refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 FORMAT: Final = "reconciler.spool/1"
@@ -22,37 +24,46 @@ FORMAT: Final = "reconciler.spool/1"
 class LocalSpool:
     """A folder of this machine."""
 
-    def __init__(self, folder: Path) -> None:
-        """Nothing is made until something has to be kept."""
+    def __init__(self, folder: Path, tell: Callable[[str], None]) -> None:
+        """Nothing is made until something has to be kept; `tell` is given one line where it cannot be used."""
         self._folder = folder / ".reconciler" / "spool"
+        self._tell = tell
 
     def keep(self, run: str, entries: Sequence[Entry]) -> str:
-        """Keep entries, and return where."""
+        """Keep entries, and return where.
+
+        Raises:
+            UserError: They cannot be kept.
+        """
         path = self._path(run)
-        body = {"format": FORMAT, "run": run, "entries": [entry.model_dump(mode="json") for entry in entries]}
+        told = [entry.model_dump(mode="json") for entry in entries]
+        body = {"format": FORMAT, "run": run, "sha256": _digest(told), "entries": told}
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             _write_whole(path, orjson.dumps(body, option=orjson.OPT_INDENT_2))
         except OSError as error:
-            return f"no file ({path}: {error.strerror or error})"
+            raise UserError(
+                f"{path}: {(error.strerror or str(error)).lower()}",
+                hint="Nothing is lost: the next run looks at the clusters.",
+            ) from error
         return str(path)
 
     def kept(self, run: str) -> Sequence[Entry]:
-        """Return what is kept of a run.
-
-        Raises:
-            UserError: The file cannot be read.
-        """
+        """Return what is kept of a run; what cannot be used is set aside, for its run can be looked at as well."""
         path = self._path(run)
         try:
-            body = orjson.loads(path.read_bytes())
-            if body["format"] != FORMAT or body["run"] != run:
-                raise _damaged(path, "it is of another run or format")
-            return TypeAdapter(tuple[AnyEntry, ...]).validate_json(orjson.dumps(body["entries"]))
+            return _entries(path.read_bytes(), run)
         except FileNotFoundError:
             return ()
-        except (OSError, orjson.JSONDecodeError, ValidationError, KeyError, TypeError) as error:
-            raise _damaged(path, str(error).splitlines()[0]) from error
+        except OSError as error:
+            self._set_aside(path, (error.strerror or str(error)).lower())
+        except ValueError as error:
+            self._set_aside(path, str(error))
+        return ()
+
+    def runs(self) -> Sequence[str]:
+        """Return the runs of which something is kept."""
+        return sorted(path.stem for path in self._folder.glob("[!.]*.json"))
 
     def forget(self, run: str) -> None:
         """Drop what is kept of a run, and the folders that were made for it."""
@@ -60,6 +71,16 @@ class LocalSpool:
         with suppress(OSError):  # something else is in there
             self._folder.rmdir()
             self._folder.parent.rmdir()
+
+    def _set_aside(self, path: Path, why: str) -> None:
+        damaged = path.with_suffix(".damaged")
+        try:
+            path.replace(damaged)
+        except OSError as error:
+            where = f"it stays where it is ({(error.strerror or str(error)).lower()})"
+        else:
+            where = f"set aside as {damaged.name}"
+        self._tell(f"{path} cannot be used: {why}; {where}, and what its run did is found by looking")
 
     def _path(self, run: str) -> Path:
         return self._folder / f"{run}.json"
@@ -80,8 +101,27 @@ def _write_whole(path: Path, body: bytes) -> None:
         raise
 
 
-def _damaged(path: Path, why: str) -> UserError:
-    return UserError(
-        f"{path} cannot be read: {why}",
-        hint="It holds what a run did and could not write. Move it away to go on without: what is there is looked at.",
-    )
+def _entries(body: bytes, run: str) -> Sequence[Entry]:
+    """Return what a file holds.
+
+    Raises:
+        ValueError: It is not what was kept of this run, in words for people.
+    """
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise ValueError(no_json(error, body)) from error
+    if not isinstance(found, dict) or (found.get("format"), found.get("run")) != (FORMAT, run):
+        message = "it is of another run or format"
+        raise ValueError(message)
+    if found.get("sha256") != _digest(found.get("entries")):
+        message = "it was changed after it was written"
+        raise ValueError(message)
+    try:
+        return TypeAdapter(tuple[AnyEntry, ...]).validate_json(orjson.dumps(found["entries"]))
+    except ValidationError as error:
+        raise ValueError(refusal(error)) from error
+
+
+def _digest(entries: object) -> str:
+    return sha256(orjson.dumps(entries)).hexdigest()

@@ -59,7 +59,7 @@ def run_under_lease(site: Site, wish: Wish, decide: Decide) -> Ended:
                 effects=effects,
                 report=wish.report,
                 stop=wish.stop,
-                spool=LocalSpool(site.edge.folder),
+                spool=LocalSpool(site.edge.folder, site.invocation.warn),
                 parallelism=wish.parallelism,
             )
             return _ended(Run(setting, _run_wish(site, wish)).run(decide))

@@ -51,7 +51,7 @@ setting = Setting(
     effects=effects,
     report=lambda _event: None,
     stop=stop,
-    spool=LocalSpool(folder),
+    spool=LocalSpool(folder, print),
 )
 wish = Wish(
     claim=Claim(owner=Owner("bench"), run="run-1", who="bench", lineage="bench"),
