@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from reconciler.applying.events import Approval
 from reconciler.applying.running import Basis, ToDo
 from reconciler.errors import ReconcilerError, UsageError, UserError
+from reconciler.planning.document.comparing import SameOrLess
 from reconciler.resources.address import matches
 from reconciler.workflow.beginning.files import workspace_folder
 from reconciler.workflow.beginning.invocation import Select
@@ -15,6 +16,7 @@ from reconciler.workflow.beginning.opening import open_state, open_work
 from reconciler.workflow.deciding.approved import Approved, Held
 from reconciler.workflow.deciding.decide import Wanted, decide, decide_unlocked
 from reconciler.workflow.deciding.findings import errors_of
+from reconciler.workflow.deciding.leftover import Found
 from reconciler.workflow.deciding.resuming import rest_of, resumable
 from reconciler.workflow.deciding.saved import options_of, read_approved, select_of, to_options
 from reconciler.workflow.deciding.verdicts import BlockedPlanError, verdict_of
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from reconciler.state.snapshots import Snapshot
     from reconciler.workflow.beginning.invocation import Invocation
     from reconciler.workflow.beginning.opening import Work
+    from reconciler.workflow.deciding.decide import Decided
     from reconciler.workflow.running.stopping import Stop
 
 
@@ -178,14 +181,15 @@ class _Applying:
 
         def decide_under_lease(basis: Basis) -> ToDo:
             snapshot = basis.snapshot
-            planned = self._plan(snapshot)
+            decided, planned = self._plan(snapshot)
             self._check_errors(planned)
             if basis.is_again:
                 _check_blocked(planned)
                 return self._to_do(planned)
-            if self._options.resumes and basis.settled is not None:
-                planned = replace(planned, plan=rest_of(basis.settled, planned.plan))
             held = approved.hold(planned.plan, snapshot, self._work.state) if approved is not None else None
+            if self._options.resumes and basis.settled is not None:
+                rest = rest_of(basis.settled, planned.plan, _found(decided))
+                planned, held = replace(planned, plan=rest.plan), Held(SameOrLess((), rest.not_needed))
             found.append((planned, held))
             if held is not None:
                 self._hooks.report(Approval(held.difference.not_needed, held.advance))
@@ -222,9 +226,10 @@ class _Applying:
         options = {**kept, "wanted": asdict(self._wanted), "back_to": work.back_to}
         return ToDo(plan.actions, plan.digest, plan, options)
 
-    def _plan(self, snapshot: Snapshot | None) -> Planned:
+    def _plan(self, snapshot: Snapshot | None) -> tuple[Decided, Planned]:
         started_ms = self._work.invocation.now_ms()
-        return show_decided(self._work, decide(self._work, snapshot, self._wanted), started_ms)
+        decided = decide(self._work, snapshot, self._wanted)
+        return decided, show_decided(self._work, decided, started_ms)
 
     def _confirm(self, planned: Planned) -> None:
         if not self._hooks.confirm(planned):
@@ -234,6 +239,10 @@ class _Applying:
         if planned.plan.errors:
             is_selecting = self._options.file is None and not self._options.resumes
             raise errors_of(planned.plan.errors, can_exclude=is_selecting)
+
+
+def _found(decided: Decided) -> Found:
+    return Found(decided.seen.inventory, decided.seen.capabilities, decided.recorded)
 
 
 def _check_blocked(planned: Planned) -> None:

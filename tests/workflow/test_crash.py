@@ -123,7 +123,7 @@ def test_what_changed_since_a_run_died_is_not_resumed(bench: Bench) -> None:
     unlock(bench)
     path = bench.folder / "manifests/orders.yaml"
     path.write_text(path.read_text().replace("partitions: 3", "partitions: 4"))
-    with pytest.raises(StalePlanError, match=f"{TOPIC} is not what the open run had planned"):
+    with pytest.raises(StalePlanError, match=f"1 action is not what the open run the-dead-run had planned:\n{TOPIC}"):
         bench.apply(options=ApplyOptions(resumes=True))
     assert lockfile_of(bench).open_run is not None
     assert bench.apply().verdict is None

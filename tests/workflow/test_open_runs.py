@@ -8,13 +8,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.applying.events import Recovered
+from reconciler.applying.events import ActionDone, Recovered
 from reconciler.errors import UsageError, UserError
+from reconciler.objectstore.directory import DirectoryStore
+from reconciler.planning.document.differences import Why
 from reconciler.state.lockfile import read_lockfile
 from reconciler.workflow.apply import ApplyOptions
 from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.beginning.opening import open_work
+from reconciler.workflow.deciding.approved import ChangedPlanError
+from reconciler.workflow.running.stopping import Stop
 from reconciler.workflow.show import show
+from tests.embedded.crashing import opened
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -124,3 +129,81 @@ def test_resuming_takes_neither_a_file_nor_a_selection(applied: Bench) -> None:
         applied.apply(Select(targets=("topic/west/*",)), RESUMING)
     with pytest.raises(UsageError, match="its own plan"):
         applied.apply(options=replace(RESUMING, only_drift=True))
+
+
+def test_what_is_left_and_planned_no_more_is_not_dropped_in_silence(linked: Bench) -> None:
+    linked.apply(options=LEAVING)
+    opened = lockfile(linked).open_run
+    manifest = linked.folder / "manifests/east.yaml"
+    manifest.write_text(manifest.read_text().partition("  mirrorTopics")[0])
+    with pytest.raises(ChangedPlanError, match="mirror:mirror/east/shop:orders: it was left to do") as caught:
+        linked.apply(options=RESUMING)
+    assert (caught.value.exit_code, "git pull" in caught.value.hint) == (6, True)
+    assert [each.whys for each in caught.value.held.difference.more] == [(Why.MISSING,)]
+    left = lockfile(linked)
+    assert (left.lease.status, left.open_run) == ("free", opened)
+
+
+def stopped_before(bench: Bench, manifests: str) -> None:
+    """Stop a run when it is about to do what `manifests` add."""
+    bench.apply()
+    bench.write("manifests/more.yaml", manifests)
+    bench.apply(report=lambda event: bench.stop.request() if isinstance(event, ActionDone) else None)
+    bench.stop = Stop()
+
+
+LATER = """\
+---
+apiVersion: reconciler/v1
+kind: Namespace
+metadata: {name: later, cluster: west}
+---
+apiVersion: reconciler/v1
+kind: Topic
+metadata: {name: a, namespace: later, cluster: west}
+spec: {partitions: 2, configs: {retention.ms: 1d}}
+---
+apiVersion: reconciler/v1
+kind: Topic
+metadata: {name: b, namespace: later, cluster: west}
+spec: {partitions: 2}
+"""
+A, B = "create:topic/west/later:a", "create:topic/west/later:b"
+
+
+def test_files_that_know_less_than_the_run_had_planned_are_refused_with_all_they_lack(bench: Bench) -> None:
+    stopped_before(bench, LATER)
+    path = bench.folder / "manifests/more.yaml"
+    text = path.read_text()
+    path.write_text("---".join(text.split("---")[:2]))
+    with pytest.raises(ChangedPlanError, match="2 actions are not what") as caught:
+        bench.apply(options=RESUMING)
+    more = caught.value.held.difference.more
+    assert [each.id for each in more] == [A, B]
+    assert {field.path for field in more[0].fields} == {"partitions", "configs.retention.ms"}
+    path.write_text(text)
+    assert bench.apply(options=RESUMING).verdict is None
+    assert bench.plan().plan.is_empty
+
+
+def test_every_field_that_would_be_otherwise_is_told_of_all_that_changed(bench: Bench) -> None:
+    stopped_before(bench, LATER)
+    path = bench.folder / "manifests/more.yaml"
+    path.write_text(path.read_text().replace("partitions: 2", "partitions: 4"))
+    with pytest.raises(ChangedPlanError) as caught:
+        bench.apply(options=RESUMING)
+    more = caught.value.held.difference.more
+    assert [(each.id, each.whys, [field.path for field in each.fields]) for each in more] == [
+        (A, (Why.RESULT,), ["partitions"]),
+        (B, (Why.RESULT,), ["partitions"]),
+    ]
+
+
+def test_what_somebody_did_meanwhile_is_less_and_told(bench: Bench) -> None:
+    stopped_before(bench, LATER)
+    cluster = opened(DirectoryStore(bench.folder / ".clusters/west"))
+    cluster.create_topic("later:a", partitions=2, configs={"retention.ms": "86400000"})
+    resumed = bench.apply(options=RESUMING)
+    assert resumed.verdict is None
+    assert (resumed.skipped, [action.id for action in resumed.planned.plan.actions]) == ((A,), [B])
+    assert lockfile(bench).open_run is None

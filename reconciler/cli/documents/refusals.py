@@ -57,16 +57,18 @@ class DifferencePart(Part):
     id: str
     address: str
     action: str
-    why: tuple[Literal["not_approved", "result", "ground", "risk", "blocked", "unblocked"], ...] = Field(
+    why: tuple[Literal["not_approved", "result", "ground", "risk", "blocked", "unblocked", "missing"], ...] = Field(
         description="not_approved: the plan did not hold it. result: it leads to something else. ground: what it rests "
         "on has changed on the cluster. risk: it is more dangerous. blocked: a guard refuses it now. unblocked: a "
-        "guard refused it then, so nobody agreed to it."
+        "guard refused it then, so nobody agreed to it. missing: it was left to do, and is planned no more."
     )
     message: str
     risk: str
     approved_risk: str | None
     blocked: RefusedBlockPart | None
-    instead_of: tuple[str, ...] = Field(description="Approved actions on the same resource that are planned no more.")
+    instead_of: tuple[str, ...] = Field(
+        description="Approved actions on the same resource that are planned no more; missing: those planned."
+    )
     fields: tuple[FieldPart, ...]
     source: str | None
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 from reconciler.cli.render.amounts import count_text
 from reconciler.cli.render.lines import Line, Span, Tone, aligned, line
 from reconciler.cli.render.values import field_name, value_text
-from reconciler.planning.document.differences import Why
+from reconciler.planning.document.differences import Why, missing_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,6 +64,8 @@ def _words(why: Why, found: Difference) -> str:
             return _blocked(found)
         case Why.UNBLOCKED:
             return "was blocked when it was approved, and is not now"
+        case Why.MISSING:
+            return missing_words(found)
         case _:
             assert_never(why)
 

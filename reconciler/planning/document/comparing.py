@@ -56,7 +56,7 @@ def compare(approved: PlanDocument, now: Plan) -> SameOrLess:
         if _is_done_already(action, at.get(action.address, ())):
             continue
         before = known.get(action.id)
-        if whys := _whys(before, action):
+        if whys := whys_of(before, action):
             more.append(difference(whys, before, action, instead_of=tuple(gone.get(action.address, ()))))
     more.sort(key=lambda found: not found.is_dangerous)
     return SameOrLess(tuple(more), tuple(sorted(name for names in gone.values() for name in names)))
@@ -74,7 +74,8 @@ def _is_done_already(now: Action, approved: Sequence[ActionDocument]) -> bool:
     return learns_no_more and any(each.after == after_of(now) for each in agreed)
 
 
-def _whys(approved: ActionDocument | None, now: Action) -> tuple[Why, ...]:
+def whys_of(approved: ActionDocument | None, now: Action) -> tuple[Why, ...]:
+    """Return in what an action is more than was approved (`None`: it was not); nothing where it is not."""
     if approved is None:
         return (Why.NOT_APPROVED, Why.BLOCKED) if now.blocked else (Why.NOT_APPROVED,)
     found: list[Why] = []

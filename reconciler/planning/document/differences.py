@@ -32,6 +32,8 @@ class Why(StrEnum):
     """A guard refuses it, and did not."""
     UNBLOCKED = "unblocked"
     """A guard refused it, so nobody agreed to it."""
+    MISSING = "missing"
+    """It was left to do, has not happened, and is planned no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,23 @@ def difference(
     )
 
 
+def missing(approved: ActionDocument, action: Action, *, planned: tuple[str, ...]) -> Difference:
+    """Return an approved action that is planned no more; `planned`: what is, on the same resource."""
+    return Difference(
+        id=action.id,
+        address=action.address,
+        action=name_of(action),
+        whys=(Why.MISSING,),
+        fields=tuple(_would_have(approved)),
+        risk=action.risk.value,
+        approved_risk=action.risk.value,
+        blocked=None,
+        source=action.source,
+        is_dangerous=False,
+        instead_of=planned,
+    )
+
+
 def _words(why: Why, found: Difference) -> str:
     match why:
         case Why.NOT_APPROVED:
@@ -111,14 +130,32 @@ def _words(why: Why, found: Difference) -> str:
             return f"a guard refuses it now: {found.blocked.message}" if found.blocked else "a guard refuses it now"
         case Why.UNBLOCKED:
             return "it was blocked in the approved plan, and is not now"
+        case Why.MISSING:
+            return missing_words(found)
         case _:
             assert_never(why)
+
+
+def missing_words(found: Difference) -> str:
+    """Say what became of an approved action that is planned no more."""
+    instead = f": instead {', '.join(found.instead_of)}" if found.instead_of else ""
+    return f"it was left to do, and is planned no more{instead}"
 
 
 def _moves(now: Action) -> Iterator[FieldDifference]:
     """Yield what an action moves that was not approved at all."""
     for change in changes_of(now):
         yield FieldDifference(change.path, None, Move(plain(change.before), plain(change.after), has_before=True))
+
+
+def _would_have(approved: ActionDocument) -> Iterator[FieldDifference]:
+    """Yield what an action would have moved, or have made."""
+    for change in approved.changes:
+        yield FieldDifference(change.path, Move(change.before, change.after, has_before=True), None)
+    if not approved.changes:
+        leaves = {**_leaves((approved.after or {}).get("spec", {})), **approved.parameters}
+        for path in sorted(path for path, value in leaves.items() if value not in (None, [], ())):
+            yield FieldDifference(path, _becomes(leaves, path), None)
 
 
 def _fields(approved: ActionDocument, now: Action) -> Iterator[FieldDifference]:

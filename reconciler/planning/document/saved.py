@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.planning.canonical import canonical
 from reconciler.planning.document.digest import after_of, digest_of_rows, parameters_of
-from reconciler.planning.document.documents import FORMAT, PlanDocument
+from reconciler.planning.document.documents import FORMAT, ActionDocument, PlanDocument
 from reconciler.planning.document.rows import action_row, plan_row
 
 if TYPE_CHECKING:
+    from reconciler.planning.actions import Action
     from reconciler.planning.plan import Plan
 
 ONLY_WHEN_SAVED: Final = ("options", "seal")
@@ -22,12 +23,17 @@ ONLY_WHEN_SAVED: Final = ("options", "seal")
 
 def to_document(plan: Plan, options: Mapping[str, Any] | None = None) -> PlanDocument:
     """Return the plan's document; with `options`, the one that is saved and read back by `apply FILE`."""
-    actions = [action_row(action, after_of(action), parameters_of(action)) for action in plan.actions]
+    actions = [_row(action) for action in plan.actions]
     row = {"format": FORMAT, **plan_row(plan), "actions": actions}
     if options is not None:
         row["options"] = dict(options)
         row["seal"] = _seal(row)
     return PlanDocument.model_validate(row)
+
+
+def to_row(action: Action) -> ActionDocument:
+    """Return one action as a plan's document has it."""
+    return ActionDocument.model_validate(_row(action))
 
 
 def canonical_bytes(document: PlanDocument) -> bytes:
@@ -46,6 +52,10 @@ def digest_of_document(document: PlanDocument) -> str:
 def seal_of_document(document: PlanDocument) -> str:
     """Return the seal over all of a document as it stands, the seal itself left out."""
     return _seal(_plain(document))
+
+
+def _row(action: Action) -> dict[str, Any]:
+    return action_row(action, after_of(action), parameters_of(action))
 
 
 def _plain(document: PlanDocument) -> dict[str, Any]:
