@@ -11,6 +11,7 @@ from reconciler.planning.document.saved import ONLY_WHEN_SAVED, to_document
 from reconciler.planning.plan import Plan
 from reconciler.resources.address import Address
 from reconciler.state.advance import StateAdvance
+from reconciler.state.openrun import Parting
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,10 @@ class Recovered:
     who: str
     settled: Mapping[str, str]
     """Action id → `absent`, `done`, `partial` (and completed), `conflict`, or `unknown` where nobody could look."""
+    parting: Parting | None = None
+    """Whether it was stopped, or left what is left on purpose; `None`: it was cut off."""
+    left: int = 0
+    """How many actions it had not begun."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,7 @@ class Recovery:
             await lease.commit(record)
         if spooled:
             await effects.call(lambda: spool.forget(found.file.run))
-        self._setting.report(Recovered(found.file.run, found.file.who or "", verdicts))
+        self._setting.report(Recovered(found.file.run, found.file.who or "", verdicts, found.parting, len(before.left)))
         begun = [action for action in found.actions if action.id in before.done]
         doubtful = _scope(before.in_doubt)
         return Settled(found, verdicts, doubtful, doubtful | _scope(begun))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from reconciler.errors import UserError
 from reconciler.planning.document.stored import read_action
-from reconciler.state.entries import ActionEnded
+from reconciler.state.entries import ActionEnded, Detached, TakenOver
 from reconciler.state.folding import Folded, fold_run
 from reconciler.state.journal import Written, read_journal
 from reconciler.state.runs import RunFile, read_end, require_run
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Record
     from reconciler.state.entries import Entry
     from reconciler.state.lockfile import Lockfile
+    from reconciler.state.runs import RunEnd
+
+Parting: TypeAlias = Literal["stopped", "detached"]
+"""`stopped`: somebody asked for its end. `detached`: it was told to leave the rest to another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,16 @@ class Unfinished:
     """What was recorded when it began."""
     actions: tuple[Action, ...]
     written: Written
+    end: RunEnd | None = None
+    """What it said of its end, if it came to that."""
+
+    @property
+    def parting(self) -> Parting | None:
+        """How it left what is left; `None` where it was cut off: it crashed, or its journal could not be written."""
+        last = next((entry for entry in reversed(self.written.entries) if not isinstance(entry, TakenOver)), None)
+        if not isinstance(last, Detached):
+            return None
+        return "detached" if self.end is not None and self.end.status == "detached" else "stopped"
 
     def folded(self, *, further: Sequence[Entry] = ()) -> Folded:
         """Return where it stands; `further` entries count as if they were written."""
@@ -69,13 +83,13 @@ def read_unfinished(store: ObjectStore, file: RunFile) -> Unfinished:
     """
     base = read_base(store, file.base_serial, file.base_sha256)
     written = read_journal(store, file.run)
-    _check_not_cut(store, written)
-    return Unfinished(file, base, tuple(read_action(each) for each in file.actions), written)
+    end = read_end(store, file.run)
+    _check_not_cut(written, end)
+    return Unfinished(file, base, tuple(read_action(each) for each in file.actions), written, end)
 
 
-def _check_not_cut(store: ObjectStore, written: Written) -> None:
+def _check_not_cut(written: Written, end: RunEnd | None) -> None:
     """Refuse a journal that says less than its run said of its end: going on from it would undo what is recorded."""
-    end = read_end(store, written.run)
     if end is None:
         return
     known = {entry.id for entry in written.entries if isinstance(entry, ActionEnded)}

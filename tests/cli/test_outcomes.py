@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import orjson
+import pytest
 
 from reconciler.applying.alike import alike
 from reconciler.applying.engine import RunResult
@@ -15,12 +16,14 @@ from reconciler.cli.failing import Failures
 from reconciler.cli.render.applied_text import applied_text
 from reconciler.cli.render.events_text import recovered_lines
 from reconciler.cli.render.lines import text_of
+from reconciler.cli.render.state_text import unlocked_text
 from reconciler.errors import IncompleteError, PartialError, RetryableError, UserError
 from reconciler.planning.actions import Create
 from reconciler.providers.base import Failed
 from reconciler.resources.address import Address
 from reconciler.resources.topic import Topic
 from reconciler.state.entries import ActionSkipped
+from reconciler.state.unlock import Doubt, Unlocked
 from reconciler.workflow.deciding.verdicts import verdict_of
 
 if TYPE_CHECKING:
@@ -158,6 +161,25 @@ def test_what_an_earlier_run_left_in_doubt_takes_a_line_a_fate_however_much_it_w
         "  create:topic/west/a, create:topic/west/c, create:topic/west/e and 3 more: had not happened",
         "  create:topic/west/b, create:topic/west/d, create:topic/west/f and 3 more: had happened, and is recorded now",
     ]
+
+
+@pytest.mark.parametrize(
+    ("event", "told"),
+    [
+        (Recovered("r0", "bob", {}, "stopped", 4000), "Run r0 of bob was stopped: 4,000 actions not begun"),
+        (Recovered("r0", "bob", {}, "detached", 3), "Run r0 of bob left 3 actions to others"),
+        (Recovered("r0", "bob", {}, None, 2), "Run r0 of bob had not closed: 2 actions not begun"),
+        (Recovered("r0", "bob", {}), "Run r0 of bob had not closed: all of it is done"),
+    ],
+)
+def test_how_a_run_came_to_be_open_is_told_without_a_doubt_that_is_none(event: Recovered, told: str) -> None:
+    assert text_of(recovered_lines(event)).splitlines() == [told]
+
+
+def test_a_lease_that_was_freed_with_nothing_in_doubt_says_only_what_is_left() -> None:
+    doubt = Doubt("r0", left=("update:link/west/a",))
+    told = text_of(unlocked_text(Unlocked(was_free=True, doubt=doubt))).splitlines()
+    assert told[1:] == ["Run r0 is open; 1 action not begun"]
 
 
 def test_json_says_the_same() -> None:

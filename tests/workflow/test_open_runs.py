@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.applying.events import ActionDone, Recovered
+from reconciler.applying.events import ActionDone, ActionStarted, Recovered
 from reconciler.errors import UsageError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.planning.document.differences import Why
 from reconciler.state.lockfile import read_lockfile
+from reconciler.workflow.altering import alter_topic
 from reconciler.workflow.apply import ApplyOptions
 from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.beginning.opening import open_work
 from reconciler.workflow.deciding.approved import ChangedPlanError
 from reconciler.workflow.running.stopping import Stop
 from reconciler.workflow.show import show
+from reconciler.workflow.stating.unlocking import state_unlock
 from tests.embedded.crashing import opened
 
 if TYPE_CHECKING:
     from conftest import Bench
 
+    from reconciler.applying.events import Event
     from reconciler.state.lockfile import Lockfile
 
 NO_JAVA = {"PATH": "/nonexistent", "JAVA_HOME": "/nonexistent"}
@@ -83,7 +87,7 @@ def test_who_plans_or_looks_while_a_run_is_open_is_told_whose_it_is_and_what_is_
         look()
         (line,) = linked.warned
         assert f"run {opened.run} of anna@build-7, begun 20" in line
-        assert "0 actions in doubt, 1 not begun" in line
+        assert "left what follows to others: 1 action not begun. " in line
         assert "apply --resume" in line
 
 
@@ -184,6 +188,38 @@ def test_files_that_know_less_than_the_run_had_planned_are_refused_with_all_they
     path.write_text(text)
     assert bench.apply(options=RESUMING).verdict is None
     assert bench.plan().plan.is_empty
+
+
+def test_a_run_that_was_stopped_is_not_told_as_one_that_crashed(bench: Bench) -> None:
+    stopped_before(bench, LATER)
+    bench.plan()
+    (line,) = bench.warned
+    assert "was stopped: 2 actions not begun. " in line
+    assert "in doubt" not in line
+    bench.events.clear()
+    bench.apply()
+    (settled,) = [event for event in bench.events if isinstance(event, Recovered)]
+    assert (settled.parting, settled.left, settled.settled) == ("stopped", 2, {})
+
+
+def test_a_command_that_acted_at_once_and_died_is_settled_and_given_again_never_resumed(applied: Bench) -> None:
+    def cut(event: Event) -> None:
+        if isinstance(event, ActionStarted):
+            shutil.copytree(applied.folder / ".reconciler", kept)
+
+    kept = applied.folder / "kept"
+    alter_topic(
+        replace(applied.acting("topic alter"), report=cut), "topic/west/shop:orders", {"retention.ms": "2d"}, ()
+    )
+    shutil.rmtree(applied.folder / ".reconciler")
+    kept.rename(applied.folder / ".reconciler")
+    dead = lockfile(applied).lease.run
+    state_unlock(applied.invocation, Select(), dead, confirm=lambda _line: True, stop=applied.stop)
+    applied.warned.clear()
+    applied.plan()
+    (line,) = [line for line in applied.warned if "`reconciler apply` settles it; then" in line]
+    assert "`topic alter` can be given again" in line
+    assert "--resume" not in line
 
 
 def test_every_field_that_would_be_otherwise_is_told_of_all_that_changed(bench: Bench) -> None:

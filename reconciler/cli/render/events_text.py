@@ -61,13 +61,28 @@ def lost_line(event: LeaseLost) -> Line:
 def recovered_lines(event: Recovered) -> list[Line]:
     """Return whose run was settled, and what became of the actions it left in doubt: many of them once each fate."""
     who = f" of {event.who}" if event.who else ""
-    head = line(f"Run {event.run}{who} had not closed: {counted(len(event.settled), 'action')} in doubt")
+    head = line(f"Run {event.run}{who} {_parted(event)}")
     if len(event.settled) <= _FEW:
         return [head, *(line(f"  {name}: {_SETTLED[verdict]}") for name, verdict in event.settled.items())]
     fates: dict[str, list[str]] = {}
     for name, verdict in event.settled.items():
         fates.setdefault(verdict, []).append(name)
     return [head, *(line(f"  {first_few(names)}: {_SETTLED[verdict]}") for verdict, names in fates.items())]
+
+
+def _parted(event: Recovered) -> str:
+    """Say how a run came to be open; doubt only where there is some."""
+    doubt = f"{counted(len(event.settled), 'action')} in doubt" if event.settled else ""
+    left = f"{counted(event.left, 'action')} not begun" if event.left else ""
+    match event.parting:
+        case "stopped":
+            return f"was stopped: {doubt or left or 'nothing of it is left'}"
+        case "detached":
+            return f"left {counted(event.left, 'action')} to others{doubt and f', and {doubt}'}"
+        case None:
+            return f"had not closed: {doubt or left or 'all of it is done'}"
+        case _:
+            assert_never(event.parting)
 
 
 def detached_line(event: Detached) -> Line:

@@ -145,7 +145,11 @@ def _doubt_lines(doubt: Doubt) -> Iterator[Line]:
         yield line(Span("In doubt: ", Tone.CHANGE), f"what run {doubt.run} did. {doubt.unreadable.message}")
         yield line("  ", Span("hint: ", Tone.QUIET), "reconciler state repair")
         return
-    left = f", {counted(len(doubt.left), 'action')} not begun" if doubt.left else ""
+    unbegun = f"{counted(len(doubt.left), 'action')} not begun" if doubt.left else ""
+    if not doubt.in_doubt:
+        yield line(f"Run {doubt.run} is open; {unbegun or 'nothing of it is left'}")
+        return
+    left = f", {unbegun}" if unbegun else ""
     yield line(Span(f"In doubt: {count_text(len(doubt.in_doubt))}", Tone.CHANGE), f" of run {doubt.run}{left}")
     yield from (line(f"  {name}") for name in doubt.in_doubt[:_NAMED])
     if len(doubt.in_doubt) > _NAMED:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from reconciler.state.notices import doing_of
 from reconciler.workflow.counting import counted
@@ -33,9 +33,29 @@ def _under_way(store: ObjectStore, lockfile: Lockfile, lease: LeaseEntry) -> str
 
 
 def _left_open(found: Unfinished) -> str:
-    folded, file = found.folded(), found.file
-    doubt = counted(len(folded.in_doubt), "action", "actions")
-    return (
-        f"run {file.run} of {file.who}, begun {file.started}, was left open: {doubt} in doubt, {len(folded.left)} not "
-        "begun. `reconciler apply` settles it and goes on from the files, `reconciler apply --resume` finishes its plan"
-    )
+    file = found.file
+    return f"run {file.run} of {file.who}, begun {file.started}, {_parted(found)}. {_what_next(found)}"
+
+
+def _parted(found: Unfinished) -> str:
+    """Say how it came to be open; doubt only where there is some."""
+    stands = found.folded()
+    doubt = f"{counted(len(stands.in_doubt), 'action', 'actions')} in doubt" if stands.in_doubt else ""
+    left = f"{counted(len(stands.left), 'action', 'actions')} not begun" if stands.left else ""
+    told = ", ".join(each for each in (doubt, left) if each) or "nothing of it is left"
+    match found.parting:
+        case "stopped":
+            return f"was stopped: {told}"
+        case "detached":
+            return f"left what follows to others: {told}"
+        case None:
+            return f"was left open: {told}"
+        case _:
+            assert_never(found.parting)
+
+
+def _what_next(found: Unfinished) -> str:
+    """Say what goes on from there: only a plan of files can be finished."""
+    if found.file.options is None:
+        return f"`reconciler apply` settles it; then `{found.file.command}` can be given again"
+    return "`reconciler apply` settles it and goes on from the files, `reconciler apply --resume` finishes its plan"
