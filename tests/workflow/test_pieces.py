@@ -7,9 +7,9 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from reconciler.workflow.turn import LeaseTurn
 
 from reconciler.applying.threads import ThreadEffects
+from reconciler.applying.turn import LeaseTurn
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import UsageError, UserError
 from reconciler.objectstore.memory import MemoryStore
@@ -17,6 +17,7 @@ from reconciler.planning.actions import RunJob
 from reconciler.resources.address import Address
 from reconciler.resources.workspace import SparkSpec
 from reconciler.state.acquiring import Claim, acquire
+from reconciler.state.journal import Journal
 from reconciler.state.lockfile import Owner
 from reconciler.workflow.beginning.selecting import left_out, pair
 from reconciler.workflow.running.jobs import SparkJobs, check_equal
@@ -90,7 +91,7 @@ def test_a_run_commits_once_a_minute_and_no_more() -> None:
         claim = Claim(owner=Owner("shop"), run="r1", who="anna", lineage="l1")
         serials = []
         async with await acquire(MemoryStore(), effects, claim) as lease:
-            turn = LeaseTurn(lease, effects)
+            turn = LeaseTurn(lease, Journal(lease, effects, lease.run), effects)
             for at in (59.0, 60.0, 61.0, 119.0, 120.0):
                 effects.at = at
                 await lease.renew()
