@@ -7,7 +7,7 @@ export PATH := $(abspath $(BIN)):$(PATH)
 export PYSPARK_PYTHON := $(abspath $(BIN))/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench soak schemas lock clean
+.PHONY: help setup demo test check coverage bench soak schemas lock clean
 
 help: ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -33,6 +33,10 @@ check: setup ## formatting, lint, types, import contracts
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
+
+coverage: setup ## which lines no test reaches; takes longer than the tests
+	@$(BIN)/coverage erase
+	@$(BIN)/python -m pytest -q -m "not soak" -n 4 --dist loadfile --cov --cov-report=term-missing:skip-covered
 
 bench: setup ## the benchmarks: ratios against a floor measured in the same run
 	@$(BIN)/python tests/benchmarks/run.py
