@@ -44,19 +44,17 @@ class Ending:
             IncompleteError: The state cannot be written; the run stays open, and the next one takes it up.
         """
         if result.ended_by is not None:
-            self._give_up(result, result.ended_by)
+            self._give_up(result, result.ended_by, began)
         try:
             result = await self._settle(result)
-        except LeaseError:
-            raise
+        except LeaseError as error:
+            self._give_up(result, error, began)
         except ReconcilerError as error:
             result = replace(result, unknown=_unknown(error))
         try:
             serial = await self._commit(result, keeps_lease=keeps_lease)
-        except LeaseError:
-            raise
         except ReconcilerError as error:
-            self._give_up(result, error)
+            self._give_up(result, error, began)
         await self._tell(result, serial, began)
         if result.trouble is not None:
             raise result.trouble
@@ -131,6 +129,11 @@ class Ending:
             ended=stamp(effects),
         )
         missing = await self._write_result(file)
+        self._summarize(result, serial, began)
+        if missing is not None:
+            self.setting.report(missing)
+
+    def _summarize(self, result: RunResult, serial: int | None, began: float) -> None:
         self.setting.report(
             Summary(
                 self.run,
@@ -138,15 +141,13 @@ class Ending:
                 failed=len(result.failed),
                 skipped=len(result.skipped),
                 not_started=len(result.not_started),
-                seconds=effects.now() - began,
+                seconds=self.setting.effects.now() - began,
                 serial=serial,
                 skipped_because={item.id: item.because for item in result.skipped},
                 failures=alike(result.failed),
                 in_doubt=tuple(action.id for action in result.in_doubt),
             )
         )
-        if missing is not None:
-            self.setting.report(missing)
 
     async def _write_result(self, file: ResultFile) -> ResultMissing | None:
         """Write the file; where it cannot be, return why: everything that counts is in the state."""
@@ -158,8 +159,9 @@ class Ending:
             return ResultMissing(self.run, error.message, file.serial)
         return None
 
-    def _give_up(self, result: RunResult, error: ReconcilerError) -> NoReturn:
-        """Keep what is known on this machine, and say where; the run stays open."""
+    def _give_up(self, result: RunResult, error: ReconcilerError, began: float) -> NoReturn:
+        """Say what is known, keep on this machine what of it is written nowhere, and say where; the run stays open."""
+        self._summarize(_with_unwritten(result), None, began)
         hint, kept = ended_sentence(error.hint), self._keep(result.unwritten)
         if isinstance(error, LeaseError):
             raise LeaseError(error.message, hint=f"{hint}{kept}") from error
@@ -177,6 +179,14 @@ class Ending:
         except UserError as error:
             return f" What is known could not be kept on this machine either: {error}"
         return f" What is known and could not be written is kept in {where}."
+
+
+def _with_unwritten(result: RunResult) -> RunResult:
+    """Return what became of every action, be it written or not; what failed is known to the run either way."""
+    ended = tuple(entry.id for entry in result.unwritten if isinstance(entry, ActionEnded))
+    known = frozenset(ended)
+    left = tuple(name for name in result.not_started if name not in known)
+    return replace(result, done=(*result.done, *ended), not_started=left)
 
 
 def _yet_to_come(waiting: Sequence[Action]) -> IncompleteError:

@@ -190,16 +190,19 @@ class Engine:
         ]
         lost = {outcome.id: self._graph.fail(outcome.id) for _, outcome, _ in ended if isinstance(outcome, Failed)}
         entries = [entry for action, outcome, _ in ended for entry in entries_of(action, outcome, lost)]
-        if not await self._write(entries):
+        is_written = await self._write(entries)
+        if not is_written:
             self._ledger.unwritten += entries
-            return
         for action, outcome, moved in ended:
             match outcome:
                 case Done():
-                    self._graph.finish(action.id)
-                    self._ledger.finish(action, outcome, moved, self._means.effects.now())
+                    if is_written:
+                        self._graph.finish(action.id)
+                        self._ledger.finish(action, outcome, moved, self._means.effects.now())
                 case Failed():
-                    self._ledger.fail(action, outcome, lost[action.id])
+                    self._ledger.book_failure(action, outcome, lost[action.id])
+                    if is_written:
+                        self._ledger.say_failure(action, outcome)
                 case _:
                     assert_never(outcome)
 

@@ -65,10 +65,13 @@ class Ledger:
         seconds = now - self._started.pop(action.id, now)
         self.say(ActionDone(action.id, action.address, seconds, moved.records, moved.bytes))
 
-    def fail(self, action: Action, outcome: Failed, lost: Sequence[str]) -> None:
+    def book_failure(self, action: Action, outcome: Failed, lost: Sequence[str]) -> None:
         """Note a failure and the actions that cannot be tried because of it."""
         self.failed.append(outcome)
         if is_in_doubt(action, outcome):
             self.in_doubt.append(action)
         self.skipped += [ActionSkipped(id=name, because=action.id) for name in lost]
+
+    def say_failure(self, action: Action, outcome: Failed) -> None:
+        """Tell a failure, once it is durable."""
         self.say(ActionFailed(action.id, action.address, outcome.error.message, outcome.error.hint))

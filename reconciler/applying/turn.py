@@ -40,8 +40,10 @@ class LeaseTurn:
         self._lease.check()
 
     async def write(self, entries: Sequence[Entry]) -> None:
-        """Return once `entries` are durable."""
+        """Return once `entries` are durable; what follows them may then begin."""
         await self._journal.append(entries)
+        if not self._lease.may_start:  # the state was away for long: a call that begins now must not outlive the lease
+            await self._lease.renew()
 
     async def checkpoint(self, record: Record) -> None:
         """Commit what is done so far, once a minute."""

@@ -21,6 +21,7 @@ from reconciler.errors import LeaseError, LostRaceError, NewerFormatError, Retry
 from reconciler.noting import note
 from reconciler.objectstore.nonces import nonce
 from reconciler.state.entries import AnyEntry, Closed, Entry, TakenOver
+from reconciler.state.insisting import insist
 from reconciler.state.lockfile import RUNS_PREFIX
 from reconciler.wording import no_json, refusal
 
@@ -36,7 +37,8 @@ _NAME: Final = re.compile(r"(\d{6,})\.json")
 _LOGGER: Final = logging.getLogger("reconciler.journal")
 _MOST_BYTES: Final = (1 << 20) - (1 << 10)
 """Of the entries of one object; what stands around them takes less than the rest of a mebibyte."""
-_ATTEMPTS: Final = 5
+_ATTEMPTS: Final = 2
+"""Of one call: an answer that was lost is found at once; a store that is away is waited for by who calls."""
 
 
 class Page(BaseModel):
@@ -131,7 +133,7 @@ async def take_over(lease: Lease, effects: Effects, run: str) -> Written:
     pages = list(written.pages)
     while True:
         page = Page(run=run, seq=len(pages) + 1, epoch=lockfile.lease.epoch, nonce=nonce(), entries=(entry,))
-        there = await effects.call(partial(_create, lease.store, page, lease.check))
+        there = await insist(effects, partial(_create, lease.store, page, lease.check))
         pages.append(there)
         if there.nonce == page.nonce:
             return Written(run, tuple(pages))
@@ -192,7 +194,7 @@ class Journal:
             nonce=nonce(),
             entries=entries,
         )
-        there = await self._effects.call(lambda: self._create(page))
+        there = await insist(self._effects, lambda: self._create(page))
         if there.nonce != page.nonce:
             note(_LOGGER, "fenced", run=self.run, seq=page.seq, by_epoch=there.epoch)
             raise LeaseError(

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Final, Self
 
 from reconciler.errors import LeaseError, LostRaceError, ReconcilerError, RetryableError, UserError
 from reconciler.noting import note
+from reconciler.state.insisting import insist
 from reconciler.state.lockfile import KEY, Lockfile, OpenRun, Read, read_lockfile
 from reconciler.state.runs import RunFile, write_run
 from reconciler.state.snapshots import Snapshot, encode, snapshot_of
 from reconciler.state.swaps import MovedError, closed, freed, keep_snapshot, lost_to, pointing, unchanged, without_run
 from reconciler.state.terms import Terms
+from reconciler.wording import ended_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -106,15 +108,16 @@ class Lease:
         """Write `run.json`, then open the run; nothing may be done before this returns."""
 
         def write() -> int:
+            self.check()
             write_run(self._store, run)
             opened = OpenRun(run=run.run, plan_digest=run.plan_digest)
             return self._write(self._store, lambda lockfile: lockfile.model_copy(update={"open_run": opened}))
 
-        await self._insist(write)
+        await insist(self._effects, write)
 
     async def renew(self) -> None:
         """Write one beat."""
-        await self._effects.call(lambda: self._write(self._store, unchanged))
+        await insist(self._effects, lambda: self._write(self._store, unchanged))
 
     async def commit(self, record: Record) -> int:
         """Make `record` the state and return its serial; the lease goes on. `record` must not change meanwhile."""
@@ -122,7 +125,7 @@ class Lease:
 
     async def end_run(self, record: Record | None) -> int:
         """Close the open run and go on holding the lease: make `record` the state (`None`: it did not change)."""
-        return await self._insist(lambda: self._end(record, without_run))
+        return await insist(self._effects, lambda: self._end(record, without_run))
 
     async def close(self, record: Record | None, *, keeps_run: bool = False) -> int:
         """End the run: make `record` the state (`None`: it did not change), free the lease, in one swap.
@@ -131,11 +134,11 @@ class Lease:
 
         Raises:
             LeaseError: It was lost: nothing of this was written.
-            RetryableError: The store does not answer: the lease is free once it has expired.
+            NoRoomError: The disk is full: the lease is free once it has expired.
         """
         finish = freed if keeps_run else closed
         try:
-            return await self._insist(lambda: self._end(record, finish))
+            return await insist(self._effects, lambda: self._end(record, finish))
         finally:
             self._stop_renewing()
 
@@ -162,7 +165,7 @@ class Lease:
         except ReconcilerError as trouble:
             error.add_note(f"The lease could not be freed either: {trouble}")
             if isinstance(error, ReconcilerError):
-                error.hint = f"{error.hint} {self._left_held()}"
+                error.hint = f"{ended_sentence(error.hint)} {self._left_held()}"
         finally:
             self._stop_renewing()
 
@@ -173,14 +176,6 @@ class Lease:
             f"The lease could not be given back: it is free {self.terms.lease_s:.0f} s from now, or at once with: "
             f"reconciler state unlock {self.run}"
         )
-
-    async def _insist(self, write: Callable[[], int]) -> int:
-        """Write again where nobody answered: what has landed is found, and what has not is written once."""
-        for _ in range(_ATTEMPTS - 1):
-            with suppress(RetryableError):
-                return await self._effects.call(write)
-            await self._effects.sleep(self.terms.renew_s / _ATTEMPTS)
-        return await self._effects.call(write)
 
     @property
     def _is_free(self) -> bool:

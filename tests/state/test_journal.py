@@ -31,6 +31,8 @@ class Faulty(MemoryStore):
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
         harm = self.harms.pop(0) if self.harms and "/journal/" in key else ""
+        if harm == "refuse":
+            raise UserError("denied", hint="Ask for the right.")
         if harm == "fail":
             raise RetryableError("not now", hint="Run it again.")
         version = super().swap(key, body, expected=expected)
@@ -106,7 +108,7 @@ def test_what_is_left_to_others_is_written_in_pages_of_a_mebibyte_too() -> None:
     assert tuple(name for entry in found.entries if isinstance(entry, Detached) for name in entry.left) == left
 
 
-@pytest.mark.parametrize("harms", [["lose"], ["fail"], ["fail", "lose"], ["fail", "fail", "fail", "fail"]])
+@pytest.mark.parametrize("harms", [["lose"], ["fail"], ["fail", "lose"], ["fail"] * 12])
 def test_a_page_whose_answer_was_lost_is_written_once(harms: list[str]) -> None:
     store = Faulty()
 
@@ -124,10 +126,10 @@ def test_a_journal_that_could_not_be_written_writes_nothing_more() -> None:
     store = Faulty()
 
     async def work(_lease: Lease, _effects: Simulation, journal: Journal) -> None:
-        store.harms = ["fail"] * 5
-        with pytest.raises(RetryableError):
+        store.harms = ["refuse"]
+        with pytest.raises(UserError):
             await journal.append(intents("a"))
-        with pytest.raises(RetryableError):
+        with pytest.raises(UserError):
             await journal.append(intents("b"))
 
     under_lease(work, store)
