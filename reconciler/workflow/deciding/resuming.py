@@ -82,7 +82,8 @@ def rest_of(settled: Settled, now: Plan, found: Found) -> Rest:
     planned = {action.id for action in mine}
     left = [action for action in left_of(settled) if action.id not in planned]
     not_needed = tuple(action.id for action in left if has_result(action, found))
-    lost = [action for action in left if action.id not in not_needed]
+    settled_ids = frozenset(not_needed)
+    lost = [action for action in left if action.id not in settled_ids]
     more = (*_changed(mine, before, settled), *_lost(lost, now))
     if more:
         raise _error(settled.run.file.run, more, not_needed)
