@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,18 @@ import pytest
 from reconciler.applying.events import Summary
 from reconciler.applying.ports import Setting
 from reconciler.applying.running import Run, ToDo, Wish
-from reconciler.errors import IncompleteError, LeaseError, NoRoomError, ReconcilerError, RetryableError, UserError
+from reconciler.applying.threads import ThreadEffects
+from reconciler.errors import (
+    IncompleteError,
+    LeaseError,
+    NoRoomError,
+    ReconcilerError,
+    RetryableError,
+    StoppedError,
+    UserError,
+)
 from reconciler.objectstore.memory import MemoryStore
+from reconciler.state.insisting import insist
 from reconciler.state.lockfile import KEY, read_lockfile
 from reconciler.state.snapshots import read_snapshot
 from reconciler.workflow.running.stopping import Stop
@@ -227,3 +238,24 @@ def test_what_no_platform_answered_is_in_doubt_though_nothing_of_it_could_be_wri
         told.run()
     assert told.summary.in_doubt == ("create:topic/west/a",)
     assert (told.summary.failed, told.summary.done) == (1, 0)
+
+
+def test_a_request_to_stop_ends_the_waiting_for_a_state_that_is_away() -> None:
+    def write() -> None:
+        raise RetryableError("no answer", hint="Wait.")
+
+    async def run() -> float:
+        effects = ThreadEffects(1)
+        began = effects.now()
+        effects.spawn(_hurry_soon(effects))
+        with pytest.raises(StoppedError):
+            await insist(effects, write)
+        effects.close()
+        return effects.now() - began
+
+    assert asyncio.run(run()) < 3.5
+
+
+async def _hurry_soon(effects: ThreadEffects) -> None:
+    await effects.sleep(0.3)
+    effects.hurry()
