@@ -14,7 +14,7 @@
   - PartialError          some actions failed, the rest is done
   - RetryableError        run the same command again
     · LostRaceError           someone else's write is there; read it, decide again
-    · NoRoomError             the disk is full, or a file would be too large
+    · MendFirstError          a full disk, expired credentials: mend that, then try again
     · UnansweredError         a write may have been made or not; read it back, then try again
   - LeaseError            someone else is applying, or took over
   - IncompleteError       work is left; `apply --resume` goes on
@@ -113,8 +113,8 @@ class RetryableError(ReconcilerError):
     """Nothing is wrong with the files: run the same command again."""
 
 
-class NoRoomError(RetryableError):
-    """The disk is full, or a quota is reached: trying again is of use only once somebody has made room."""
+class MendFirstError(RetryableError):
+    """Trying again is of use only once somebody has mended it: a full disk, credentials that have expired."""
 
 
 class UnansweredError(RetryableError):

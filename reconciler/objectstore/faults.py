@@ -6,7 +6,7 @@ import errno
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from reconciler.errors import NoRoomError, ReconcilerError, RetryableError, UserError
+from reconciler.errors import MendFirstError, ReconcilerError, RetryableError, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,7 @@ def from_os_error(error: OSError, doing: str, path: str) -> ReconcilerError:
     where = f"cannot {doing} {path}"
     code = error.errno
     if code in _FULL:
-        return NoRoomError(
+        return MendFirstError(
             f"{where}: {'the disk is full' if code != errno.EFBIG else 'the file would be too large'}",
             hint="Nothing half-written is left behind. Free some space (or raise a quota) and run it again.",
         )

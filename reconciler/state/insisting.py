@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from reconciler.errors import NoRoomError, RetryableError
+from reconciler.errors import MendFirstError, RetryableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +32,7 @@ async def insist(effects: Effects, write: Callable[[], T]) -> T:
     while True:
         try:
             return await effects.call(write)
-        except NoRoomError:
+        except MendFirstError:
             raise
         except RetryableError:
             await effects.sleep(pause)

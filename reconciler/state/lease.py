@@ -134,7 +134,7 @@ class Lease:
 
         Raises:
             LeaseError: It was lost: nothing of this was written.
-            NoRoomError: The disk is full: the lease is free once it has expired.
+            MendFirstError: The disk is full, or credentials have expired: the lease is free once it has expired.
         """
         finish = freed if keeps_run else closed
         try:

@@ -15,7 +15,7 @@ from reconciler.applying.threads import ThreadEffects
 from reconciler.errors import (
     IncompleteError,
     LeaseError,
-    NoRoomError,
+    MendFirstError,
     ReconcilerError,
     RetryableError,
     StoppedError,
@@ -184,7 +184,7 @@ def test_what_is_done_is_kept_and_said_where_the_lease_ends() -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [UserError("denied", hint="Ask for the right."), NoRoomError("full", hint="Make room.")],
+    [UserError("denied", hint="Ask for the right."), MendFirstError("full", hint="Make room.")],
     ids=["denied", "full"],
 )
 @pytest.mark.parametrize("at", AT)

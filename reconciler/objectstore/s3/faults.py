@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
-from reconciler.errors import ReconcilerError, RetryableError, UserError
+from reconciler.errors import MendFirstError, ReconcilerError, RetryableError, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,14 +85,14 @@ def from_answer(error: ClientError, doing: Doing, url: str) -> ReconcilerError:
     if code in _DENIED:
         return UserError(f"{where}: access denied", hint=f"Allow these credentials {_RIGHTS[doing]}.")
     if code in _EXPIRED:
-        return RetryableError(f"{where}: the credentials have expired", hint=f"Renew them (log in again). {_AGAIN}")
+        return MendFirstError(f"{where}: the credentials have expired", hint=f"Renew them (log in again). {_AGAIN}")
     if code in _UNKNOWN:
         return UserError(
             f"{where}: the credentials are not accepted ({code})",
             hint="Check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and AWS_PROFILE.",
         )
     if code in _SKEWED:
-        return RetryableError(
+        return MendFirstError(
             f"{where}: the clock of this machine is off by more than the store allows",
             hint=f"Set it right (chronyc, timedatectl). {_AGAIN}",
         )
@@ -105,7 +105,7 @@ def from_answer(error: ClientError, doing: Doing, url: str) -> ReconcilerError:
     if code in _TOO_LARGE:
         return UserError(f"{where}: the object is too large for this store", hint="Write less at once.")
     if code in _FULL:
-        return RetryableError(f"{where}: the store is full", hint=f"Free some space or raise its quota. {_AGAIN}")
+        return MendFirstError(f"{where}: the store is full", hint=f"Free some space or raise its quota. {_AGAIN}")
     return _other(error, doing, where)
 
 
