@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from typing import TYPE_CHECKING, Any
 
 import jsonschema
@@ -15,9 +16,20 @@ from reconciler.errors import UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.cli.conftest import Finished, Run
+    from tests.cli.conftest import Call, Finished, Run
 
 SCHEMAS = schema_bytes()
+
+
+@pytest.fixture
+def run(typed: Call) -> Run:
+    """Type commands in this process: what they print is the point here, not how they start."""
+
+    def start(*arguments: str, stdin: str = "") -> Finished:
+        said = typed(*arguments, stdin=stdin.encode())
+        return subprocess.CompletedProcess(arguments, *said)
+
+    return start
 
 
 @pytest.fixture

@@ -90,7 +90,7 @@ def test_an_open_transaction_keeps_what_lies_at_it_and_above() -> None:
     assert contents(cluster.log(TOPIC))[0] == (8, b"open")
 
 
-@pytest.mark.parametrize("parts", [65, 200, 1_300])
+@pytest.mark.parametrize("parts", [65, 200, pytest.param(1_300, marks=pytest.mark.soak)])
 def test_pages_that_have_emptied_go_and_what_is_left_is_read_as_before(parts: int) -> None:
     store = WatchedStore(MemoryStore())
     cluster, clock = clocked(store)

@@ -22,6 +22,11 @@ CASES = [
     pytest.param("environments", ("-e", "prod"), id="environments-prod"),
     pytest.param("flights", (), id="flights", marks=pytest.mark.spark),
 ]
+# In `make test` the first of them; the rest in soak.
+BUCKETS = [
+    pytest.param(*case.values, id=case.id, marks=[*case.marks, *([pytest.mark.soak] if at else [])])
+    for at, case in enumerate(CASES)
+]
 
 
 def copied(name: str, target: Path) -> Path:
@@ -44,7 +49,7 @@ def test_an_example_is_applied_and_then_there_is_nothing_to_do(
     assert after.returncode == 0, after.stdout + after.stderr
 
 
-@pytest.mark.parametrize(("name", "environment"), CASES)
+@pytest.mark.parametrize(("name", "environment"), BUCKETS)
 def test_an_example_lives_in_a_bucket_as_well_as_in_folders(
     name: str, environment: tuple[str, ...], tmp_path: Path, reconciler: Run, s3_server: S3Server
 ) -> None:

@@ -304,7 +304,7 @@ print([listed.key for listed in store.list("")])
 
 def test_a_write_the_disk_refuses_half_way_leaves_nothing(tmp_path: Path) -> None:
     answer, _ = start(LIMITED, str(tmp_path)).communicate(timeout=60)
-    assert "RetryableError" in answer
+    assert "MendFirstError" in answer
     assert "Free some space" in answer
     assert answer.endswith("[]\n")
     assert list((tmp_path / ".store" / "unfinished").iterdir()) == []

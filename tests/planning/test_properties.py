@@ -15,7 +15,7 @@ from tests.planning.inventories import strangers, without_allowances, worlds
 from tests.planning.world import World
 
 quick = settings(
-    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
 

@@ -9,8 +9,12 @@ from tests.simulation.machine import AWAITS, WRITES
 from tests.simulation.scenarios import Scenario, each, faults_of, play
 from tests.simulation.world import Visit
 
+LONG = "publishing without looking"
 
-@pytest.mark.parametrize("name", VARIANTS)
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.soak] if name == LONG else []) for name in VARIANTS]
+)
 def test_a_broken_variant_is_noticed(name: str) -> None:
     broken = VARIANTS[name]
     with broken.applied():

@@ -33,6 +33,7 @@ def test_after_a_crash_at_any_point_the_next_apply_finishes() -> None:
     assert failures(Scenario((Visit("a", (fault,)), Visit("b", after="a", offset_s=5000))) for fault in crashes()) == []
 
 
+@pytest.mark.soak  # some of it is in the random histories, too
 def test_after_a_crash_at_any_point_resume_on_another_machine_finishes() -> None:
     scenarios = (
         Scenario((Visit("a", (fault,)), Visit("b", after="a", resumes=True, offset_s=-5000))) for fault in crashes()
