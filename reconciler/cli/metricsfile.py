@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from reconciler.cli.console import err
 from reconciler.cli.render.lines import Span, Tone, line
 from reconciler.cli.render.prometheus import prometheus_text
 from reconciler.errors import PartialError, ReconcilerError, UserError
+from reconciler.objectstore.files import write_whole
 from reconciler.workflow.metrics import Instruments, metrics_of
 
 if TYPE_CHECKING:
@@ -36,36 +36,22 @@ class MetricsFile:
                 if each.error is not None:
                     self._invocation.warn(f"no metrics of cluster {each.cluster}: {each.error.message}")
             metrics = metrics_of(measured, upkeep, now_ms=self._invocation.now_ms())
-            write_whole(self._path, prometheus_text(metrics))
+            put_metrics(self._path, prometheus_text(metrics))
         except ReconcilerError as error:
             self.trouble = PartialError("metrics are missing", hint="What was done stands; why they are is said above.")
             err().show([line(Span("Error: ", Tone.DANGER), f"{error.message}. {error.hint}")])
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Put `text` in place of what a file holds, at once.
+def put_metrics(path: Path, text: str) -> None:
+    """Put `text` in place of what the file holds, at once.
 
     Raises:
         UserError: It cannot be written; what was there is still there.
     """
-    # Collectors take files by their ending (`*.prom`), so that of the unfinished one is another.
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with unfinished.open("w", encoding="utf-8", newline="\n") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        unfinished.replace(path)
+        write_whole(path, text.encode())
     except OSError as error:
-        _discard(unfinished)
         raise UserError(
             f"cannot write the metrics to {path}: {error.strerror or error}",
             hint="Name a file in a folder that can be written, on a disk with room.",
         ) from error
-
-
-def _discard(path: Path) -> None:
-    try:
-        path.unlink(missing_ok=True)
-    except OSError:
-        return  # The folder cannot be changed: that is the error that is told.

@@ -18,6 +18,7 @@ from reconciler.objectstore.nonces import jitter, nonce
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
     from typing import IO, BinaryIO
 
     StrPath = str | os.PathLike[str]
@@ -114,6 +115,29 @@ def seal(stream: BinaryIO) -> str:
     stream.flush()
     os.fsync(stream.fileno())
     return stream.name
+
+
+def write_whole(path: Path, body: bytes, *, mode: int = 0o666) -> None:
+    """Put `body` in place of what a file holds: at every moment one of the two is there, whole; durable in the end.
+
+    Through a link the file it names is replaced. A file that is there keeps its rights; a new one gets `mode`.
+
+    Raises:
+        OSError: It cannot be written; what was there is still there.
+    """
+    target = path.resolve()
+    fresh = target.with_name(f".{nonce()}")  # hidden and without its ending: who reads all `*.prom` takes no half ones
+    try:
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as stream:
+            stream.write(body)
+            seal(stream)
+        if target.exists():
+            fresh.chmod(target.stat().st_mode & 0o7777)
+        fresh.replace(target)
+        sync_folder(str(target.parent))
+    finally:
+        with suppress(OSError):  # renamed away; or the folder cannot be changed, and that is the error that is told
+            fresh.unlink(missing_ok=True)
 
 
 def put_in_place(finished: str, target: str) -> None:

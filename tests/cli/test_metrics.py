@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from reconciler.cli.metricsfile import write_whole
+from reconciler.cli.metricsfile import put_metrics
 from reconciler.cli.render.prometheus import prometheus_text
 from reconciler.embedded import vitals
 from reconciler.embedded.catalog.entries import DeletionEntry, LinkEntry, RewriteEntry
@@ -217,7 +217,7 @@ def test_the_file_is_replaced_at_once_and_may_be_read_by_others(tmp_path: Path) 
     path = tmp_path / "m.prom"
     path.write_text("before")
     with path.open() as before:
-        write_whole(path, "after\n")
+        put_metrics(path, "after\n")
         assert before.read() == "before"
     assert path.read_text() == "after\n"
     assert [each.name for each in tmp_path.iterdir()] == ["m.prom"]
@@ -231,7 +231,7 @@ def test_a_file_that_cannot_be_leaves_what_was_there(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "folder", tmp_path / "missing" / "m.prom", tmp_path / "file" / "m.prom"):
         with pytest.raises(UserError, match="cannot write the metrics to"):
-            write_whole(path, "x")
+            put_metrics(path, "x")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["file", "folder"]
 
 

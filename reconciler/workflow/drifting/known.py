@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 import orjson
 
 from reconciler.errors import UserError
-from reconciler.objectstore.nonces import nonce
+from reconciler.objectstore.files import write_whole
 from reconciler.resources.address import Address
 
 if TYPE_CHECKING:
@@ -152,19 +152,8 @@ def _replace(path: Path, told: Mapping[Whose, _Marks]) -> None:
         {"format": FORMAT, "told": [_written(whose, told[whose]) for whose in ordered]},
         option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS,
     )
-    target = path.resolve()  # through a link, the file it names
-    fresh = target.with_name(f".{target.name}.{nonce()}")
     try:
-        try:
-            with fresh.open("xb") as stream:
-                stream.write(body + b"\n")
-                stream.flush()
-                os.fsync(stream.fileno())
-            if target.exists():
-                fresh.chmod(target.stat().st_mode & 0o7777)
-            fresh.replace(target)
-        finally:
-            fresh.unlink(missing_ok=True)
+        write_whole(path, body + b"\n")
     except OSError as error:
         raise _cannot_write(path, error) from error
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
@@ -11,6 +10,7 @@ import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from reconciler.errors import UserError
+from reconciler.objectstore.files import write_whole
 from reconciler.state.entries import AnyEntry, Entry
 from reconciler.wording import no_json, refusal
 
@@ -40,7 +40,7 @@ class LocalSpool:
         body = {"format": FORMAT, "run": run, "sha256": _digest(told), "entries": told}
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            _write_whole(path, orjson.dumps(body, option=orjson.OPT_INDENT_2))
+            write_whole(path, orjson.dumps(body, option=orjson.OPT_INDENT_2), mode=0o600)
         except OSError as error:
             raise UserError(
                 f"{path}: {(error.strerror or str(error)).lower()}",
@@ -84,21 +84,6 @@ class LocalSpool:
 
     def _path(self, run: str) -> Path:
         return self._folder / f"{run}.json"
-
-
-def _write_whole(path: Path, body: bytes) -> None:
-    """Write a file that only its owner reads; it is there whole or not at all, and stays where the power fails."""
-    fresh = path.with_name(f".{path.name}.new")
-    try:
-        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as stream:
-            stream.write(body)
-            stream.flush()
-            os.fsync(stream.fileno())
-        fresh.replace(path)
-    except OSError:
-        with suppress(OSError):
-            fresh.unlink(missing_ok=True)
-        raise
 
 
 def _entries(body: bytes, run: str) -> Sequence[Entry]:
