@@ -77,6 +77,10 @@ class ProducerFencedError(UserError):
     """A newer producer of the same transactional id, or a newer epoch of the same producer, took over."""
 
 
+class OwnershipLostError(UserError):
+    """What lies in object storage belongs to another cluster now."""
+
+
 class OutOfOrderSequenceError(UserError):
     """The sequence numbers of a producer's batch do not follow on those the partition has of it."""
 

@@ -8,6 +8,7 @@ from reconciler.embedded.access.operations import Kind, Operation
 from reconciler.embedded.access.permissions import SUPER_USER, check_deletion
 from reconciler.embedded.access.rules import set_namespace_acls, set_topic_acls
 from reconciler.embedded.access.showing import topic_shown
+from reconciler.embedded.catalog.cluster import alter_cluster, bind_storage
 from reconciler.embedded.catalog.commits import CatalogRegister
 from reconciler.embedded.catalog.configs import EffectiveConfig, effective_configs
 from reconciler.embedded.catalog.entries import NamespaceEntry
@@ -21,6 +22,8 @@ from reconciler.embedded.catalog.namespaces import (
     namespaces_under,
 )
 from reconciler.embedded.catalog.topics import TopicShape, alter_topic, create_topic, delete_topic, move_topic
+from reconciler.embedded.remote.storagefile import create_storage
+from reconciler.embedded.remote.tier import RemoteTier
 from reconciler.embedded.upkeep.deletion import finish_deletions
 from reconciler.objectstore.encryption import refuse_key
 
@@ -41,16 +44,48 @@ class Admin:
     """The catalog of one cluster, for whoever acts. The other side, its records, is `EmbeddedCluster`."""
 
     def __init__(
-        self, store: ObjectStore, cluster_id: str, *, now_ms: Callable[[], int], new_id: Callable[[], str]
+        self,
+        store: ObjectStore,
+        cluster_id: str,
+        *,
+        now_ms: Callable[[], int],
+        new_id: Callable[[], str],
+        storage: ObjectStore | None = None,
     ) -> None:
-        """Use `open` or `create`, which look at what is there."""
+        """Use `open` or `create`, which look at what is there. `storage` is the object storage of its remote tier."""
         self.store = store
+        self.storage = storage
         self.cluster_id = cluster_id
         self.now_ms = now_ms
         self._new_id = new_id
         self.catalog = CatalogRegister(store)
         self.permissions = SUPER_USER
         """What who acts may do: `cluster.permissions.check(catalog, operation, kind, full name)`."""
+
+    @property
+    def remote(self) -> RemoteTier | None:
+        """The remote tier, where the cluster has object storage and was bound to it."""
+        cluster = self.catalog.known().cluster
+        if self.storage is None or cluster.storage_id is None:
+            return None
+        return RemoteTier(self.storage, self.cluster_id, cluster.properties)
+
+    def alter_cluster(self, properties: Mapping[str, str | None]) -> None:
+        """Set cluster properties, `None` puts one back to its default. Bind its object storage where it has one.
+
+        Raises:
+            UserError: A property cannot be; the object storage is another one than the cluster was bound to, or
+                cannot hold a remote tier.
+        """
+        self.permissions.check_super_user("change the cluster")
+        storage_id = None if self.storage is None else create_storage(self.storage, self._new_id)
+
+        def decide(draft: Draft) -> None:
+            alter_cluster(draft, properties)
+            if storage_id is not None:
+                bind_storage(draft, storage_id)
+
+        self.catalog.commit(decide)
 
     def create_namespace(
         self,

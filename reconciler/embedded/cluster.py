@@ -35,8 +35,17 @@ class EmbeddedCluster(Admin):
     """One cluster in one store. Safe to share between threads; several processes may open the same one."""
 
     @classmethod
-    def open(cls, store: ObjectStore, *, now_ms: Callable[[], int], new_id: Callable[[], str]) -> EmbeddedCluster:
+    def open(
+        cls,
+        store: ObjectStore,
+        *,
+        now_ms: Callable[[], int],
+        new_id: Callable[[], str],
+        storage: ObjectStore | None = None,
+    ) -> EmbeddedCluster:
         """Open a cluster that is there. `now_ms` is the clock of records, `new_id` makes the ids of topics.
+
+        `storage` is the object storage of its remote tier.
 
         Raises:
             UserError: There is none, it is something else, or of a newer format.
@@ -44,11 +53,17 @@ class EmbeddedCluster(Admin):
         cluster_id = read_cluster_id(store)
         if cluster_id is None:
             raise UserError(f"there is no cluster at {store.url}", hint="Create it first, or correct the location.")
-        return cls(store, cluster_id, now_ms=now_ms, new_id=new_id)
+        return cls(store, cluster_id, now_ms=now_ms, new_id=new_id, storage=storage)
 
     @classmethod
     def create(
-        cls, store: ObjectStore, cluster_id: str | None = None, *, now_ms: Callable[[], int], new_id: Callable[[], str]
+        cls,
+        store: ObjectStore,
+        cluster_id: str | None = None,
+        *,
+        now_ms: Callable[[], int],
+        new_id: Callable[[], str],
+        storage: ObjectStore | None = None,
     ) -> EmbeddedCluster:
         """Open the cluster in a store, creating it where the store is empty.
 
@@ -59,7 +74,7 @@ class EmbeddedCluster(Admin):
         if cluster_id is not None and found != cluster_id:
             message = f"{store.url} is cluster {found}, not {cluster_id}"
             raise UserError(message, hint="Correct the location or the id; nothing was changed.")
-        return cls(store, found, now_ms=now_ms, new_id=new_id)
+        return cls(store, found, now_ms=now_ms, new_id=new_id, storage=storage)
 
     def acting_as(self, principal: str | None, host: str = "*") -> EmbeddedCluster:
         """Return the same cluster for one principal, held to the access rules; `None` is the super user.
@@ -94,7 +109,8 @@ class EmbeddedCluster(Admin):
         """Return one pass of upkeep over the partitions of the topics that are wanted: `retain`, `roll`, `compact`."""
         from reconciler.embedded.upkeep.passes import Upkeep
 
-        return Upkeep(self.store, self.catalog, self.cluster_id, self.now_ms, is_wanted, is_stopped)
+        self.catalog.read()
+        return Upkeep(self.store, self.catalog, self.cluster_id, self.now_ms, is_wanted, is_stopped, remote=self.remote)
 
     def sweep(self, *, unless_recent: bool = False) -> Swept:
         """Delete what nobody names and is older than a day by the store's own clock."""

@@ -19,6 +19,10 @@ GROUPS: Final = "groups/"
 TRANSACTIONS: Final = "transactions/"
 PAGES: Final = "pages/"
 PARTS: Final = "topics/"
+STORAGE: Final = "storage.json"
+"""In object storage: which storage it is."""
+REMOTE_TOPICS: Final = "topics/"
+"""In object storage: the remote tier of every topic of every cluster that shares it."""
 
 _PIECES_OF_PAGE: Final = 4
 _SHORT: Final = 8
@@ -80,6 +84,37 @@ def partition_of_part(key: str) -> tuple[str, int] | None:
     if not key.startswith(PARTS) or not name or not number.isdecimal():
         return None
     return ":".join([*tiers[1:], name]), int(number)
+
+
+def location_prefix(cluster_id: str, revision: int) -> str:
+    """Return what the keys of a topic's remote objects begin with, in object storage."""
+    return f"{REMOTE_TOPICS}{cluster_id}/{revision}/"
+
+
+def topic_manifest_key(cluster_id: str, revision: int) -> str:
+    """Return the key of a topic's register in object storage."""
+    return f"{location_prefix(cluster_id, revision)}topic.json"
+
+
+def manifest_key(cluster_id: str, revision: int, partition: int) -> str:
+    """Return the key of a partition's register in object storage."""
+    return f"{location_prefix(cluster_id, revision)}{partition:05}/manifest.json"
+
+
+def manifest_page_key(cluster_id: str, revision: int, partition: int) -> str:
+    """Return a fresh name for what a manifest spills."""
+    return f"{location_prefix(cluster_id, revision)}{partition:05}/pages/{nonce()}.json"
+
+
+def segment_key(place: str, offsets: tuple[int, int], stored_bytes: int, epoch: int) -> str:
+    """Return a fresh name for a remote segment; `place` is what its manifest's key begins with, up to the `/`."""
+    first, last = offsets
+    return f"{place}/{first}-{last}-{stored_bytes}-{epoch}-v1-{nonce()[:_SHORT]}.parquet"
+
+
+def index_key(key: str) -> str:
+    """Return the key of a remote segment's index: the footer of its Parquet file."""
+    return f"{key.removesuffix('.parquet')}.index"
 
 
 def group_key(group: str) -> str:

@@ -287,7 +287,7 @@ def test_a_head_of_a_newer_format_is_refused(store: ObjectStore, cluster: Embedd
     key = f"heads/{orders}/00000.json"
     stored = store.get(key)
     assert stored is not None
-    overwrite(store, key, stored.body.replace(b"reconciler.head/2", b"reconciler.head/3"))
+    overwrite(store, key, stored.body.replace(b"reconciler.head/3", b"reconciler.head/4"))
     with pytest.raises(UserError, match="newer version of reconciler"):
         produce(cluster, "b")
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import UserError
 from reconciler.resources.address import split_name, tiers_of
+from reconciler.resources.clusterproperties import CONFIG_DEFAULTS
 from reconciler.resources.configs import DEFAULT, EMBEDDED_CONFIGS, canonical_value
+from reconciler.resources.tierrules import CLUSTER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +24,10 @@ CONFIGS: Final[Mapping[str, ConfigKey]] = EMBEDDED_CONFIGS
 
 @dataclass(frozen=True, slots=True)
 class EffectiveConfig:
-    """A value that holds for a topic. `origin` is `topic`, the namespace it is inherited from, or `default`."""
+    """A value that holds for a topic.
+
+    `origin` is `topic`, the namespace it is inherited from, `cluster` (its properties) or `default`.
+    """
 
     value: str | None
     origin: str
@@ -37,14 +42,20 @@ def effective_configs(catalog: Catalog | Draft, full_name: str) -> dict[str, Eff
 
 
 def set_configs(catalog: Catalog | Draft, full_name: str) -> dict[str, tuple[str, str]]:
-    """Return what the topic or a tier above it sets: key → (value, origin)."""
+    """Return what the topic, a tier above it or the cluster sets: key → (value, origin)."""
     namespace, _ = split_name(full_name)
-    found: dict[str, tuple[str, str]] = {}
+    topic = catalog.topics.get(full_name)
+    found = {
+        CONFIG_DEFAULTS[name]: (value, CLUSTER)
+        for name, value in catalog.cluster.properties.items()
+        if name in CONFIG_DEFAULTS
+    }
+    if topic is not None:
+        found.update({key: (value, CLUSTER) for key, value in topic.initial.items()})
     for tier in tiers_of(namespace):
         entry = catalog.namespaces.get(tier)
         if entry is not None:
             found.update({key: (value, tier) for key, value in entry.configs.items()})
-    topic = catalog.topics.get(full_name)
     if topic is not None:
         found.update({key: (value, "topic") for key, value in topic.configs.items()})
     return found

@@ -16,6 +16,31 @@ ACTIVE: Final = "ACTIVE"
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterEntry:
+    """What belongs to the cluster as a whole: its properties, and the object storage it was bound to.
+
+    `storage_id` is the id of that storage (`storage.json`), whatever URL it is reached at.
+    """
+
+    properties: Mapping[str, str] = field(default_factory=dict)
+    storage_id: str | None = None
+
+    def to_json(self) -> Json:
+        """Return what the catalog keeps."""
+        kept: Json = {}
+        if self.properties:
+            kept["properties"] = dict(self.properties)
+        if self.storage_id is not None:
+            kept["storage_id"] = self.storage_id
+        return kept
+
+    @classmethod
+    def from_json(cls, kept: Json) -> ClusterEntry:
+        """Read it back."""
+        return cls(kept.get("properties", {}), kept.get("storage_id"))
+
+
+@dataclass(frozen=True, slots=True)
 class AclEntry:
     """One access rule, of a topic or of everything in a namespace.
 
@@ -140,11 +165,34 @@ class MirrorEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class TieringEntry:
+    """Where the tiering of a topic is (`lifecycles/tiering.py`); a topic that was never tiered has none.
+
+    `epoch` rises with every transition. `policy` is that of the last disabling: what became of the remote data.
+    """
+
+    state: str
+    epoch: int
+    policy: str = "retain"
+
+    def to_json(self) -> Json:
+        """Return what the catalog keeps."""
+        return {"state": self.state, "epoch": self.epoch, "policy": self.policy}
+
+    @classmethod
+    def from_json(cls, kept: Json) -> TieringEntry:
+        """Read it back."""
+        return cls(kept["state"], kept["epoch"], kept["policy"])
+
+
+@dataclass(frozen=True, slots=True)
 class TopicEntry:
     """A topic: its id, its initial revision, and its own configs.
 
     `origin` is (name, cluster id) it was made with, where they are no longer those it has: its location in object
-    storage, `<topic>/<cluster uuid>/<revision>`, stays for life.
+    storage, `<topic>/<cluster uuid>/<revision>`, stays for life. `initial` are the configs that the cluster's defaults
+    gave it when it was made: they hold where neither it nor its tiers say otherwise. `recovering` is the location
+    whose objects it is being made from; it takes and gives no records until that is done.
     """
 
     id: str
@@ -155,6 +203,9 @@ class TopicEntry:
     mirror: MirrorEntry | None = None
     origin: tuple[str, str] | None = None
     acls: tuple[AclEntry, ...] = ()
+    initial: Mapping[str, str] = field(default_factory=dict)
+    tiering: TieringEntry | None = None
+    recovering: str | None = None
 
     def to_json(self) -> Json:
         """Return what the catalog keeps."""
@@ -169,12 +220,18 @@ class TopicEntry:
             kept["origin"] = list(self.origin)
         if self.acls:
             kept["acls"] = [acl.to_json() for acl in self.acls]
+        if self.initial:
+            kept["initial"] = dict(self.initial)
+        if self.tiering is not None:
+            kept["tiering"] = self.tiering.to_json()
+        if self.recovering is not None:
+            kept["recovering"] = self.recovering
         return kept
 
     @classmethod
     def from_json(cls, kept: Json) -> TopicEntry:
         """Read it back."""
-        mirror, origin = kept.get("mirror"), kept.get("origin")
+        mirror, origin, tiering = kept.get("mirror"), kept.get("origin"), kept.get("tiering")
         return cls(
             kept["id"],
             kept["partitions"],
@@ -184,6 +241,9 @@ class TopicEntry:
             None if mirror is None else MirrorEntry.from_json(mirror),
             None if origin is None else (origin[0], origin[1]),
             tuple(map(AclEntry.from_json, kept.get("acls", ()))),
+            kept.get("initial", {}),
+            None if tiering is None else TieringEntry.from_json(tiering),
+            kept.get("recovering"),
         )
 
 
@@ -207,18 +267,22 @@ class LinkEntry:
 
 @dataclass(frozen=True, slots=True)
 class DeletionEntry:
-    """A topic that is marked for deletion, by its id: its name is free again, its objects are still there."""
+    """A topic that is marked for deletion, by its id: its name is free again, its objects are still there.
+
+    `location` is that of its remote objects, `<topic>/<cluster uuid>/<revision>`, where they go with it.
+    """
 
     name: str
+    location: str | None = None
 
     def to_json(self) -> Json:
         """Return what the catalog keeps."""
-        return {"name": self.name}
+        return {"name": self.name} if self.location is None else {"name": self.name, "location": self.location}
 
     @classmethod
     def from_json(cls, kept: Json) -> DeletionEntry:
         """Read it back."""
-        return cls(kept["name"])
+        return cls(kept["name"], kept.get("location"))
 
 
 @dataclass(frozen=True, slots=True)

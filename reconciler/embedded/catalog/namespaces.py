@@ -9,10 +9,12 @@ from reconciler.embedded.catalog.configs import changed_configs, checked_configs
 from reconciler.embedded.catalog.encryption import keys_of, mark_rewrites
 from reconciler.embedded.catalog.entries import NamespaceEntry, QuotaEntry
 from reconciler.embedded.catalog.lookups import unknown_namespace
+from reconciler.embedded.catalog.tiering import check_not_disabling, retier
 from reconciler.embedded.catalog.topics import delete_topic
 from reconciler.errors import BlockedError, UserError
 from reconciler.resources.address import tiers_of
 from reconciler.resources.names import check_namespace
+from reconciler.resources.tierrules import SWITCHES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,6 +52,11 @@ def alter_namespace(draft: Draft, name: str, changes: Mapping[str, str | None]) 
     """
     entry = _namespace_named(draft, name)
     draft.put_namespace(name, replace(entry, configs=changed_configs(f"namespace {name}", entry.configs, changes)))
+    if SWITCHES.intersection(changes):
+        topics = topics_under(draft, name)
+        for topic in topics:
+            check_not_disabling(topic, draft.topics[topic], changes)
+        retier(draft, topics)
 
 
 def limit_namespace(draft: Draft, name: str, quotas: QuotaEntry | None) -> None:

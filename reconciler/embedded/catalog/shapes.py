@@ -31,9 +31,14 @@ _TOPIC: Final = {
     "mirror?": _MIRROR,
     "origin?": [str],
     "acls?": [_ACL],
+    "initial?": _CONFIGS,
+    "tiering?": {"state": str, "epoch": int, "policy": str},
+    "recovering?": str,
 }
 _LINK: Final = {"id": str, "source_cluster": str, "declared": dict}
 _NAMED: Final = {"name": str}
+_DELETION: Final = {"name": str, "location?": str}
+_CLUSTER: Final = {"properties?": _CONFIGS, "storage_id?": str}
 
 COMMIT: Final = {
     "serial": int,
@@ -43,8 +48,9 @@ COMMIT: Final = {
         "namespaces?": {str: (None, _NAMESPACE)},
         "topics?": {str: (None, _TOPIC)},
         "links?": {str: (None, _LINK)},
-        "deletions?": {str: (None, _NAMED)},
+        "deletions?": {str: (None, _DELETION)},
         "rewrites?": {str: (None, _NAMED)},
+        "clusters?": {str: (None, _CLUSTER)},
     },
     "key?": str,
     "sha256?": str,

@@ -7,13 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from reconciler.embedded.catalog.entries import DeletionEntry, Json, LinkEntry, NamespaceEntry, RewriteEntry, TopicEntry
+from reconciler.embedded.catalog.entries import (
+    ClusterEntry,
+    DeletionEntry,
+    Json,
+    LinkEntry,
+    NamespaceEntry,
+    RewriteEntry,
+    TopicEntry,
+)
 from reconciler.embedded.catalog.quotas import Usages
 
-Entry = NamespaceEntry | TopicEntry | LinkEntry | DeletionEntry | RewriteEntry
-E = TypeVar("E", NamespaceEntry, TopicEntry, LinkEntry, DeletionEntry, RewriteEntry)
+Entry = ClusterEntry | NamespaceEntry | TopicEntry | LinkEntry | DeletionEntry | RewriteEntry
+E = TypeVar("E", ClusterEntry, NamespaceEntry, TopicEntry, LinkEntry, DeletionEntry, RewriteEntry)
+
+_THE_CLUSTER: Final = "cluster"
+"""The one key of the table `clusters`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +42,13 @@ class Catalog:
     """By topic id."""
     rewrites: Mapping[str, RewriteEntry] = field(default_factory=dict)
     """By topic id."""
+    clusters: Mapping[str, ClusterEntry] = field(default_factory=dict)
+    """One entry, where anything was ever set."""
+
+    @property
+    def cluster(self) -> ClusterEntry:
+        """What belongs to the cluster as a whole."""
+        return self.clusters.get(_THE_CLUSTER) or ClusterEntry()
 
     def to_json(self) -> Json:
         """Return the whole of it, as snapshots keep it."""
@@ -44,6 +62,7 @@ class Catalog:
                 "links": {name: entry.to_json() for name, entry in self.links.items()},
                 "deletions": {name: entry.to_json() for name, entry in self.deletions.items()},
                 "rewrites": {name: entry.to_json() for name, entry in self.rewrites.items()},
+                "clusters": {name: entry.to_json() for name, entry in self.clusters.items()},
             },
         }
 
@@ -64,6 +83,7 @@ class Catalog:
             links=_after(self.links, tables.get("links"), LinkEntry),
             deletions=_after(self.deletions, tables.get("deletions"), DeletionEntry),
             rewrites=_after(self.rewrites, tables.get("rewrites"), RewriteEntry),
+            clusters=_after(self.clusters, tables.get("clusters"), ClusterEntry),
         )
 
 
@@ -92,13 +112,23 @@ class Draft:
         self.links = dict(base.links)
         self.deletions = dict(base.deletions)
         self.rewrites = dict(base.rewrites)
+        self.clusters = dict(base.clusters)
         self.usages = Usages()
         self._changes: dict[str, dict[str, Entry | None]] = {}
+
+    @property
+    def cluster(self) -> ClusterEntry:
+        """What belongs to the cluster as a whole."""
+        return self.clusters.get(_THE_CLUSTER) or ClusterEntry()
 
     def next_revision(self) -> int:
         """Return the initial revision of a new topic."""
         self.revision += 1
         return self.revision
+
+    def put_cluster(self, entry: ClusterEntry) -> None:
+        """Set what belongs to the cluster as a whole."""
+        self._put("clusters", self.clusters, _THE_CLUSTER, entry)
 
     def put_namespace(self, name: str, entry: NamespaceEntry | None) -> None:
         """Set or remove a namespace."""
@@ -157,4 +187,5 @@ class Draft:
             links=self.links,
             deletions=self.deletions,
             rewrites=self.rewrites,
+            clusters=self.clusters,
         )

@@ -11,8 +11,10 @@ from reconciler.embedded.catalog.entries import AclEntry, DeletionEntry, TopicEn
 from reconciler.embedded.catalog.lookups import check_free, topic_named
 from reconciler.embedded.catalog.quotas import Usage, check_quotas
 from reconciler.embedded.catalog.syncing import check_not_synced
+from reconciler.embedded.catalog.tiering import check_not_disabling, retier
 from reconciler.errors import StalePlanError, UserError
 from reconciler.resources.address import split_name
+from reconciler.resources.clusterproperties import CREATION_DEFAULTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,8 +51,16 @@ def create_topic(draft: Draft, full_name: str, shape: TopicShape, *, topic_id: s
         shape.replication_factor,
         checked_configs(f"topic {full_name}", shape.configs),
         acls=shape.acls,
+        initial=_initial(draft),
     )
     draft.put_topic(full_name, entry)
+    retier(draft, [full_name])
+
+
+def _initial(draft: Draft) -> dict[str, str]:
+    """Return what the cluster's defaults give a new topic: later they touch no topic that is there (F-R-004)."""
+    properties = draft.cluster.properties
+    return {config: "true" for name, config in CREATION_DEFAULTS.items() if properties.get(name) == "true"}
 
 
 def alter_topic(
@@ -82,6 +92,9 @@ def alter_topic(
             replication_factor=entry.replication_factor if replication_factor is None else replication_factor,
         ),
     )
+    if changes:
+        check_not_disabling(full_name, entry, changes)
+        retier(draft, [full_name])
 
 
 def move_topic(draft: Draft, old: str, new: str, *, cluster_id: str) -> None:
@@ -101,6 +114,7 @@ def move_topic(draft: Draft, old: str, new: str, *, cluster_id: str) -> None:
     before = keys_of(draft, [old])
     draft.put_topic(old, None)
     draft.put_topic(new, replace(entry, origin=entry.origin or (old, cluster_id)))
+    retier(draft, [new])
     mark_rewrites(draft, [new], before)
 
 

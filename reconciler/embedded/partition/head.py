@@ -34,6 +34,7 @@ _SHAPE: Final = {
     "pages": list,
     "entries": list,
     "kms_key_id?": str,
+    "uploaded_to?": int,
 }
 
 PRODUCERS: Final = "producers"
@@ -72,6 +73,9 @@ class Head:
     """Of a mirror: its source's topic id, epochs and fetched offset."""
     kms_key_id: str | None = None
     """The key all of it was under when it was made, or last gone through; what came since tells its own."""
+    uploaded_to: int = 0
+    """Every record below this offset is named by the remote manifest too, or is gone. It may lag behind the manifest,
+    and never runs ahead of it."""
 
     @property
     def bounds(self) -> Bounds:
@@ -112,6 +116,8 @@ class Head:
         }
         if self.kms_key_id is not None:
             kept["kms_key_id"] = self.kms_key_id
+        if self.uploaded_to:
+            kept["uploaded_to"] = self.uploaded_to
         return kept
 
     @classmethod
@@ -131,12 +137,13 @@ class Head:
             compacted_to=kept.get("compacted_to", 0),
             source=kept["source"],
             kms_key_id=kept.get("kms_key_id"),
+            uploaded_to=kept.get("uploaded_to", 0),
         )
 
 
 def head_register(store: ObjectStore, topic_id: str, partition: int) -> Register:
     """Return the register of a partition."""
-    return Register(store, head_key(topic_id, partition), format="reconciler.head/2", shape=_SHAPE)
+    return Register(store, head_key(topic_id, partition), format="reconciler.head/3", shape=_SHAPE)
 
 
 def parse_head(store: ObjectStore, key: str, kept: Json) -> Head:
@@ -171,6 +178,8 @@ def _contradictions(head: Head) -> Iterator[str]:
     """Look where it costs the same however long the log is: at the borders of what a head names."""
     if not 0 <= head.start <= head.end:
         yield f"it begins at offset {head.start} and ends at {head.end}"
+    if not head.start <= head.local_start <= head.end:
+        yield f"it begins at offset {head.start}, locally at {head.local_start}, and ends at {head.end}"
     if head.compacted_to > head.end:
         yield f"it is compacted to offset {head.compacted_to} and ends at {head.end}"
     borders: list[PageRef | Entry] = [*head.pages[:2], *head.pages[2:][-2:], *head.entries[:2], *head.entries[2:][-2:]]

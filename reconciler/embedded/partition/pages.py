@@ -7,7 +7,7 @@ thousand parts is hardly larger than that of a hundred, and each is found in a f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import orjson
 
@@ -18,7 +18,6 @@ from reconciler.errors import MissingObjectError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from reconciler.embedded.partition.head import Head
     from reconciler.objectstore.base import ObjectStore
     from reconciler.records.log import OffsetRange
 
@@ -26,6 +25,20 @@ Json = dict[str, Any]
 T = TypeVar("T")
 
 _FORMAT: Final = "reconciler.page/1"
+
+
+class Paged(Protocol):
+    """What names parts of a log: its newest entries itself, the older ones in pages. A head, or a remote manifest."""
+
+    @property
+    def pages(self) -> tuple[PageRef, ...]:
+        """What lies in pages, oldest first."""
+        ...
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """What it names itself, oldest first, all of it after the pages."""
+        ...
 
 
 def entries_page(entries: Sequence[Entry]) -> bytes:
@@ -58,7 +71,7 @@ def read_pages(store: ObjectStore, page: PageRef) -> tuple[PageRef, ...]:
     return _read(store, page, lambda kept: tuple(map(PageRef.from_json, kept["pages"])))
 
 
-def all_pages(store: ObjectStore, head: Head, *, skips_missing: bool = False) -> Iterator[PageRef]:
+def all_pages(store: ObjectStore, head: Paged, *, skips_missing: bool = False) -> Iterator[PageRef]:
     """Yield every page below a head, each after those it names. Reads only pages of pages.
 
     `skips_missing`: of a page that is gone, what it named is left out; for a deletion that is done again.
@@ -66,7 +79,7 @@ def all_pages(store: ObjectStore, head: Head, *, skips_missing: bool = False) ->
     return _pages(store, head.pages, skips_missing=skips_missing)
 
 
-def all_entries(store: ObjectStore, head: Head, *, skips_missing: bool = False) -> Iterator[Entry]:
+def all_entries(store: ObjectStore, head: Paged, *, skips_missing: bool = False) -> Iterator[Entry]:
     """Yield every entry of a head, oldest first; also those no reader may see."""
     for page in all_pages(store, head, skips_missing=skips_missing):
         if page.level == 0:
@@ -81,7 +94,7 @@ def all_entries(store: ObjectStore, head: Head, *, skips_missing: bool = False) 
 
 
 def entries_within(
-    store: ObjectStore, head: Head, offsets: OffsetRange, *, since_ms: int | None = None
+    store: ObjectStore, head: Paged, offsets: OffsetRange, *, since_ms: int | None = None
 ) -> Iterator[Entry]:
     """Yield the entries with an offset in a range, oldest first; only the pages it touches are read.
 

@@ -80,7 +80,7 @@ class ChoreTask:
             look += 1
 
     def _of(self, catalog: Catalog, full_name: str, partition: Partition, head: Head) -> Rewritten | None:
-        policy, rules = cleanup_policy(catalog, full_name), rules_of(catalog, full_name)
+        policy, rules = cleanup_policy(catalog, full_name, self.cluster_id), rules_of(catalog, full_name)
         match self.job:
             case "roll":
                 return rolled(self.store, head, partition, policy, rules)

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.catalog.configs import CONFIGS, set_configs
+from reconciler.embedded.catalog.tiering import tiering_of
 from reconciler.embedded.upkeep.segments import SegmentLimits
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Catalog
+    from reconciler.embedded.catalog.tiering import Tiering
 
 UNLIMITED: Final = -1
 
@@ -29,6 +31,8 @@ class CleanupPolicy:
     max_lag_ms: int
     tombstones_ms: int
     """How long tombstones stay after they were first cleaned."""
+    tiering: Tiering | None = None
+    """Of a topic that is, or was, tiered."""
 
     @property
     def expires(self) -> bool:
@@ -36,8 +40,8 @@ class CleanupPolicy:
         return self.deletes and (self.retention_ms >= 0 or self.retention_bytes >= 0)
 
 
-def cleanup_policy(catalog: Catalog, full_name: str) -> CleanupPolicy:
-    """Return what holds for a topic now."""
+def cleanup_policy(catalog: Catalog, full_name: str, cluster_id: str) -> CleanupPolicy:
+    """Return what holds for a topic of the cluster `cluster_id` now."""
     found = set_configs(catalog, full_name)
 
     def value(key: str) -> str:
@@ -57,4 +61,5 @@ def cleanup_policy(catalog: Catalog, full_name: str) -> CleanupPolicy:
         min_lag_ms=int(value("min.compaction.lag.ms")),
         max_lag_ms=max_lag_ms,
         tombstones_ms=int(value("delete.retention.ms")),
+        tiering=tiering_of(catalog, full_name, cluster_id),
     )

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.partition.head import Head
     from reconciler.embedded.partition.headswaps import Partition
     from reconciler.embedded.partition.replacing import Gain, Rewritten
+    from reconciler.embedded.remote.tier import RemoteTier
     from reconciler.embedded.upkeep.chores import Job
     from reconciler.embedded.upkeep.choretasks import ChoreTask
     from reconciler.embedded.upkeep.cleanup import CleanupPolicy
@@ -93,6 +94,8 @@ class Upkeep:
     is_wanted: Callable[[str], bool] = lambda _full_name: True
     is_stopped: Callable[[], bool] = lambda: False
     heads: HeadCache = field(default_factory=HeadCache)
+    remote: RemoteTier | None = None
+    """Where the cluster's remote objects are; `None`: it has no object storage."""
 
     def retain(self) -> Tended:
         """Delete what has expired, of every partition that lets records expire."""
@@ -154,7 +157,7 @@ class Upkeep:
         self, job: str, tended: Tended, asks: Callable[[CleanupPolicy], bool], look: Look[T]
     ) -> Iterator[tuple[Partition, T]]:
         """Look at the partitions that are due, and yield those in which something was found."""
-        survey = Survey.begun(self.store, job)
+        survey = Survey.begun(self.store, self.cluster_id, job)
 
         def is_asked(full_name: str, policy: CleanupPolicy) -> bool:
             return self.is_wanted(full_name) and asks(policy)

@@ -68,13 +68,14 @@ class Survey:
     """What one job must look at, and what it remembers of that. `remember` is safe from any thread."""
 
     store: ObjectStore
+    cluster_id: str
     job: str
     rows: dict[str, list[Any]] = field(default_factory=dict)
     """By key of a head: `[hint, fingerprint of the configs, next due in ms or null]`."""
     _kept: dict[str, list[Any]] = field(default_factory=dict)
 
     @classmethod
-    def begun(cls, store: ObjectStore, job: str) -> Survey:
+    def begun(cls, store: ObjectStore, cluster_id: str, job: str) -> Survey:
         """Return what the last pass remembered; nothing where that is lost or damaged."""
         stored = store.get(runner_key(job))
         rows: dict[str, list[Any]] = {}
@@ -84,7 +85,7 @@ class Survey:
                 rows = content["rows"] if content["format"] == _FORMAT else {}
             except (OSError, EOFError, ValueError, KeyError, TypeError):
                 rows = {}  # It is only a cache: every head is looked at once more.
-        return cls(store, job, rows)
+        return cls(store, cluster_id, job, rows)
 
     def due(self, catalog: Catalog, asks: Callable[[str, CleanupPolicy], bool], *, now_ms: int) -> Iterator[Lying]:
         """Yield the partitions to look at now, of topics for which `asks` tells that the job has something to do."""
@@ -96,7 +97,7 @@ class Survey:
             if name is None:
                 continue  # It is being deleted.
             if topic_id not in policies:
-                policy = cleanup_policy(catalog, name)
+                policy = cleanup_policy(catalog, name, self.cluster_id)
                 policies[topic_id] = (policy, _fingerprint(policy)) if asks(name, policy) else None
             asked, row = policies[topic_id], self.rows.get(listed.key)
             if asked is None:

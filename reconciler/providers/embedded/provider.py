@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from reconciler.records.log import Isolation
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Inventory
+    from reconciler.resources.locations import LocationSpec
     from reconciler.resources.measures import Measures
     from reconciler.resources.overviews import Overview
     from reconciler.resources.sourcetopic import SourceTopic
@@ -71,9 +72,10 @@ MEASURED_PARTITIONS: Final = 1_000
 class EmbeddedProvider:
     """One embedded cluster, as a manifest declares it. It may not be there yet."""
 
-    def __init__(self, declared: Cluster, store: ObjectStore, edge: Edge) -> None:
+    def __init__(self, declared: Cluster, store: ObjectStore, edge: Edge, storage: ObjectStore | None = None) -> None:
         self._declared = declared
         self._store = store
+        self._storage = storage
         self._edge = edge
         self._opened: EmbeddedCluster | None = None
 
@@ -82,10 +84,13 @@ class EmbeddedProvider:
         """Return the provider of a declared cluster; nothing is read yet."""
         if declared.spec.embedded is None:
             raise UserError(f"{declared.address}: spec.embedded is missing", hint="Say where its root is.")
-        root = declared.spec.embedded.root
-        settings = StoreSettings(root.url, root.region, root.endpoint, root.force_path_style, root.kms_key_id)
-        store = open_store(settings.resolved(edge.folder))
-        return cls(declared, read_only(store, edge.now_ms) if edge.is_reader else store, edge)
+        storage = declared.spec.object_storage
+        return cls(
+            declared,
+            _opened(declared.spec.embedded.root, edge),
+            edge,
+            None if storage is None else _opened(storage, edge),
+        )
 
     @property
     def capabilities(self) -> Capabilities:
@@ -217,7 +222,9 @@ class EmbeddedProvider:
                     message, hint="Apply creates it; once it was there, check that its root is mounted."
                 )
             edge = self._edge
-            cluster = EmbeddedCluster(self._store, cluster_id, now_ms=edge.now_ms, new_id=edge.new_id)
+            cluster = EmbeddedCluster(
+                self._store, cluster_id, now_ms=edge.now_ms, new_id=edge.new_id, storage=self._storage
+            )
             self._opened = cluster.acting_as(edge.principal, edge.host)
         return self._opened
 
@@ -237,6 +244,15 @@ class EmbeddedProvider:
             message = f"{self._store.url} is cluster {found}, not {cluster_id}"
             return Failed(action_id, UserError(message, hint="Correct spec.clusterId, or the root."))
         return Done(action_id, found)
+
+
+def _opened(location: LocationSpec, edge: Edge) -> ObjectStore:
+    """Open a store, for who may only read as one that cannot be written to."""
+    settings = StoreSettings(
+        location.url, location.region, location.endpoint, location.force_path_style, location.kms_key_id
+    )
+    store = open_store(settings.resolved(edge.folder))
+    return read_only(store, edge.now_ms) if edge.is_reader else store
 
 
 def _wanted(scope: Scope) -> Callable[[str], bool] | None:

@@ -1,0 +1,163 @@
+"""The tiering of a topic as the catalog has it: where its remote objects lie, what is uploaded, what may be fetched.
+
+The state machine of KIP-950 moves with the configs: a commit that changes what a topic's switches say moves its state
+in the same swap (`retier`), so nobody ever sees one without the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from reconciler.embedded.catalog.configs import CONFIGS, set_configs
+from reconciler.embedded.catalog.entries import TieringEntry
+from reconciler.errors import UserError
+from reconciler.lifecycles.tiering import TIERING, TieringState
+from reconciler.resources.clusterproperties import ENABLED, UPLOADS, property_of
+from reconciler.resources.tierrules import SWITCHES, Targets, disable_policy_in, switches_in, targets_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from reconciler.embedded.catalog.entries import TopicEntry
+    from reconciler.embedded.catalog.tables import Catalog, Draft
+
+_TRUE: Final = "true"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicLocation:
+    """Where a topic's remote objects lie for life, whatever it is called and wherever it is mounted."""
+
+    topic: str
+    """The name it was made with, its namespace included."""
+    cluster_id: str
+    """Of the cluster that made it."""
+    revision: int
+    """Its initial revision there."""
+
+    def __str__(self) -> str:
+        """Write it as people do: `orders/67f5505a-32f3-4677-bcad-3c75a1a702a6/10`."""
+        return f"{self.topic}/{self.cluster_id}/{self.revision}"
+
+    @classmethod
+    def parse(cls, text: str) -> TopicLocation:
+        """Read what people write.
+
+        Raises:
+            UserError: It is no location.
+        """
+        topic, _, rest = text.partition("/")
+        cluster_id, _, revision = rest.partition("/")
+        if not (topic and cluster_id and revision.isdecimal()):
+            message = f"{text!r} is not the location of a topic in object storage"
+            raise UserError(message, hint="Write <topic>/<cluster uuid>/<revision>, as `topic storage` shows it.")
+        return cls(topic, cluster_id, int(revision))
+
+
+@dataclass(frozen=True, slots=True)
+class Tiering:
+    """What holds for a topic that is, or was, tiered."""
+
+    location: TopicLocation
+    state: TieringState
+    epoch: int
+    policy: str
+    """What the last disabling did to remote data: `retain` or `delete`."""
+    uploads: bool
+    """Whether closed segments are copied to the remote tier now."""
+    serves: bool
+    """Whether offsets below the local start may be fetched now."""
+    targets: Targets
+    max_interval_ms: int | None
+    """The open segment is uploaded when this has passed; `None`: closed ones only."""
+    spill_bytes: int
+    """Size of a page that a manifest spills; it spills above twice that."""
+
+
+def tiering_of(catalog: Catalog | Draft, full_name: str, cluster_id: str) -> Tiering | None:
+    """Return what holds for a topic of the cluster `cluster_id` now; `None`: it was never tiered."""
+    topic = catalog.topics[full_name]
+    if topic.tiering is None:
+        return None
+    configs, properties = set_configs(catalog, full_name), catalog.cluster.properties
+    switches, state = switches_in(configs), TieringState(topic.tiering.state)
+    is_on = catalog.cluster.storage_id is not None and property_of(properties, ENABLED) == _TRUE
+    is_kept = state is not TieringState.ENABLED and topic.tiering.policy == "retain"
+    is_uploading = is_on and property_of(properties, UPLOADS) == _TRUE and state is TieringState.ENABLED
+    interval_s = property_of(properties, "cloud_storage_segment_max_upload_interval_sec")
+    return Tiering(
+        location_of(full_name, topic, cluster_id),
+        state,
+        topic.tiering.epoch,
+        topic.tiering.policy,
+        uploads=is_uploading and switches.write,
+        serves=is_on and (is_kept or (state is TieringState.ENABLED and switches.read)),
+        targets=targets_in(configs),
+        max_interval_ms=None if interval_s is None else int(interval_s) * 1000,
+        spill_bytes=int(property_of(properties, "cloud_storage_spillover_manifest_size") or 0),
+    )
+
+
+def location_of(full_name: str, topic: TopicEntry, cluster_id: str) -> TopicLocation:
+    """Return where a topic's remote objects lie, or would."""
+    name, made_by = topic.origin or (full_name, cluster_id)
+    return TopicLocation(name, made_by, topic.revision)
+
+
+def retier(draft: Draft, full_names: Iterable[str]) -> None:
+    """Move the tiering of topics to what their configs ask for now; each transition raises the tiered epoch (F-K-056).
+
+    Raises:
+        UserError: The tiering of one is being switched off: no change of it until that is done (F-K-054, F-K-055).
+    """
+    for full_name in full_names:
+        topic = draft.topics[full_name]
+        configs = set_configs(draft, full_name)
+        after = _moved(full_name, topic.tiering, configs)
+        if after != topic.tiering:
+            draft.put_topic(full_name, replace(topic, tiering=after))
+
+
+def check_not_disabling(full_name: str, topic: TopicEntry, changes: Iterable[str]) -> None:
+    """Refuse a change of what the tiering of a topic rests on while it is being switched off (F-K-054).
+
+    Raises:
+        UserError: It is, and one of the configs is such a one.
+    """
+    state = None if topic.tiering is None else topic.tiering.state
+    changed = sorted(SWITCHES.intersection(changes))
+    if state == TieringState.DISABLING and changed:
+        message = f"topic {full_name}: {changed[0]} cannot change: its tiering is being switched off"
+        raise UserError(
+            f"{message} (TIERED_STORAGE_DISABLEMENT_IN_PROGRESS)", hint="`run` finishes it; then ask again."
+        )
+
+
+def disabled(draft: Draft, topic_id: str, epoch: int) -> None:
+    """Say that all of a topic's manifests have gone through the disabling of `epoch` (F-K-062); later moves stand."""
+    for full_name, topic in draft.topics.items():
+        if topic.id == topic_id and topic.tiering is not None and topic.tiering.epoch == epoch:
+            state = TIERING.follow(TieringState(topic.tiering.state), TieringState.DISABLED)
+            draft.put_topic(full_name, replace(topic, tiering=replace(topic.tiering, state=str(state))))
+            return
+
+
+def _moved(full_name: str, before: TieringEntry | None, configs: Mapping[str, tuple[str, str]]) -> TieringEntry | None:
+    is_off = switches_in(configs).is_off
+    if before is None:
+        return None if is_off else TieringEntry(str(TIERING.initial), 1)
+    state = TieringState(before.state)
+    if is_off != (state is TieringState.ENABLED):
+        return before  # On and switched on, or off (or nearly) and switched off.
+    verb = "disable-tiering" if is_off else "enable-tiering"
+    try:
+        after = TIERING.step(state, verb)
+    except UserError as error:
+        message = f"topic {full_name}: {error.message} (TIERED_STORAGE_DISABLEMENT_IN_PROGRESS)"
+        raise UserError(message, hint="`run` finishes it; then ask again.") from error
+    policy = disable_policy_in(configs) if is_off else before.policy
+    if policy not in CONFIGS["remote.log.disable.policy"].values:
+        message = f"topic {full_name}: {policy!r} is no policy of disabling (INVALID_REQUEST)"
+        raise UserError(message, hint="It is retain or delete.")
+    return TieringEntry(str(after), before.epoch + 1, policy)

@@ -1,0 +1,1 @@
+"""The remote tier: what object storage holds of a topic, one idea a module."""

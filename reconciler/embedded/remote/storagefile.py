@@ -1,0 +1,67 @@
+"""`storage.json`: which object storage this is. Written once, by whoever binds the first cluster to it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import orjson
+
+from reconciler.embedded.jsonobjects import damaged, parsed
+from reconciler.embedded.keys import STORAGE
+from reconciler.errors import LostRaceError, UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from reconciler.objectstore.base import ObjectStore
+
+_FORMAT: Final = "reconciler.storage/1"
+
+
+def read_storage_id(storage: ObjectStore) -> str | None:
+    """Return the id of an object storage; `None`: nobody has tiered into it yet.
+
+    Raises:
+        UserError: The file is damaged, or of a newer format.
+    """
+    stored = storage.get(STORAGE)
+    if stored is None:
+        return None
+    content = parsed(storage, STORAGE, stored.body)
+    found = content.get("id")
+    if content.get("format") != _FORMAT or not isinstance(found, str) or not found:
+        raise damaged(storage, STORAGE, f"its format is {content.get('format')!r}, not {_FORMAT!r}")
+    return found
+
+
+def create_storage(storage: ObjectStore, new_id: Callable[[], str]) -> str:
+    """Make it an object storage, if it is none yet, and return its id: that of whoever came first.
+
+    Raises:
+        UserError: It does not honour conditional writes, or we may not write, list or delete there.
+    """
+    found = read_storage_id(storage)
+    if found is not None:
+        return found
+    problems = storage.probe()
+    if problems:
+        message = f"{storage.url} cannot hold a remote tier: {'; '.join(problems)}"
+        raise UserError(message, hint="Name another location: a local disk, or a bucket with conditional writes.")
+    body = orjson.dumps({"format": _FORMAT, "id": new_id()}, option=orjson.OPT_APPEND_NEWLINE)
+    with suppress(LostRaceError):  # Somebody else was faster: theirs holds.
+        storage.swap(STORAGE, body, expected=None)
+    return read_storage_id(storage) or ""
+
+
+def check_storage(storage: ObjectStore, expected: str | None) -> None:
+    """Refuse another storage than the cluster was bound to: its topics' records are not there (F-R-013).
+
+    Raises:
+        UserError: It is another one.
+    """
+    found = read_storage_id(storage)
+    if expected is not None and found != expected:
+        what = "holds nothing of it" if found is None else f"is object storage {found}"
+        message = f"{storage.url} {what}: this cluster's topics lie in object storage {expected}"
+        raise UserError(message, hint="Set objectStorage back: topics do not move between buckets.")
