@@ -23,7 +23,7 @@ from reconciler.embedded.catalog.namespaces import (
 )
 from reconciler.embedded.catalog.topics import TopicShape, alter_topic, create_topic, delete_topic, move_topic
 from reconciler.embedded.remote.storagefile import create_storage
-from reconciler.embedded.remote.tier import RemoteTier
+from reconciler.embedded.remote.tier import RemoteTier, remote_tier
 from reconciler.embedded.upkeep.deletion import finish_deletions
 from reconciler.objectstore.encryption import refuse_key
 
@@ -65,10 +65,7 @@ class Admin:
     @property
     def remote(self) -> RemoteTier | None:
         """The remote tier, where the cluster has object storage and was bound to it."""
-        cluster = self.catalog.known().cluster
-        if self.storage is None or cluster.storage_id is None:
-            return None
-        return RemoteTier(self.storage, self.cluster_id, cluster.properties)
+        return remote_tier(self.storage, self.cluster_id, self.catalog.known().cluster)
 
     def alter_cluster(self, properties: Mapping[str, str | None]) -> None:
         """Set cluster properties, `None` puts one back to its default. Bind its object storage where it has one.

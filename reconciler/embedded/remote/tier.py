@@ -10,6 +10,7 @@ from reconciler.embedded.remote.manifest import RemotePartition
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from reconciler.embedded.catalog.entries import ClusterEntry
     from reconciler.embedded.catalog.tiering import TopicLocation
     from reconciler.objectstore.base import ObjectStore
 
@@ -23,6 +24,13 @@ class RemoteTier:
     """Of the cluster that reads and writes there."""
     properties: Mapping[str, str] = field(default_factory=dict)
     """Of that cluster, as the catalog has them: they say where and how much is cached."""
+
+
+def remote_tier(storage: ObjectStore | None, cluster_id: str, cluster: ClusterEntry) -> RemoteTier | None:
+    """Return the remote tier of a cluster, where it has object storage and was bound to it."""
+    if storage is None or cluster.storage_id is None:
+        return None
+    return RemoteTier(storage, cluster_id, cluster.properties)
 
 
 def remote_partition(location: TopicLocation, number: int) -> RemotePartition:

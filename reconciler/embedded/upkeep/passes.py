@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
+from reconciler.embedded.remote.tier import remote_tier
 from reconciler.embedded.threads import SideBySide
 from reconciler.embedded.upkeep.chores import Chore, Refused, is_little
 from reconciler.embedded.upkeep.cleanable import next_cleaning_ms, to_clean
@@ -94,8 +95,13 @@ class Upkeep:
     is_wanted: Callable[[str], bool] = lambda _full_name: True
     is_stopped: Callable[[], bool] = lambda: False
     heads: HeadCache = field(default_factory=HeadCache)
-    remote: RemoteTier | None = None
-    """Where the cluster's remote objects are; `None`: it has no object storage."""
+    storage: ObjectStore | None = None
+    """Where the cluster's remote objects are, if it has object storage."""
+
+    @property
+    def remote(self) -> RemoteTier | None:
+        """The remote tier, by the catalog as it was last read."""
+        return remote_tier(self.storage, self.cluster_id, self.catalog.known().cluster)
 
     def retain(self) -> Tended:
         """Delete what has expired, of every partition that lets records expire."""
