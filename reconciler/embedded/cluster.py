@@ -109,8 +109,9 @@ class EmbeddedCluster(Admin):
         """Return one pass of upkeep over the partitions of the topics that are wanted: `retain`, `roll`, `compact`."""
         from reconciler.embedded.upkeep.passes import Upkeep
 
-        self.catalog.read()
-        return Upkeep(self.store, self.catalog, self.cluster_id, self.now_ms, is_wanted, is_stopped, remote=self.remote)
+        return Upkeep(
+            self.store, self.catalog, self.cluster_id, self.now_ms, is_wanted, is_stopped, storage=self.storage
+        )
 
     def sweep(self, *, unless_recent: bool = False) -> Swept:
         """Delete what nobody names and is older than a day by the store's own clock."""
