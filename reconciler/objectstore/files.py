@@ -126,6 +126,9 @@ def write_whole(path: Path, body: bytes, *, mode: int = 0o666) -> None:
         OSError: It cannot be written; what was there is still there.
     """
     target = path.resolve()
+    if target.exists() and not target.is_file():
+        target.write_bytes(body)  # A device or a pipe: nothing can be put in its place.
+        return
     fresh = target.with_name(f".{nonce()}")  # hidden and without its ending: who reads all `*.prom` takes no half ones
     try:
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as stream:

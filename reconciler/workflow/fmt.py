@@ -12,6 +12,7 @@ from reconciler.manifests.files import OVERLAYS, WORKSPACE_FILE, label_of, manif
 from reconciler.manifests.fmt import format_text
 from reconciler.manifests.loading import Variables, load_workspace
 from reconciler.manifests.problems import ManifestError, Problem
+from reconciler.objectstore.files import write_whole
 from reconciler.workflow.beginning.files import workspace_folder
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def _found(folder: Path, names: Sequence[str]) -> tuple[Path, ...]:
 
 def _write(path: Path, text: str) -> None:
     try:
-        path.write_text(text, encoding="utf-8", newline="\n")
+        write_whole(path, text.encode())
     except OSError as error:
         raise UserError(
             f"cannot write {path}: {error.strerror or error}", hint="Make it writable, or run: reconciler fmt --check"

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from reconciler.errors import PendingError, ReconcilerError, UserError
+from reconciler.objectstore.files import write_whole
 from reconciler.planning.document.documents import PlanDocument
 from reconciler.planning.document.saved import canonical_bytes, to_document
 from reconciler.workflow.beginning.opening import Work, open_work
@@ -89,7 +90,7 @@ def show_decided(work: Work, decided: Decided, started_ms: int) -> Planned:
 def write_plan(path: Path, document: PlanDocument) -> None:
     """Write a plan's document to a file."""
     try:
-        path.write_bytes(canonical_bytes(document))
+        write_whole(path, canonical_bytes(document))
     except OSError as error:
         raise UserError(
             f"cannot write the plan to {path}: {error.strerror or error}", hint="Name a file that can be written."
