@@ -1,0 +1,162 @@
+"""`topic.json`: the register of a topic in object storage. What it takes to make the topic again without its cluster.
+
+It is written when a topic uploads, also where no segment is there yet, and follows the catalog: `serial` is the commit
+it was taken from, and an older one never replaces a newer one. Whoever lists locations finds every tiered topic by it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.embedded.catalog.configs import set_configs
+from reconciler.embedded.catalog.tiering import TopicLocation, location_of
+from reconciler.embedded.jsonobjects import damaged
+from reconciler.embedded.keys import fresh_mark, topic_manifest_key
+from reconciler.errors import OwnershipLostError
+from reconciler.objectstore.register import Register
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from reconciler.embedded.catalog.tables import Catalog
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.objectstore.register import Held
+
+Json = dict[str, Any]
+
+_SHAPE: Final = {
+    "topic": str,
+    "cluster_id": str,
+    "revision": int,
+    "owner": str,
+    "serial": int,
+    "name": str,
+    "partitions": int,
+    "replication_factor": int,
+    "configs": {str: str},
+    "effective": {str: str},
+    "initial": {str: str},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicManifest:
+    """A topic as object storage has it."""
+
+    location: TopicLocation
+    """For life: the name, the cluster and the initial revision it was made with."""
+    owner: str
+    """Id of the cluster whose topic it is."""
+    serial: int
+    """Of the owner's catalog, when this was written."""
+    name: str
+    """What it is called there, its namespace included."""
+    partitions: int
+    replication_factor: int = 1
+    configs: Mapping[str, str] = field(default_factory=dict)
+    """Its own."""
+    effective: Mapping[str, str] = field(default_factory=dict)
+    """All that were set for it: by itself, its namespaces or its cluster; what is missing had its default."""
+    initial: Mapping[str, str] = field(default_factory=dict)
+    """What the cluster's defaults gave it when it was made."""
+
+    def says_the_same_as(self, other: TopicManifest) -> bool:
+        """Tell whether they differ in nothing but when they were written."""
+        return {**self.to_json(), "serial": 0} == {**other.to_json(), "serial": 0}
+
+    def to_json(self) -> Json:
+        """Return what the register keeps."""
+        return {
+            "topic": self.location.topic,
+            "cluster_id": self.location.cluster_id,
+            "revision": self.location.revision,
+            "owner": self.owner,
+            "serial": self.serial,
+            "name": self.name,
+            "partitions": self.partitions,
+            "replication_factor": self.replication_factor,
+            "configs": dict(sorted(self.configs.items())),
+            "effective": dict(sorted(self.effective.items())),
+            "initial": dict(sorted(self.initial.items())),
+        }
+
+    @classmethod
+    def from_json(cls, kept: Json) -> TopicManifest:
+        """Read it back."""
+        return cls(
+            TopicLocation(kept["topic"], kept["cluster_id"], kept["revision"]),
+            kept["owner"],
+            kept["serial"],
+            kept["name"],
+            kept["partitions"],
+            kept["replication_factor"],
+            kept["configs"],
+            kept["effective"],
+            kept["initial"],
+        )
+
+    @classmethod
+    def of(cls, catalog: Catalog, full_name: str, cluster_id: str) -> TopicManifest:
+        """Say of a topic of the cluster `cluster_id` what its catalog has now."""
+        topic = catalog.topics[full_name]
+        return cls(
+            location_of(full_name, topic, cluster_id),
+            cluster_id,
+            catalog.serial,
+            full_name,
+            topic.partitions,
+            topic.replication_factor,
+            topic.configs,
+            {key: value for key, (value, _) in set_configs(catalog, full_name).items()},
+            topic.initial,
+        )
+
+
+def read_topic_manifest(storage: ObjectStore, cluster_id: str, revision: int) -> TopicManifest | None:
+    """Return what object storage has of a topic, by the cluster and initial revision of its location.
+
+    `None`: there is no such location.
+
+    Raises:
+        UserError: It is damaged, or of a newer format.
+    """
+    register = _register(storage, cluster_id, revision)
+    held = register.read()
+    return None if held is None else _parsed(register, held)
+
+
+def write_topic_manifest(storage: ObjectStore, manifest: TopicManifest) -> bool:
+    """Let object storage say of a topic what `manifest` does; say whether anything was to be changed.
+
+    Raises:
+        OwnershipLostError: It belongs to another cluster now.
+        UserError: What is there is damaged.
+        LostRaceError: Others were faster every time.
+    """
+    register = _register(storage, manifest.location.cluster_id, manifest.location.revision)
+    is_changed = False
+
+    def changed(held: Held | None) -> Json | None:
+        nonlocal is_changed
+        found = None if held is None else _parsed(register, held)
+        if found is not None and found.owner != manifest.owner:
+            message = f"topic {found.location} belongs to cluster {found.owner} now"
+            raise OwnershipLostError(message, hint="Nothing was changed; see who mounted it: reconciler mount list.")
+        is_changed = found is None or (found.serial < manifest.serial and not found.says_the_same_as(manifest))
+        return manifest.to_json() if is_changed else None
+
+    register.update(changed, mark=fresh_mark())
+    return is_changed
+
+
+def _register(storage: ObjectStore, cluster_id: str, revision: int) -> Register:
+    key = topic_manifest_key(cluster_id, revision)
+    return Register(storage, key, format="reconciler.topic/1", shape=_SHAPE)
+
+
+def _parsed(register: Register, held: Held) -> TopicManifest:
+    try:
+        return TopicManifest.from_json(held.value)
+    except (KeyError, TypeError, ValueError) as error:
+        raise damaged(register.store, register.key, f"{type(error).__name__}: {error}") from error
