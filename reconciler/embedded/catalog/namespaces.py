@@ -51,12 +51,11 @@ def alter_namespace(draft: Draft, name: str, changes: Mapping[str, str | None]) 
         InvalidNamespaceError: It does not exist.
     """
     entry = _namespace_named(draft, name)
+    topics = topics_under(draft, name) if SWITCHES.intersection(changes) else []
+    for topic in topics:
+        check_not_disabling(topic, draft.topics[topic], changes)
     draft.put_namespace(name, replace(entry, configs=changed_configs(f"namespace {name}", entry.configs, changes)))
-    if SWITCHES.intersection(changes):
-        topics = topics_under(draft, name)
-        for topic in topics:
-            check_not_disabling(topic, draft.topics[topic], changes)
-        retier(draft, topics)
+    retier(draft, topics, or_else=lambda: draft.put_namespace(name, entry))
 
 
 def limit_namespace(draft: Draft, name: str, quotas: QuotaEntry | None) -> None:

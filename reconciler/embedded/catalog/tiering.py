@@ -17,7 +17,7 @@ from reconciler.resources.clusterproperties import ENABLED, UPLOADS, property_of
 from reconciler.resources.tierrules import SWITCHES, Targets, disable_policy_in, switches_in, targets_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from reconciler.embedded.catalog.entries import TopicEntry
     from reconciler.embedded.catalog.tables import Catalog, Draft
@@ -105,18 +105,21 @@ def location_of(full_name: str, topic: TopicEntry, cluster_id: str) -> TopicLoca
     return TopicLocation(name, made_by, topic.revision)
 
 
-def retier(draft: Draft, full_names: Iterable[str]) -> None:
+def retier(draft: Draft, full_names: Iterable[str], *, or_else: Callable[[], object]) -> None:
     """Move the tiering of topics to what their configs ask for now; each transition raises the tiered epoch (F-K-056).
+
+    Where one is refused, none moves, and `or_else` takes back what was changed before: others of the commit stand.
 
     Raises:
         UserError: The tiering of one is being switched off: no change of it until that is done (F-K-054, F-K-055).
     """
-    for full_name in full_names:
-        topic = draft.topics[full_name]
-        configs = set_configs(draft, full_name)
-        after = _moved(full_name, topic.tiering, configs)
-        if after != topic.tiering:
-            draft.put_topic(full_name, replace(topic, tiering=after))
+    try:
+        moved = {name: _moved(name, draft.topics[name].tiering, set_configs(draft, name)) for name in full_names}
+    except UserError:
+        or_else()
+        raise
+    for full_name, after in moved.items():
+        draft.put_topic(full_name, replace(draft.topics[full_name], tiering=after))
 
 
 def check_not_disabling(full_name: str, topic: TopicEntry, changes: Iterable[str]) -> None:
@@ -134,13 +137,22 @@ def check_not_disabling(full_name: str, topic: TopicEntry, changes: Iterable[str
         )
 
 
+def disabling(catalog: Catalog | Draft) -> list[str]:
+    """Return the full names of the topics whose tiering is being switched off, sorted."""
+    states = ((name, topic.tiering) for name, topic in catalog.topics.items())
+    return sorted(name for name, tiering in states if tiering is not None and tiering.state == TieringState.DISABLING)
+
+
 def disabled(draft: Draft, topic_id: str, epoch: int) -> None:
-    """Say that all of a topic's manifests have gone through the disabling of `epoch` (F-K-062); later moves stand."""
-    for full_name, topic in draft.topics.items():
+    """Say that all of a topic's manifests have gone through the disabling of `epoch` (F-K-062); later moves stand.
+
+    Two that finish it at once both say so.
+    """
+    for full_name in disabling(draft):
+        topic = draft.topics[full_name]
         if topic.id == topic_id and topic.tiering is not None and topic.tiering.epoch == epoch:
             state = TIERING.follow(TieringState(topic.tiering.state), TieringState.DISABLED)
             draft.put_topic(full_name, replace(topic, tiering=replace(topic.tiering, state=str(state))))
-            return
 
 
 def _moved(full_name: str, before: TieringEntry | None, configs: Mapping[str, tuple[str, str]]) -> TieringEntry | None:

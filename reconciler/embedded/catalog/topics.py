@@ -54,7 +54,7 @@ def create_topic(draft: Draft, full_name: str, shape: TopicShape, *, topic_id: s
         initial=_initial(draft),
     )
     draft.put_topic(full_name, entry)
-    retier(draft, [full_name])
+    retier(draft, [full_name], or_else=lambda: draft.put_topic(full_name, None))
 
 
 def _initial(draft: Draft) -> dict[str, str]:
@@ -80,6 +80,7 @@ def alter_topic(
     if entry.mirror is not None:
         keys = (*changes, "partitions") if partitions is not None else tuple(changes)
         check_not_synced(full_name, entry.mirror, keys, draft)
+    check_not_disabling(full_name, entry, changes)
     if partitions is not None:
         check_growth(full_name, entry.partitions, partitions)
         check_quotas(draft, full_name, Usage(0, partitions - entry.partitions))
@@ -93,8 +94,7 @@ def alter_topic(
         ),
     )
     if changes:
-        check_not_disabling(full_name, entry, changes)
-        retier(draft, [full_name])
+        retier(draft, [full_name], or_else=lambda: draft.put_topic(full_name, entry))
 
 
 def move_topic(draft: Draft, old: str, new: str, *, cluster_id: str) -> None:
@@ -104,7 +104,8 @@ def move_topic(draft: Draft, old: str, new: str, *, cluster_id: str) -> None:
 
     Raises:
         InvalidNamespaceError: The new namespace does not exist.
-        UserError: There is no such topic, the new name cannot be, or the new namespace would hold too many.
+        UserError: There is no such topic, the new name cannot be, the new namespace would hold too many, or would
+            switch tiering on again that is being switched off.
     """
     entry = topic_named(draft, old)
     if old == new:
@@ -114,7 +115,12 @@ def move_topic(draft: Draft, old: str, new: str, *, cluster_id: str) -> None:
     before = keys_of(draft, [old])
     draft.put_topic(old, None)
     draft.put_topic(new, replace(entry, origin=entry.origin or (old, cluster_id)))
-    retier(draft, [new])
+
+    def stay() -> None:
+        draft.put_topic(new, None)
+        draft.put_topic(old, entry)
+
+    retier(draft, [new], or_else=stay)
     mark_rewrites(draft, [new], before)
 
 
