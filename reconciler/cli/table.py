@@ -35,6 +35,7 @@ _TOPIC: Final = (
     _command(
         "Commands", "describe", "one topic: partitions, offsets, configs and where they come from", "topic_describe"
     ),
+    _command("Commands", "storage", "what topics take, on local disk and in object storage", "topic_storage"),
     _command("Commands", "alter", "change configs now; for emergencies", "topic_alter"),
     _command("Commands", "produce", "write records from a file or standard input", "topic_produce"),
     _command("Commands", "consume", "read records to a file or standard output", "topic_consume"),

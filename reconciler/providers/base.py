@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from reconciler.resources.measures import Measures
     from reconciler.resources.overviews import Overview
     from reconciler.resources.sourcetopic import SourceTopic
+    from reconciler.resources.storages import TopicStorage
     from reconciler.resources.vitals import Vitals
 
 TopicAddress: TypeAlias = Address
@@ -253,6 +254,14 @@ class Provider(Protocol):
 
         Raises:
             UserError: It does not exist.
+        """
+        ...
+
+    def storages(self, topics: Sequence[TopicAddress]) -> Iterator[TopicStorage]:
+        """Yield what topics and mirrors take in each tier, in their order; reads no records.
+
+        Raises:
+            UserError: One does not exist.
         """
         ...
 

@@ -34,6 +34,7 @@ from reconciler.cli.documents.states import (
     StateShowDocument,
     StateUnlockDocument,
 )
+from reconciler.cli.documents.storages import StorageDocument, StoragesDocument
 from reconciler.manifests.jsonschema import DIALECT, schemas
 from reconciler.planning.document.documents import PlanDocument
 
@@ -66,6 +67,8 @@ OUTPUTS: Final[Mapping[str, type[BaseModel]]] = {
     "state-repair": StateRepairDocument,
     "state-show": StateShowDocument,
     "state-unlock": StateUnlockDocument,
+    "storage": StorageDocument,
+    "storages": StoragesDocument,
     "topic-description": TopicDocument,
     "topic-moves": TopicMovesDocument,
     "topics": TopicsDocument,

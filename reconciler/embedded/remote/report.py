@@ -1,0 +1,216 @@
+"""What topics take in each tier, read from heads and manifests: no part and no page is opened."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from reconciler.embedded.catalog.configs import set_configs
+from reconciler.embedded.catalog.tiering import tiering_of
+from reconciler.embedded.keys import HEADS, heads_prefix, partition_of_head
+from reconciler.embedded.partition.head import read_head
+from reconciler.embedded.remote.manifest import read_manifest
+from reconciler.embedded.remote.tier import remote_partition
+from reconciler.embedded.threads import SideBySide
+from reconciler.embedded.upkeep.cleanup import cleanup_policy
+from reconciler.embedded.upkeep.segments import segments_of
+from reconciler.lifecycles.tiering import TieringState
+from reconciler.resources.clusterproperties import ENABLED, UPLOADS, property_of
+from reconciler.resources.storages import Held, PartitionStorage, RemoteHeld, TieringShown, TopicStorage
+from reconciler.resources.tierrules import switches_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from reconciler.embedded.catalog.tables import Catalog
+    from reconciler.embedded.catalog.tiering import Tiering
+    from reconciler.embedded.partition.entries import Entry, PageRef
+    from reconciler.embedded.partition.head import Head
+    from reconciler.embedded.partition.pages import Paged
+    from reconciler.embedded.remote.manifest import Manifest
+    from reconciler.embedded.upkeep.segments import SegmentLimits
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.resources.address import Address
+    from reconciler.resources.storages import Mode
+
+SHOWN: Final = "kafka_enable_describe_log_dirs_remote_storage"
+_TRUE: Final = "true"
+_FEW: Final = 16
+"""Topics that are listed one by one; of more, all heads are listed."""
+_AT_ONCE: Final = 16
+_NEVER_WRITTEN: Final = Held()
+
+
+@dataclass(frozen=True, slots=True)
+class StorageReport:
+    """One cluster as its catalog was read; `storage` is its object storage, where it names one."""
+
+    store: ObjectStore
+    storage: ObjectStore | None
+    catalog: Catalog
+    cluster_id: str
+
+    def of(self, topics: Mapping[str, Address]) -> Iterator[TopicStorage]:
+        """Yield what topics take, in their order. `topics`: full name → address.
+
+        One listing, one GET for each partition ever written, and one more where it is, or was, tiered.
+
+        Raises:
+            UserError: A head or manifest is damaged.
+        """
+        shown = {name: self._shown(name) for name in topics}
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="storage") as pool:
+            threads = SideBySide(pool, 4 * _AT_ONCE)
+            heads = self.heads(topics, threads)
+            manifests = self.manifests(topics, heads, threads)
+        for name, address in topics.items():
+            yield self._topic(name, address, shown[name], heads, manifests)
+
+    def heads(self, names: Mapping[str, object], threads: SideBySide) -> dict[tuple[str, int], Head]:
+        """Return the heads of the named topics, by id and partition; of partitions never written there are none."""
+        ids = {self.catalog.topics[name].id for name in names}
+        prefixes = sorted(map(heads_prefix, ids)) if len(ids) <= _FEW else [HEADS]
+        listed = (key for prefix in prefixes for key in self._keys(prefix))
+        places = [place for key in listed if (place := partition_of_head(key))[0] in ids]
+        found = threads.over(lambda place: read_head(self.store, *place), places)
+        return {place: head for place, head in zip(places, found, strict=True) if head is not None}
+
+    def manifests(
+        self, names: Mapping[str, object], heads: Mapping[tuple[str, int], Head], threads: SideBySide
+    ) -> dict[tuple[str, int], Manifest]:
+        """Return what object storage names of the partitions that have a head and whose remote tier is shown."""
+        storage = self.storage
+        if storage is None or self._hidden is not None:
+            return {}
+        tierings = {self.catalog.topics[name].id: self._tiering(name) for name in names}
+        wanted = [
+            (place, remote_partition(tiering.location, place[1]))
+            for place in heads
+            if (tiering := tierings.get(place[0])) is not None
+        ]
+        found = threads.over(lambda each: read_manifest(storage, each[1]), wanted)
+        return {place: manifest for (place, _), manifest in zip(wanted, found, strict=True) if manifest is not None}
+
+    def _keys(self, prefix: str) -> Iterator[str]:
+        return (listed.key for listed in self.store.list(prefix))
+
+    @property
+    def _hidden(self) -> str | None:
+        properties = self.catalog.cluster.properties
+        if property_of(properties, SHOWN) != _TRUE:
+            return f"{SHOWN} is false"
+        return "the cluster names no objectStorage" if self.storage is None else None
+
+    def _tiering(self, name: str) -> Tiering | None:
+        return tiering_of(self.catalog, name, self.cluster_id)
+
+    def _shown(self, name: str) -> TieringShown | None:
+        tiering = self._tiering(name)
+        if tiering is None:
+            return None
+        properties = self.catalog.cluster.properties
+        is_writing = (
+            property_of(properties, ENABLED) == _TRUE
+            and self.catalog.cluster.storage_id is not None
+            and tiering.state is TieringState.ENABLED
+            and switches_in(set_configs(self.catalog, name)).write
+        )
+        url = "" if self.storage is None else self.storage.url.partition("://")[2]
+        return TieringShown(
+            mode_of(writes=is_writing, serves=tiering.serves),
+            str(tiering.state),
+            tiering.epoch,
+            str(tiering.location),
+            f"remote://{url}",
+            is_paused=is_writing and property_of(properties, UPLOADS) != _TRUE,
+            hidden=self._hidden,
+        )
+
+    def _topic(
+        self,
+        name: str,
+        address: Address,
+        tiering: TieringShown | None,
+        heads: Mapping[tuple[str, int], Head],
+        manifests: Mapping[tuple[str, int], Manifest],
+    ) -> TopicStorage:
+        entry, limits = self.catalog.topics[name], cleanup_policy(self.catalog, name, self.cluster_id).limits
+        writes = tiering is not None and tiering.mode in {"write_only", "full"}
+        return TopicStorage(
+            address,
+            tiering,
+            tuple(
+                _partition(number, heads.get(place), manifests.get(place), limits, writes=writes)
+                for number in range(entry.partitions)
+                for place in [(entry.id, number)]
+            ),
+        )
+
+
+def mode_of(*, writes: bool, serves: bool) -> Mode:
+    """Return what tiering does now, in one word."""
+    if writes:
+        return "full" if serves else "write_only"
+    return "read_only" if serves else "disabled"
+
+
+def remote_of(manifest: Manifest, uploaded_to: int) -> RemoteHeld:
+    """Say what object storage holds of a partition whose head has taken note of uploads up to `uploaded_to`."""
+    garbage = manifest.garbage
+    return RemoteHeld(
+        manifest.start,
+        manifest.end,
+        Held(manifest.stored_bytes, manifest.segments),
+        Held(_bytes(garbage), sum(page.entries for page in garbage.pages) + len(garbage.entries)),
+        manifest.uploaded_ms or None,
+        is_ahead=uploaded_to < manifest.end,
+    )
+
+
+def pending_bytes(head: Head, manifest: Manifest | None) -> int:
+    """Return what of a partition is in no manifest yet."""
+    uploaded_to = head.uploaded_to if manifest is None else max(head.uploaded_to, manifest.end)
+    return head.stored_bytes - bytes_below(head, uploaded_to)
+
+
+def log_bytes(head: Head, manifest: Manifest | None) -> int:
+    """Return what a partition takes, each record counted once: what is remote only, and all that is local."""
+    if manifest is None:
+        return head.stored_bytes
+    return head.stored_bytes + bytes_below(manifest, head.local_start) - bytes_below(manifest, head.start)
+
+
+def bytes_below(paged: Paged, offset: int) -> int:
+    """Return the bytes of all below an offset; of a page or segment across it, what its share of offsets makes."""
+    below = 0
+    named: list[PageRef | Entry] = [*paged.pages, *paged.entries]
+    for each in named:
+        if each.last < offset:
+            below += each.bytes
+        elif each.base < offset:
+            below += each.bytes * (offset - each.base) // (each.last + 1 - each.base)
+    return below
+
+
+def _partition(
+    number: int, head: Head | None, manifest: Manifest | None, limits: SegmentLimits, *, writes: bool
+) -> PartitionStorage:
+    if head is None:
+        return PartitionStorage(number, 0, 0, 0, _NEVER_WRITTEN, None, 0, 0 if writes else None)
+    # Pages hold the oldest, and those were made one file each.
+    segments = sum(page.entries for page in head.pages) + sum(1 for _ in segments_of(head.entries, limits))
+    return PartitionStorage(
+        number,
+        head.start,
+        head.local_start,
+        head.end,
+        Held(head.stored_bytes, segments),
+        None if manifest is None else remote_of(manifest, head.uploaded_to),
+        log_bytes(head, manifest),
+        pending_bytes(head, manifest) if writes else None,
+    )
+
+
+def _bytes(paged: Paged) -> int:
+    return sum(page.bytes for page in paged.pages) + sum(entry.bytes for entry in paged.entries)
