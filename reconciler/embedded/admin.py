@@ -21,7 +21,9 @@ from reconciler.embedded.catalog.namespaces import (
     limit_namespace,
     namespaces_under,
 )
+from reconciler.embedded.catalog.tiering import disabling
 from reconciler.embedded.catalog.topics import TopicShape, alter_topic, create_topic, delete_topic, move_topic
+from reconciler.embedded.remote.disabling import finish_disablings
 from reconciler.embedded.remote.storagefile import create_storage
 from reconciler.embedded.remote.tier import RemoteTier, remote_tier
 from reconciler.embedded.upkeep.deletion import finish_deletions
@@ -102,8 +104,8 @@ class Admin:
         self._commit(lambda draft: create_namespace(draft, name, asked), (Operation.CREATE, Kind.NAMESPACE, name))
 
     def alter_namespace(self, name: str, configs: Mapping[str, str | None]) -> None:
-        """Set configs of a namespace; `None` removes one."""
-        self._commit(
+        """Set configs of a namespace; `None` removes one. What that switches off of tiering is done when it returns."""
+        self._switching(
             lambda draft: alter_namespace(draft, name, configs), (Operation.ALTER_CONFIGS, Kind.NAMESPACE, name)
         )
 
@@ -154,11 +156,14 @@ class Admin:
     def alter_topic(
         self, full_name: str, configs: Mapping[str, str | None] | None = None, *, partitions: int | None = None
     ) -> None:
-        """Set configs of a topic, `None` lets one inherit again; add partitions."""
+        """Set configs of a topic, `None` lets one inherit again; add partitions.
+
+        Where that switches its tiering off, that is done when it returns (KIP-950).
+        """
         needed = [] if partitions is None else [(Operation.ALTER, Kind.TOPIC, full_name)]
         if configs or not needed:
             needed.append((Operation.ALTER_CONFIGS, Kind.TOPIC, full_name))
-        self._commit(lambda draft: alter_topic(draft, full_name, configs or {}, partitions=partitions), *needed)
+        self._switching(lambda draft: alter_topic(draft, full_name, configs or {}, partitions=partitions), *needed)
 
     def set_topic_acls(self, full_name: str, acls: Iterable[AclEntry]) -> None:
         """Give a topic these access rules and no others, beside those of its tiers."""
@@ -172,7 +177,7 @@ class Admin:
             topic_shown(self.permissions, draft, full_name)
             move_topic(draft, full_name, to, cluster_id=self.cluster_id)
 
-        self._commit(
+        self._switching(
             decide,
             (Operation.DELETE, Kind.TOPIC, full_name),
             (Operation.CREATE, Kind.TOPIC, to),
@@ -239,6 +244,14 @@ class Admin:
         """Delete the objects of what is marked; return how many topics it was."""
         return finish_deletions(self.store, self.catalog)
 
+    def finish_disablings(self, *, may_go_on: Callable[[], None] = lambda: None) -> int:
+        """Drive what is being switched off of tiering to its end; return how many topics it was.
+
+        Raises:
+            UserError: The cluster's object storage is not given, or another one.
+        """
+        return finish_disablings(self.store, self.catalog, self.storage, self.cluster_id, may_go_on=may_go_on)
+
     def _check_key(self, kms_key_id: str | None) -> None:
         if not self.store.encrypts:
             refuse_key(self.store.url, kms_key_id)
@@ -257,6 +270,19 @@ class Admin:
             decide(draft)
 
         self.catalog.commit(checked)
+
+    def _switching(self, decide: Callable[[Draft], object], *needed: tuple[Operation, Kind, str]) -> None:
+        """Commit what may switch tiering off, and drive what that began to its end."""
+        began = False
+
+        def noting(draft: Draft) -> None:
+            nonlocal began
+            decide(draft)
+            began = disabling(draft) != disabling(draft.base)
+
+        self._commit(noting, *needed)
+        if began:
+            self.finish_disablings()
 
     def _deleting(self, delete: Callable[[Draft], bool], *needed: tuple[Operation, Kind, str]) -> bool:
         was_there = False

@@ -35,6 +35,7 @@ _SHAPE: Final = {
     "entries": list,
     "kms_key_id?": str,
     "uploaded_to?": int,
+    "tiered_epoch?": int,
 }
 
 PRODUCERS: Final = "producers"
@@ -76,6 +77,8 @@ class Head:
     uploaded_to: int = 0
     """Every record below this offset is named by the remote manifest too, or is gone. It may lag behind the manifest,
     and never runs ahead of it."""
+    tiered_epoch: int = 0
+    """Of the disabling that took `uploaded_to` back; who knows only an older epoch does not raise it (F-K-056)."""
 
     @property
     def bounds(self) -> Bounds:
@@ -98,6 +101,11 @@ class Head:
         """Return it with parts at its end, which becomes `end`."""
         return replace(self, entries=(*self.entries, *added), end=end)
 
+    def uploaded(self, to: int, tiered_epoch: int) -> Head | None:
+        """Return it with everything below `to` uploaded, by who acts under that tiered epoch; `None`: no change."""
+        is_news = to > self.uploaded_to and tiered_epoch >= self.tiered_epoch
+        return replace(self, uploaded_to=to) if is_news else None
+
     def to_json(self) -> Json:
         """Return what the register keeps."""
         kept: Json = {
@@ -118,6 +126,8 @@ class Head:
             kept["kms_key_id"] = self.kms_key_id
         if self.uploaded_to:
             kept["uploaded_to"] = self.uploaded_to
+        if self.tiered_epoch:
+            kept["tiered_epoch"] = self.tiered_epoch
         return kept
 
     @classmethod
@@ -138,6 +148,7 @@ class Head:
             source=kept["source"],
             kms_key_id=kept.get("kms_key_id"),
             uploaded_to=kept.get("uploaded_to", 0),
+            tiered_epoch=kept.get("tiered_epoch", 0),
         )
 
 
