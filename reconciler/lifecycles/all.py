@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.lifecycles.mirror import LINK, MIRROR
 from reconciler.lifecycles.mounting import MOUNT, UNMOUNT
+from reconciler.lifecycles.segments import PARTITION_DELETION, SEGMENT
 from reconciler.lifecycles.tiering import TIERING
 
 if TYPE_CHECKING:
@@ -15,5 +16,5 @@ if TYPE_CHECKING:
     from reconciler.lifecycles.table import Lifecycle
 
 LIFECYCLES: Final[Mapping[str, Lifecycle[Any]]] = MappingProxyType(
-    {lifecycle.name: lifecycle for lifecycle in (MOUNT, UNMOUNT, MIRROR, LINK, TIERING)}
+    {lifecycle.name: lifecycle for lifecycle in (MOUNT, UNMOUNT, MIRROR, LINK, TIERING, SEGMENT, PARTITION_DELETION)}
 )

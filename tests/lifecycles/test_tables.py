@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -10,7 +11,11 @@ from reconciler.errors import UserError
 from reconciler.lifecycles.all import LIFECYCLES
 from reconciler.lifecycles.mirror import LINK, LINK_IS_PAUSED, MIRROR, REVERSAL_SUSPENDED, LinkStatus, MirrorStatus
 from reconciler.lifecycles.mounting import MOUNT, UNMOUNT, MigrationState
+from reconciler.lifecycles.segments import PARTITION_DELETION, SEGMENT, advanced
 from reconciler.lifecycles.tiering import TIERING, TieringState
+
+if TYPE_CHECKING:
+    from reconciler.lifecycles.table import Lifecycle
 
 MIGRATION = """
 planned    | prepare=preparing delete=gone     |
@@ -58,7 +63,28 @@ DISABLING |                           | DISABLED
 DISABLED  | enable-tiering=ENABLED    |
 """
 
-TABLES = {"mount": MIGRATION, "unmount": MIGRATION, "mirror": MIRRORS, "link": LINKS, "tiering": TIERS}
+SEGMENTS = """
+COPY_SEGMENT_STARTED    | | COPY_SEGMENT_FINISHED DELETE_SEGMENT_STARTED
+COPY_SEGMENT_FINISHED   | | DELETE_SEGMENT_STARTED
+DELETE_SEGMENT_STARTED  | | DELETE_SEGMENT_FINISHED
+DELETE_SEGMENT_FINISHED | |
+"""
+
+PARTITION_DELETIONS = """
+DELETE_PARTITION_MARKED   | | DELETE_PARTITION_STARTED
+DELETE_PARTITION_STARTED  | | DELETE_PARTITION_FINISHED
+DELETE_PARTITION_FINISHED | |
+"""
+
+TABLES = {
+    "mount": MIGRATION,
+    "unmount": MIGRATION,
+    "mirror": MIRRORS,
+    "link": LINKS,
+    "tiering": TIERS,
+    "segment": SEGMENTS,
+    "partition-deletion": PARTITION_DELETIONS,
+}
 
 
 def read(table: str) -> dict[str, tuple[dict[str, str], list[str]]]:
@@ -158,6 +184,17 @@ def test_one_verb_may_lead_to_several_states_by_condition() -> None:
     assert resumed == MirrorStatus.PENDING_SYNCHRONIZE
     with pytest.raises(UserError):
         MIRROR.step(MirrorStatus.ACTIVE, "pause", condition="nobody says this")
+
+
+@pytest.mark.fact("F-K-042")
+@pytest.mark.parametrize("lifecycle", [SEGMENT, PARTITION_DELETION])
+def test_a_transition_that_is_repeated_is_accepted_and_none_leads_back(lifecycle: Lifecycle[Any]) -> None:
+    for state in lifecycle.states:
+        assert advanced(lifecycle, state, state) == state
+        for end in lifecycle.by_itself(state):
+            assert advanced(lifecycle, state, end) == end
+            with pytest.raises(UserError, match="does not become"):
+                advanced(lifecycle, end, state)
 
 
 def test_a_refusal_says_what_people_need_to_know() -> None:
