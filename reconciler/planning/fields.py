@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 CONFIGS: Final = "configs."
 PROPERTIES: Final = "properties."
+OBJECT_STORAGE: Final = "objectStorage.url"
+"""What a cluster is bound to; how it is reached beside its URL is only kept in the record."""
 
 LINK_FEATURES: Final[Mapping[str, str]] = {
     "paused": "paused",
@@ -47,7 +49,7 @@ def fields_of(resource: Resource) -> dict[str, Value]:
         case MirrorTopic():
             return {CONFIGS + key: value for key, value in resource.configs.items()}
         case Cluster():
-            return {PROPERTIES + key: value for key, value in resource.spec.properties.items()}
+            return _cluster(resource)
         case Mounting() | TieringPolicy():
             return {}
         case _:
@@ -59,6 +61,7 @@ def record_fields_of(resource: Resource) -> dict[str, Value]:
     if isinstance(resource, Cluster):
         shown = resource.spec.to_json()
         shown.pop("properties", None)
+        shown.get("objectStorage", {}).pop("url", None)
         return dict(_flat("", shown))
     return {}
 
@@ -95,6 +98,14 @@ def _topic(topic: Topic) -> dict[str, Value]:
         fields["replicationFactor"] = spec.replication_factor
     if spec.acls:
         fields.update(rule_fields(spec.acls))
+    return fields
+
+
+def _cluster(cluster: Cluster) -> dict[str, Value]:
+    spec = cluster.spec
+    fields: dict[str, Value] = {PROPERTIES + key: value for key, value in spec.properties.items()}
+    if spec.object_storage is not None:
+        fields[OBJECT_STORAGE] = spec.object_storage.url
     return fields
 
 

@@ -40,6 +40,8 @@ class Capabilities:
     """Actions one `apply` call takes."""
     configs: Mapping[str, ConfigKey] = field(default_factory=lambda: KAFKA_CONFIGS)
     """Every topic config this platform knows."""
+    properties: Mapping[str, ConfigKey] = field(default_factory=dict)
+    """Every cluster property it knows; empty: it does not say, and values are compared as they are written."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field
 
 from reconciler.resources.acls import folded
 from reconciler.resources.base import Count, DurationMs, Flag, Model, SizeBytes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 Percent = Annotated[int, Field(strict=True, ge=0, le=100)]
 
@@ -23,7 +27,7 @@ class UploadSpec(Model):
 class MergeSpec(Model):
     """Merging of small adjacent remote segments."""
 
-    enabled: Flag = Field(default=True, description="Merge at all.", examples=[True])
+    enabled: Flag | None = Field(default=None, description="Merge at all; absent: yes.", examples=[True])
     target_bytes: SizeBytes | None = Field(default=None, description="Size of a merged object.", examples=["128MiB"])
     min_bytes: SizeBytes | None = Field(default=None, description="Runs below it wait or merge.", examples=["64MiB"])
 
@@ -85,3 +89,26 @@ class MachineryTiering(Model):
     space: SpaceSpec | None = Field(
         default=None, description="Use of the local disk.", examples=[{"targetPercent": 50}]
     )
+
+
+TIERING_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "upload.maxInterval": "cloud_storage_segment_max_upload_interval_sec",
+        "merge.enabled": "cloud_storage_enable_segment_merging",
+        "merge.targetBytes": "cloud_storage_segment_size_target",
+        "merge.minBytes": "cloud_storage_segment_size_min",
+        "manifests.spilloverBytes": "cloud_storage_spillover_manifest_size",
+        "cache.directory": "cloud_storage_cache_directory",
+        "cache.bytes": "cloud_storage_cache_size",
+        "cache.percent": "cloud_storage_cache_size_percent",
+        "cache.maxObjects": "cloud_storage_cache_max_objects",
+        "cache.chunkBytes": "cloud_storage_cache_chunk_size",
+        "cache.eviction": "cloud_storage_chunk_eviction_strategy",
+        "cache.trimSizePercent": "cloud_storage_cache_trim_threshold_percent_size",
+        "cache.trimObjectsPercent": "cloud_storage_cache_trim_threshold_percent_objects",
+        "space.targetBytes": "retention_local_target_capacity_bytes",
+        "space.targetPercent": "retention_local_target_capacity_percent",
+        "space.reservationPercent": "disk_reservation_percent",
+    }
+)
+"""Field of `spec.tiering` → the cluster property that says the same, in Redpanda's names."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from reconciler.errors import NotAuthorizedError
+from reconciler.errors import NotAuthorizedError, ReconcilerError
 from reconciler.resources.address import Address
 from reconciler.resources.kinds import Resource
 
@@ -39,6 +39,20 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True)
+class SeenStorage:
+    """What a cluster says of object storage: which one it is bound to, and which one it is declared with."""
+
+    bound: str | None = None
+    """The id of the storage its topics are tiered into."""
+    found: str | None = None
+    """The id of the one that is declared; `None`: none is, or nobody has tiered into it yet."""
+    tiered: tuple[str, ...] = ()
+    """Topics with records there, or that may have some: they do not move between storages."""
+    problem: ReconcilerError | None = None
+    """Why the declared one cannot be used, as far as that is seen without writing."""
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """A resource as the platform says it is."""
 
@@ -53,6 +67,8 @@ class Observed:
     """Made by the platform for itself: never managed, drift or unmanaged."""
     hidden: NotAuthorizedError | None = None
     """Why whoever acts may not see it; what is hidden is told apart from what is missing, and shown to nobody."""
+    storage: SeenStorage | None = None
+    """Of a cluster: what it says of its object storage; `None` where it has none to speak of."""
 
 
 Desired: TypeAlias = Mapping[Address, Declared]

@@ -13,7 +13,7 @@ from reconciler.resources.configs import DEFAULT, canonical_value
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from reconciler.embedded.catalog.tables import Draft
+    from reconciler.embedded.catalog.tables import Catalog, Draft
 
 
 def alter_cluster(draft: Draft, changes: Mapping[str, str | None]) -> None:
@@ -38,11 +38,18 @@ def bind_storage(draft: Draft, storage_id: str) -> None:
     bound = draft.cluster.storage_id
     if bound == storage_id:
         return
-    tiered = sorted(name for name, topic in draft.topics.items() if topic.tiering is not None)
+    tiered = tiered_topics(draft)
     if bound is not None and tiered:
         message = f"the cluster is bound to object storage {bound}, and {tiered[0]} is or was tiered into it"
         raise UserError(message, hint="Set objectStorage back: topics do not move between buckets.")
     draft.put_cluster(replace(draft.cluster, storage_id=storage_id))
+
+
+def tiered_topics(catalog: Catalog | Draft) -> list[str]:
+    """Return the topics that are or were tiered, sorted, and those whose remote objects are still to be deleted."""
+    here = (name for name, topic in catalog.topics.items() if topic.tiering is not None)
+    going = (entry.name for entry in catalog.deletions.values() if entry.location is not None)
+    return sorted({*here, *going})
 
 
 def _checked(name: str, value: str) -> str:

@@ -44,14 +44,23 @@ def create_storage(storage: ObjectStore, new_id: Callable[[], str]) -> str:
     found = read_storage_id(storage)
     if found is not None:
         return found
-    problems = storage.probe()
-    if problems:
-        message = f"{storage.url} cannot hold a remote tier: {'; '.join(problems)}"
-        raise UserError(message, hint="Name another location: a local disk, or a bucket with conditional writes.")
+    check_usable(storage)
     body = orjson.dumps({"format": _FORMAT, "id": new_id()}, option=orjson.OPT_APPEND_NEWLINE)
     with suppress(LostRaceError):  # Somebody else was faster: theirs holds.
         storage.swap(STORAGE, body, expected=None)
     return read_storage_id(storage) or ""
+
+
+def check_usable(storage: ObjectStore) -> None:
+    """Write, change and delete an object, as a remote tier does all the time.
+
+    Raises:
+        UserError: It does not honour conditional writes, or we may not write or delete there.
+    """
+    problems = storage.probe()
+    if problems:
+        message = f"{storage.url} cannot hold a remote tier: {'; '.join(problems)}"
+        raise UserError(message, hint="Name another location: a local disk, or a bucket with conditional writes.")
 
 
 def check_storage(storage: ObjectStore, expected: str | None) -> None:

@@ -46,9 +46,7 @@ def as_observed(wanted: Wanted, before: Observed) -> Resource:
             bare = spec.model_copy(update={"mirror_topics": (), "moved_from": None})
             return resource.model_copy(update={"spec": bare})
         case Cluster():
-            live = seen.spec.properties if isinstance(seen, Cluster) else {}
-            changed = {"properties": _shared(resource.spec.properties, live)}
-            return resource.model_copy(update={"spec": resource.spec.model_copy(update=changed)})
+            return _cluster(resource, seen)
         case Mounting() | TieringPolicy():
             return resource
         case _:
@@ -58,6 +56,17 @@ def as_observed(wanted: Wanted, before: Observed) -> Resource:
 def observed_origins(origins: Mapping[str, str]) -> dict[str, str]:
     """Return the origins of what is owned and not yet changed: nothing of it has been unset by us."""
     return {path: origin for path, origin in origins.items() if origin != DEFAULT}
+
+
+def _cluster(cluster: Cluster, seen: Resource) -> Cluster:
+    if not isinstance(seen, Cluster):
+        return cluster
+    spec, live = cluster.spec, seen.spec
+    changed = {
+        "properties": _shared(spec.properties, live.properties),
+        "object_storage": spec.object_storage if live.object_storage is not None else None,
+    }
+    return cluster.model_copy(update={"spec": spec.model_copy(update=changed)})
 
 
 def _topic(topic: Topic, seen: Resource) -> Topic:

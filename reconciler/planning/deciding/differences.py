@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.planning.actions import Change, Reason, Value
 from reconciler.planning.canonical import fingerprint, plain
-from reconciler.planning.fields import canonical_field, equal, fields_of, record_fields_of
+from reconciler.planning.fields import OBJECT_STORAGE, canonical_field, equal, fields_of, record_fields_of
 from reconciler.planning.plan import DriftFinding
 from reconciler.planning.situation import Wanted, unset_paths
 from reconciler.resources.configs import DEFAULT
@@ -152,6 +152,8 @@ class _Fields:
         return Reason.NO_LONGER_DECLARED if is_gone else Reason.CHANGED
 
     def _was_ours(self, path: str) -> bool:
+        if path == OBJECT_STORAGE:
+            return False  # bound or not: what lies behind a URL is told by its id, not by what was recorded
         return path in self.was or (self.last is not None and self.last.origins.get(path) == DEFAULT)
 
     def _is_kept(self, path: str) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 from reconciler.planning.fields import LINK_FEATURES, PROPERTIES
 from reconciler.planning.finding import Finding
 from reconciler.planning.judging.limits import beyond, check_namespace, check_topic
+from reconciler.planning.judging.storage import check_storage
 from reconciler.planning.situation import Situation, Wanted
 from reconciler.planning.wanted.names import check_names
 from reconciler.planning.wanted.sources import check_mirror
@@ -54,6 +55,7 @@ def _problems(address: Address, wanted: Wanted, situation: Situation) -> Iterato
             yield from _check_mounting(situation.capabilities(resource.cluster))
         case Cluster():
             yield from _check_cluster(resource, situation.capabilities(resource.metadata.name))
+            yield from check_storage(resource, situation.observed.get(address))
         case TieringPolicy():
             pass
         case _:

@@ -100,7 +100,8 @@ class Needs:
                 if made := list(self._making(tier)):
                     yield from made
                     return
-        yield from self._making(cluster_address(cluster))
+        # What is new takes the cluster's defaults over as they are then: they are set first.
+        yield from self._changing(cluster_address(cluster))
 
     def _cleared(self, address: Address) -> Iterator[str]:
         """Yield the delete of what has the same name on the platform: a topic before a mirror, and the reverse."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, assert_never
 from reconciler.planning.fields import CONFIGS
 from reconciler.planning.finding import Finding
 from reconciler.planning.situation import IMPLIED, NO_ORIGINS, Wanted
+from reconciler.planning.wanted.clusters import compiled_properties
 from reconciler.planning.wanted.inherited import Inheritance, Layer
 from reconciler.resources.address import Address, address_of, tiers_of
 from reconciler.resources.cluster import Cluster
@@ -73,7 +74,9 @@ class _Making:
                 self._wanted[address] = self._namespace(resource, declared)
             case MirrorLink():
                 self._links[address] = resource, declared
-            case Cluster() | Mounting():
+            case Cluster():
+                self._wanted[address] = self._cluster(resource, declared)
+            case Mounting():
                 self._wanted[address] = Wanted(resource, declared.source)
             case TieringPolicy():
                 pass  # a policy yields no action of its own: its effect shows on the topics
@@ -81,6 +84,16 @@ class _Making:
                 self._wrong(address, declared, "a mirror topic is not declared by itself", "Name it in its MirrorLink.")
             case _:
                 assert_never(resource)
+
+    def _cluster(self, cluster: Cluster, declared: Declared) -> Wanted:
+        capabilities = self._given.capabilities.get(cluster.metadata.name)
+        if capabilities is None or not capabilities.cluster_properties:
+            return Wanted(cluster, declared.source)
+        made = compiled_properties(cluster, capabilities.properties)
+        for message, hint in made.problems:
+            self._wrong(cluster.address, declared, message, hint)
+        changed = cluster.spec.model_copy(update={"properties": made.properties, "tiering": None})
+        return Wanted(cluster.model_copy(update={"spec": changed}), declared.source, made.origins)
 
     def _topic(self, topic: Topic, declared: Declared) -> Wanted:
         spec = topic.spec

@@ -6,23 +6,27 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from reconciler.embedded.access.operations import Kind, Operation
 from reconciler.embedded.access.permissions import Permissions
+from reconciler.embedded.access.showing import topic_shown
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.clusterfile import create_cluster, read_cluster_id
 from reconciler.embedded.partition.sizes import holdings_of, size_of
-from reconciler.errors import NotAuthorizedError, RetryableError, UserError
+from reconciler.errors import RetryableError, StalePlanError, UserError
 from reconciler.noting import ms_since, note, now
 from reconciler.objectstore.opening import open_store
 from reconciler.objectstore.readonly import read_only
 from reconciler.objectstore.settings import StoreSettings
-from reconciler.planning.actions import Create
+from reconciler.planning.actions import Create, Update
 from reconciler.providers.base import Done, Failed, Standing, go_on
+from reconciler.providers.embedded.binding import is_binding, prepared_storage, seen_storage, set_up
 from reconciler.providers.embedded.client import Batch
 from reconciler.providers.embedded.permitting import check_shown, hide
 from reconciler.providers.embedded.translate import observed_in, overview_in
 from reconciler.resources.address import full_name_of, matches
 from reconciler.resources.capabilities import Capabilities, ClusterIdentity
 from reconciler.resources.cluster import Cluster
+from reconciler.resources.clusterproperties import EMBEDDED_PROPERTIES
 from reconciler.resources.configs import EMBEDDED_CONFIGS
 from reconciler.resources.inventory import Observed
 from reconciler.resources.measures import Measure
@@ -30,6 +34,7 @@ from reconciler.resources.measures import Measure
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from reconciler.embedded.catalog.tables import Catalog
     from reconciler.embedded.consuming.clustergroups import Groups
     from reconciler.embedded.partition.log import EmbeddedLog
     from reconciler.embedded.partition.sink import EmbeddedSink
@@ -40,11 +45,11 @@ if TYPE_CHECKING:
     from reconciler.records.log import Isolation
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Inventory
+    from reconciler.resources.kinds import Resource
     from reconciler.resources.locations import LocationSpec
     from reconciler.resources.measures import Measures
     from reconciler.resources.overviews import Overview
     from reconciler.resources.sourcetopic import SourceTopic
-    from reconciler.resources.storages import TopicStorage
     from reconciler.resources.vitals import Vitals
 
 _LOGGER: Final = logging.getLogger("reconciler.providers")
@@ -52,6 +57,7 @@ _LOGGER: Final = logging.getLogger("reconciler.providers")
 CAPABILITIES: Final = Capabilities(
     platform="embedded",
     namespaces=True,
+    tiering=True,
     links=True,
     mirror_states=frozenset({"mirroring"}),
     link_features=frozenset({"topic-config-sync"}),
@@ -60,10 +66,12 @@ CAPABILITIES: Final = Capabilities(
     topic_move=True,
     acls=True,
     quotas=True,
+    cluster_properties=True,
     inherits_configs=True,
     creates_cluster=True,
     batch=10_000,
     configs=EMBEDDED_CONFIGS,
+    properties=EMBEDDED_PROPERTIES,
 )
 
 MEASURED_PARTITIONS: Final = 1_000
@@ -114,13 +122,13 @@ class EmbeddedProvider:
         if self.identify() is None:
             return {}
         cluster = self._cluster()
-        name = self._declared.metadata.name
-        inventory = {self._declared.address: self._observed(cluster.cluster_id)}
+        name, wanted = self._declared.metadata.name, _wanted(scope)
         catalog = cluster.catalog.read()
-        inventory.update(observed_in(catalog, name, _wanted(scope)))
+        inventory = dict(observed_in(catalog, name, wanted))
+        if wanted is None or wanted(self._declared.address):
+            inventory = {self._declared.address: self._observed(cluster.cluster_id, catalog), **inventory}
         if not cluster.permissions.is_super_user:
             inventory = hide(cluster.permissions, catalog, inventory)
-        wanted = _wanted(scope)
         if wanted is None:
             return inventory
         return {address: observed for address, observed in inventory.items() if wanted(address)}
@@ -140,9 +148,9 @@ class EmbeddedProvider:
         rest: list[ControlAction] = []
         for action in actions:
             match action:
-                case Create(after=Cluster() as wanted):
+                case Create(after=Cluster()) | Update(after=Cluster()):
                     may_go_on()
-                    yield self._create_cluster(action.id, wanted)
+                    yield self._change_cluster(action, may_go_on)
                 case _:
                     rest.append(action)
         if rest:
@@ -174,12 +182,6 @@ class EmbeddedProvider:
         entry = self._cluster().topic(full_name_of(topic))
         held = holdings_of(self._store, entry.id, entry.partitions)
         return Standing(held.bounds, held.records, held.bytes)
-
-    def storages(self, topics: Sequence[TopicAddress]) -> Iterator[TopicStorage]:
-        """Yield what topics take in each tier: one listing, a GET for each partition written and each manifest."""
-        from reconciler.providers.embedded.storing import storages_in  # noqa: PLC0415 - only who measures pays
-
-        return storages_in(self._cluster(), topics)
 
     def vitals(self) -> Vitals:
         """Return what the cluster's instruments say: of at most 1,000 topics and groups."""
@@ -235,22 +237,39 @@ class EmbeddedProvider:
             self._opened = cluster.acting_as(edge.principal, edge.host)
         return self._opened
 
-    def _observed(self, cluster_id: str) -> Observed:
-        seen = {"cluster_id": cluster_id, "properties": {}}
-        spec = self._declared.spec.model_copy(update=seen)
-        return Observed(self._declared.model_copy(update={"spec": spec}), cluster_id)
+    def _observed(self, cluster_id: str, catalog: Catalog) -> Observed:
+        storage, declared = seen_storage(catalog, self._storage), self._declared.spec
+        is_bound = storage.found is not None and storage.found == storage.bound
+        seen = {
+            "cluster_id": cluster_id,
+            "properties": dict(catalog.cluster.properties),
+            "tiering": None,
+            "object_storage": declared.object_storage if is_bound else None,
+        }
+        found = self._declared.model_copy(update={"spec": declared.model_copy(update=seen)})
+        return Observed(found, cluster_id, storage=storage)
 
-    def _create_cluster(self, action_id: str, wanted: Cluster) -> Outcome:
+    def _change_cluster(self, action: Create | Update, may_go_on: Callable[[], None]) -> Outcome:
         try:
-            Permissions.of(self._edge.principal, self._edge.host).check_super_user(f"create {wanted.address}")
-        except NotAuthorizedError as error:
-            return Failed(action_id, error)
-        cluster_id = wanted.spec.cluster_id
+            Permissions.of(self._edge.principal, self._edge.host).check_super_user(f"{action.verb} {action.address}")
+            # The storage first: where it cannot be used nothing is made that would have to be made again.
+            storage_id = None
+            if self._storage is not None and is_binding(action):
+                storage_id = prepared_storage(self._storage, self._edge.new_id)
+            if isinstance(action, Create):
+                self._make(action.after)
+            cluster = self._cluster()
+            cluster.catalog.commit(set_up(action, storage_id), may_go_on=may_go_on)
+        except (UserError, StalePlanError) as error:
+            return Failed(action.id, error)
+        return Done(action.id, cluster.cluster_id)
+
+    def _make(self, wanted: Resource) -> None:
+        cluster_id = wanted.spec.cluster_id if isinstance(wanted, Cluster) else None
         found = create_cluster(self._store, cluster_id or self._edge.new_id())
         if cluster_id not in {None, found}:
             message = f"{self._store.url} is cluster {found}, not {cluster_id}"
-            return Failed(action_id, UserError(message, hint="Correct spec.clusterId, or the root."))
-        return Done(action_id, found)
+            raise UserError(message, hint="Correct spec.clusterId, or the root.")
 
 
 def _opened(location: LocationSpec, edge: Edge) -> ObjectStore:

@@ -1,0 +1,91 @@
+"""A cluster's properties as they are to be: its own, those of `spec.tiering`, and what object storage implies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from reconciler.planning.fields import PROPERTIES
+from reconciler.resources.clusterproperties import ENABLED
+from reconciler.resources.clustertiering import TIERING_PROPERTIES
+from reconciler.resources.configs import DEFAULT, canonical_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from reconciler.resources.cluster import Cluster
+    from reconciler.resources.configkeys import ConfigKey
+
+_INTERVAL: Final = "upload.maxInterval"
+_SECOND_MS: Final = 1000
+
+
+@dataclass(slots=True)
+class Compiled:
+    """Properties in canonical form, by name; the origins of those that are not written so; what is wrong with them."""
+
+    properties: dict[str, str] = field(default_factory=dict)
+    origins: dict[str, str] = field(default_factory=dict)
+    problems: list[tuple[str, str]] = field(default_factory=list)
+
+
+def compiled_properties(cluster: Cluster, catalog: Mapping[str, ConfigKey]) -> Compiled:
+    """Return what is to be set, in the words of the platform whose properties `catalog` has.
+
+    Where object storage is declared tiered storage is on, unless `properties` say otherwise.
+    """
+    made = Compiled()
+    written = dict(cluster.spec.properties)
+    for place, name, value in _machinery(cluster):
+        if name in written:
+            made.problems.append(
+                (f"{name} is set twice in one document: in properties, and by {place}", "Keep one of the two.")
+            )
+        else:
+            written[name] = value
+            made.origins[PROPERTIES + name] = place
+    if cluster.spec.object_storage is not None and ENABLED in catalog and ENABLED not in written:
+        written[ENABLED] = "true"
+        made.origins[PROPERTIES + ENABLED] = "objectStorage"
+    for name, value in sorted(written.items()):
+        _settle(name, value, catalog, made)
+    return made
+
+
+def _settle(name: str, value: str, catalog: Mapping[str, ConfigKey], made: Compiled) -> None:
+    if value == DEFAULT:
+        made.origins[PROPERTIES + name] = DEFAULT
+        return
+    if not value.strip():
+        message = f"properties.{name} is empty: that is no way to reset it"
+        made.problems.append((message, "Leave it out, or write default."))
+        return
+    try:
+        made.properties[name] = canonical_value(name, value, catalog)
+    except ValueError as error:
+        place = made.origins.get(PROPERTIES + name)
+        where = f"{place} ({name})" if place else f"properties.{name}"
+        made.problems.append((f"{where}: {value!r} is {error}", "Correct it, or remove it."))
+
+
+def _machinery(cluster: Cluster) -> Iterator[tuple[str, str, str]]:
+    """Yield (field of the manifest, property, value) of everything `spec.tiering` says."""
+    if cluster.spec.tiering is None:
+        return
+    said = cluster.spec.tiering.to_json()
+    for place, name in TIERING_PROPERTIES.items():
+        block, _, last = place.partition(".")
+        value = (said.get(block) or {}).get(last)
+        if value is not None:
+            yield f"tiering.{place}", name, _text(value, _SECOND_MS if place == _INTERVAL else 1)
+
+
+def _text(value: object, unit: int) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return str(value) if unit == 1 else f"{value / unit:g}"
+        case _:
+            return str(value)

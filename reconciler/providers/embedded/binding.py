@@ -1,0 +1,91 @@
+"""The cluster as a whole: made, bound to its object storage, its properties set; and what is seen of that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from reconciler.embedded.catalog.cluster import alter_cluster, bind_storage, tiered_topics
+from reconciler.embedded.remote.storagefile import check_usable, create_storage, read_storage_id
+from reconciler.errors import UserError
+from reconciler.planning.actions import Create, Update
+from reconciler.planning.fields import OBJECT_STORAGE, PROPERTIES
+from reconciler.providers.embedded.translate import check_unmoved
+from reconciler.resources.cluster import Cluster
+from reconciler.resources.inventory import SeenStorage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from reconciler.embedded.catalog.tables import Catalog, Draft
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.planning.actions import Value
+
+
+def seen_storage(catalog: Catalog, storage: ObjectStore | None) -> SeenStorage:
+    """Return what the catalog and the declared object storage say of each other: one GET, a LIST where it is new."""
+    bound, tiered = catalog.cluster.storage_id, tuple(tiered_topics(catalog))
+    if storage is None:
+        return SeenStorage(bound, None, tiered)
+    try:
+        found = read_storage_id(storage)
+        if found is None or found != bound:
+            next(iter(storage.list("")), None)  # Whoever may not list cannot tier there, and learns it in the plan.
+    except UserError as error:
+        return SeenStorage(bound, None, tiered, error)
+    return SeenStorage(bound, found, tiered)
+
+
+def prepared_storage(storage: ObjectStore, new_id: Callable[[], str]) -> str:
+    """Return the id of an object storage that a cluster is about to be bound to, made where it has none.
+
+    Raises:
+        UserError: We may not write, list or delete there, or it does not honour conditional writes.
+    """
+    found = read_storage_id(storage)
+    if found is None:
+        return create_storage(storage, new_id)
+    check_usable(storage)  # Another cluster made it: that does not say what we may do there.
+    return found
+
+
+def set_up(action: Create | Update, storage_id: str | None) -> Callable[[Draft], None]:
+    """Return the commit that does what an action asks of the cluster as a whole; doing it twice does it once."""
+    wanted = dict(_properties_asked(action))
+
+    def decide(draft: Draft) -> None:
+        if isinstance(action, Update):
+            properties = [change for change in action.changes if change.path.startswith(PROPERTIES)]
+            check_unmoved(action.address, properties, _fields_of(draft))
+        alter_cluster(draft, wanted)
+        if storage_id is not None:
+            bind_storage(draft, storage_id)
+
+    return decide
+
+
+def is_binding(action: Create | Update) -> bool:
+    """Tell whether an action binds the cluster to the object storage that is declared."""
+    match action:
+        case Create():
+            return isinstance(action.after, Cluster) and action.after.spec.object_storage is not None
+        case Update():
+            return any(change.path == OBJECT_STORAGE and change.after is not None for change in action.changes)
+        case _:
+            assert_never(action)
+
+
+def _properties_asked(action: Create | Update) -> Iterator[tuple[str, str | None]]:
+    match action:
+        case Create():
+            if isinstance(action.after, Cluster):
+                yield from action.after.spec.properties.items()
+        case Update():
+            for change in action.changes:
+                if change.path.startswith(PROPERTIES):
+                    yield change.path.removeprefix(PROPERTIES), None if change.after is None else str(change.after)
+        case _:
+            assert_never(action)
+
+
+def _fields_of(draft: Draft) -> dict[str, Value]:
+    return {PROPERTIES + name: value for name, value in draft.cluster.properties.items()}
