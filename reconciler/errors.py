@@ -66,7 +66,13 @@ class InvalidNamespaceError(UserError):
 
 
 class MissingObjectError(UserError):
-    """An object that another object names is not there."""
+    """An object that another object names is not there; where records lay in it, `key` and `offsets` say which."""
+
+    key: str | None = None
+    url: str = ""
+    """Of the store that should have it."""
+    offsets: tuple[int, int] | None = None
+    """The first and the last."""
 
 
 class NotAuthorizedError(UserError):

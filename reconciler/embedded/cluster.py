@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.upkeep.passes import Upkeep
     from reconciler.embedded.upkeep.sweeping import Swept
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.records.log import Isolation
+    from reconciler.records.log import Isolation, Lost
 
 # Reading and changing the catalog must not load pyarrow: what touches records is imported where it is asked for.
 # ruff: noqa: PLC0415
@@ -173,7 +173,7 @@ class EmbeddedCluster(Admin):
 
         return consume(self.log(full_name, isolation=isolation), start_ms=start_ms)
 
-    def consumer(
+    def consumer(  # noqa: PLR0913 - each is an option of a consumer, and has a default
         self,
         group: str | None = None,
         *,
@@ -182,10 +182,11 @@ class EmbeddedCluster(Admin):
         isolation: Isolation = "read_committed",
         auto_offset_reset: Beginning = "earliest",
         partitions: Iterable[int] | None = None,
+        on_missing: Callable[[Lost], None] | None = None,
     ) -> Consumer:
         """Return what reads topics, by name or by a regular expression over full names, from where a group left off.
 
-        There is no membership: it reads all `partitions` unless it is told which.
+        There is no membership: it reads all `partitions` unless it is told which. `on_missing`: as of `log`.
 
         Raises:
             UserError: A topic or isolation does not exist, or the pattern is no regular expression.
@@ -194,7 +195,7 @@ class EmbeddedCluster(Admin):
         from reconciler.embedded.consuming.subscription import Subscription
 
         which = None if partitions is None else tuple(dict.fromkeys(partitions))
-        reading = Reading(group, isolation_of(isolation), auto_offset_reset, which)
+        reading = Reading(group, isolation_of(isolation), auto_offset_reset, which, on_missing)
         return Consumer(self, Subscription.of(topics, pattern), reading)
 
     @property
@@ -202,12 +203,23 @@ class EmbeddedCluster(Admin):
         """The consumer groups: committed offsets, lag, resets."""
         return Groups(self.store, self.catalog, self.permissions, self.now_ms)
 
-    def log(self, full_name: str, *, isolation: Isolation = "read_committed") -> EmbeddedLog:
-        """Return the records of a topic, to be read by partition and offset; uncommitted: those not decided on, too."""
+    def log(
+        self,
+        full_name: str,
+        *,
+        isolation: Isolation = "read_committed",
+        on_missing: Callable[[Lost], None] | None = None,
+    ) -> EmbeddedLog:
+        """Return the records of a topic, to be read by partition and offset; uncommitted: those not decided on, too.
+
+        `on_missing` is told of offsets whose object is gone, and reading goes on after them; without it, it fails.
+        """
         from reconciler.embedded.partition.log import EmbeddedLog
 
-        topic_id = self.topic(full_name).id
-        return EmbeddedLog(self.store, self.catalog, full_name, topic_id, self.permissions, isolation_of(isolation))
+        topic_id, isolation = self.topic(full_name).id, isolation_of(isolation)
+        return EmbeddedLog(
+            self.store, self.catalog, full_name, topic_id, self.permissions, isolation, self.remote, on_missing
+        )
 
     def sink(self, full_name: str) -> EmbeddedSink:
         """Return where ranges of another log are written: for a mirror as its link, else as a producer."""

@@ -29,6 +29,13 @@ def missing(store: ObjectStore, key: str, what: str) -> MissingObjectError:
     return MissingObjectError(f"{what} cannot be read: {store.url} has no object {key}", hint=RESTORE_HINT)
 
 
+def missing_offsets(store: ObjectStore, key: str, first: int, last: int) -> MissingObjectError:
+    """Return the error for an object that is named and not there, and that records of these offsets lay in."""
+    error = missing(store, key, f"what lies at offsets {first} to {last}")
+    error.key, error.url, error.offsets = key, store.url, (first, last)
+    return error
+
+
 def get_gzipped(store: ObjectStore, key: str, sha256: str) -> dict[str, Any]:
     """Return what `put_gzipped` stored.
 

@@ -5,7 +5,7 @@ Logs and sinks are picklable and are opened on the executors of a job.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, Protocol, get_args
 
 from reconciler.errors import UserError
@@ -69,6 +69,28 @@ class Bounds:
     def readable_end(self, isolation: Isolation) -> int:
         """Return how far it may be read."""
         return self.end if isolation == "read_uncommitted" else self.stable
+
+    def only_local(self) -> Bounds:
+        """Return it as it is where nothing may be fetched from the remote tier."""
+        return self if self.start == self.local_start else replace(self, start=self.local_start)
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Offsets that a log has and that cannot be read: the object that held them is not there."""
+
+    topic: str
+    partition: int
+    first: int
+    last: int
+    key: str
+    """Of the object; `url` is where it should be."""
+    url: str
+
+    def __str__(self) -> str:
+        """Say it in a sentence."""
+        where = f"{self.topic}, partition {self.partition}"
+        return f"{where}: offsets {self.first} to {self.last} are gone: {self.url} has no object {self.key}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,10 +162,10 @@ def test_a_reader_under_way_reads_every_record_once() -> None:
     log = cluster.log(TOPIC)
     batches, extents = log.read(0, ALL), log.stretches(0, ALL)
     seen = next(batches).column("offset").to_pylist()
-    covered = [next(extents)[1]]
+    covered = [next(extents).offsets]
     cluster.upkeep().roll()
     seen += [offset for batch in batches for offset in batch.column("offset").to_pylist()]
-    covered += [cut for _, cut in extents]
+    covered += [piece.offsets for piece in extents]
     assert seen == list(range(24))
     assert [offset for cut in covered for offset in range(cut.start, cut.stop)] == list(range(24))
 

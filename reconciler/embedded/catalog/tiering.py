@@ -99,6 +99,15 @@ def tiering_of(catalog: Catalog | Draft, full_name: str, cluster_id: str) -> Tie
     )
 
 
+def hides_remote(catalog: Catalog | Draft, full_name: str) -> bool:
+    """Tell whether nothing below a topic's local start may be fetched: it begins there then (F-R-040)."""
+    topic = catalog.topics.get(full_name)
+    if topic is None or topic.tiering is None:
+        return False
+    tiering = tiering_of(catalog, full_name, "")
+    return tiering is not None and not tiering.serves
+
+
 def location_of(full_name: str, topic: TopicEntry, cluster_id: str) -> TopicLocation:
     """Return where a topic's remote objects lie, or would."""
     name, made_by = topic.origin or (full_name, cluster_id)

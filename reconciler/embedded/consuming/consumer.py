@@ -14,7 +14,7 @@ from reconciler.errors import UserError
 from reconciler.records.log import Isolation, OffsetRange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     import pyarrow as pa
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.cluster import EmbeddedCluster
     from reconciler.embedded.consuming.offsets import Committed, Place
     from reconciler.embedded.consuming.subscription import Subscription
+    from reconciler.records.log import Lost
 
 T = TypeVar("T")
 
@@ -84,6 +85,8 @@ class Reading:
     isolation: Isolation = "read_committed"
     beginning: Beginning = "earliest"
     partitions: tuple[int, ...] | None = None
+    on_missing: Callable[[Lost], None] | None = None
+    """Told of offsets whose object is gone, and reading goes on after them; `None`: reading them is an error."""
 
     def __post_init__(self) -> None:
         """Refuse to begin where nobody could: anything else would be taken for the earliest.
@@ -212,9 +215,16 @@ class Consumer:
         return {name: each for name, each in topics.items() if who.may(catalog, Operation.READ, Kind.TOPIC, name)}
 
     def _log(self, full_name: str, topic_id: str) -> EmbeddedLog:
-        cluster = self._cluster
+        cluster, reading = self._cluster, self._reading
         return EmbeddedLog(
-            cluster.store, cluster.catalog, full_name, topic_id, cluster.permissions, self._reading.isolation
+            cluster.store,
+            cluster.catalog,
+            full_name,
+            topic_id,
+            cluster.permissions,
+            reading.isolation,
+            cluster.remote,
+            reading.on_missing,
         )
 
     def _partitions(self, full_name: str, topic: TopicEntry) -> list[int]:

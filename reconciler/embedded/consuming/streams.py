@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reconciler.errors import ReconcilerError
-from reconciler.records.log import Bounds, OffsetRange
+from reconciler.records.log import OffsetRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from reconciler.embedded.partition.log import EmbeddedLog
+    from reconciler.records.log import Bounds
 
 
 class Stream:
@@ -44,8 +45,7 @@ class Stream:
 
     def bounds(self) -> Bounds:
         """Return where the partition begins and ends now."""
-        head = self.log.head(self.partition)
-        return Bounds(0, 0, 0, 0) if head is None else head.bounds
+        return self.log.bounds_of(self.partition)
 
     def end(self, bounds: Bounds) -> int:
         """Return how far it may be read."""

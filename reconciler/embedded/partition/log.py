@@ -9,27 +9,31 @@ from reconciler.embedded.access.operations import Kind, Operation
 from reconciler.embedded.access.permissions import SUPER_USER, Permissions
 from reconciler.embedded.catalog.lookups import name_with_id, topic_with_id
 from reconciler.embedded.clusterfile import check_shared
-from reconciler.embedded.partition.head import read_bounds, read_head
+from reconciler.embedded.partition.head import NEVER_WRITTEN, read_bounds, read_head
 from reconciler.embedded.partition.pages import entries_within
-from reconciler.embedded.partition.partfiles import read_part, read_times
+from reconciler.embedded.partition.partfiles import first_since, read_part
+from reconciler.embedded.partition.tiers import Tiers
+from reconciler.embedded.remote.storagefile import check_storage
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.hashing import digest_of
-from reconciler.records.log import Extent, OffsetRange
+from reconciler.records.log import MAX_OFFSET, Extent, Lost, OffsetRange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     import pyarrow as pa
 
     from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.embedded.partition.entries import Entry
     from reconciler.embedded.partition.head import Head
+    from reconciler.embedded.partition.tiers import Piece
+    from reconciler.embedded.remote.tier import RemoteTier
     from reconciler.objectstore.base import ObjectStore
     from reconciler.records.digest import Digest
     from reconciler.records.log import Bounds, Isolation
 
 _LOOKS: Final = 3
-"""How often a head is read again that names an object which is not there, before that is believed."""
+"""How often head and manifest are read again that name an object which is not there, before that is believed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,10 @@ class EmbeddedLog:
     permissions: Permissions = SUPER_USER
     """Whose reads these are: held to the rules as they were when this process last read the catalog."""
     isolation: Isolation = "read_committed"
+    remote: RemoteTier | None = None
+    """Where what is not local any more lies."""
+    on_missing: Callable[[Lost], None] | None = None
+    """Told of offsets whose object is gone, and reading goes on after them; `None`: reading them is an error."""
 
     def check_shared(self) -> None:
         """Refuse a machine that does not see the cluster.
@@ -50,8 +58,11 @@ class EmbeddedLog:
         Raises:
             UserError: The topic is not found from here.
         """
-        found = topic_with_id(self.catalog.read(), self.topic_id, self.full_name)
+        catalog = self.catalog.read()
+        found = topic_with_id(catalog, self.topic_id, self.full_name)
         check_shared(self.store, self.full_name, is_found=found is not None)
+        if self.remote is not None and found is not None and found.tiering is not None:
+            check_storage(self.remote.storage, catalog.cluster.storage_id)
 
     def bounds(self) -> Mapping[int, Bounds]:
         """Return every partition's bounds: the catalog, one listing, one GET for each partition ever written.
@@ -64,114 +75,88 @@ class EmbeddedLog:
         self._check(Operation.DESCRIBE)
         if topic is None:
             raise UserError(f"topic {self.full_name} was deleted", hint="Its records are gone with it.")
-        return read_bounds(self.store, self.topic_id, topic.partitions)
+        found, tiers = read_bounds(self.store, self.topic_id, topic.partitions), self._tiers()
+        return {partition: tiers.shown(bounds) for partition, bounds in found.items()}
+
+    def bounds_of(self, partition: int) -> Bounds:
+        """Return the bounds of one partition: one GET."""
+        head = self.head(partition)
+        return NEVER_WRITTEN if head is None else self._tiers().shown(head.bounds)
 
     def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
-        """Yield what is readable in `offsets`, in offset order, as batches of `RECORD_SCHEMA`.
+        """Yield what is readable in `offsets`, in offset order, as batches of `RECORD_SCHEMA`, from both tiers.
 
         Raises:
             MissingObjectError: A part or page is not there; the message says which offsets lay in it.
-        UserError: It is damaged; as above.
+            UserError: It is damaged; as above.
             NotAuthorizedError: It may not be read.
         """
         self._check(Operation.READ)
-        at, looks = offsets.start, 0
-        while True:
-            head = self.head(partition)
-            if head is None:
-                return
-            rest = OffsetRange(max(at, head.start), self._stop(head, offsets))
-            try:
-                for entry in entries_within(self.store, head, rest):
-                    for batch in read_part(self.store, entry, partition, rest):
+        looks = _Looks(self, partition, offsets)
+        while looks.again():
+            with looks:
+                for piece in looks.pieces():
+                    for batch in read_part(piece.store, piece.entry, partition, piece.offsets):
                         yield batch
-                        at, looks = batch.column("offset")[-1].as_py() + 1, 0
-            except MissingObjectError as error:
-                # A running job may have put another object in its place and deleted it: the head tells.
-                looks += 1
-                if looks == _LOOKS:
-                    raise MissingObjectError(self._said(partition, error), hint=error.hint) from error
-            except UserError as error:
-                raise UserError(self._said(partition, error), hint=error.hint) from error
-            else:
-                return
+                        looks.reached(batch.column("offset")[-1].as_py() + 1)
 
     def extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
         """Yield how `offsets` is stored: one extent a part, cut at both ends; reads no records."""
         self._check(Operation.DESCRIBE)
-        for entry, cut in self.stretches(partition, offsets):
+        for piece in self.stretches(partition, offsets):
+            entry, cut = piece.entry, piece.offsets
             length = entry.last + 1 - entry.base
             yield Extent(cut, entry.digest.records * cut.length // length, entry.bytes * cut.length // length)
 
     def digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
         """Yield digests that together cover `offsets`, absolute: kept ones for whole parts, read ones at the ends."""
         self._check(Operation.READ)
-        for entry, cut in self.stretches(partition, offsets):
-            if entry.is_within(cut):
-                yield entry.digest.shifted(entry.base)
+        for piece in self.stretches(partition, offsets):
+            if piece.entry.is_within(piece.offsets):
+                yield piece.entry.digest.shifted(piece.entry.base)
             else:
-                for batch in self.read(partition, cut):
+                for batch in self.read(partition, piece.offsets):
                     yield digest_of(batch, base=0)
 
     def offset_for_time(self, partition: int, timestamp_ms: int) -> int | None:
         """Return the first offset whose record is at or after a time; `None` where all are older."""
         self._check(Operation.DESCRIBE)
-        for look in range(1, _LOOKS + 1):
-            try:
-                return self._offset_for_time(partition, timestamp_ms)
-            except MissingObjectError as error:
-                if look == _LOOKS:
-                    raise MissingObjectError(self._said(partition, error), hint=error.hint) from error
-            except UserError as error:
-                raise UserError(self._said(partition, error), hint=error.hint) from error
-        return None
-
-    def _offset_for_time(self, partition: int, timestamp_ms: int) -> int | None:
-        head = self.head(partition)
-        if head is None:
-            return None
-        readable = OffsetRange(head.start, head.bounds.readable_end(self.isolation))
-        for entry in entries_within(self.store, head, readable, since_ms=timestamp_ms):
-            times = read_times(self.store, entry)
-            is_late = times.column("timestamp_ms").to_numpy() >= timestamp_ms
-            deltas = times.column("offset_delta").to_numpy()[is_late]
-            later = deltas[deltas + entry.base >= head.start]
-            if len(later):
-                return entry.base + int(later[0])
+        looks = _Looks(self, partition, OffsetRange(0, MAX_OFFSET))
+        while looks.again():
+            with looks:
+                for piece in looks.pieces(since_ms=timestamp_ms):
+                    found = first_since(piece.store, piece.entry, timestamp_ms, piece.offsets)
+                    if found is not None:
+                        return found
+                    looks.reached(piece.offsets.stop)
         return None
 
     def entries(self, head: Head, offsets: OffsetRange) -> Iterator[Entry]:
-        """Yield the parts a head has for what is readable of a range, oldest first."""
-        return entries_within(self.store, head, OffsetRange(max(offsets.start, head.start), self._stop(head, offsets)))
+        """Yield the parts a head has for what is readable of a range, oldest first: those that are local."""
+        stop = min(offsets.stop, head.bounds.readable_end(self.isolation))
+        return entries_within(self.store, head, OffsetRange(max(offsets.start, head.local_start), stop))
 
-    def stretches(self, partition: int, offsets: OffsetRange) -> Iterator[tuple[Entry, OffsetRange]]:
+    def stretches(self, partition: int, offsets: OffsetRange) -> Iterator[Piece]:
         """Yield the parts that hold what is readable of a range, oldest first, and which offsets of each lie in it.
 
-        No offset comes twice, also where upkeep puts other parts in their place meanwhile.
+        No offset comes twice, also where upkeep puts other parts in their place meanwhile, or in the other tier.
 
         Raises:
             MissingObjectError: A page is not there.
         """
-        at, looks = offsets.start, 0
-        while True:
-            head = self.head(partition)
-            if head is None:
-                return
-            stop = self._stop(head, offsets)
-            try:
-                for entry in self.entries(head, OffsetRange(at, stop)):
-                    yield entry, OffsetRange(max(entry.base, at, head.start), min(entry.last + 1, stop))
-                    at, looks = entry.last + 1, 0
-            except MissingObjectError:
-                looks += 1
-                if looks == _LOOKS:
-                    raise
-            else:
-                return
+        looks = _Looks(self, partition, offsets)
+        while looks.again():
+            with looks:
+                for piece in looks.pieces():
+                    yield piece
+                    looks.reached(piece.offsets.stop)
 
     def head(self, partition: int) -> Head | None:
         """Return a partition's head; `None` where nothing was ever written."""
         return read_head(self.store, self.topic_id, partition)
+
+    def _tiers(self) -> Tiers:
+        return Tiers.of(self.store, self.catalog.known(), (self.full_name, self.topic_id), self.remote)
 
     def _check(self, operation: Operation) -> None:
         if not self.permissions.is_super_user:
@@ -179,8 +164,67 @@ class EmbeddedLog:
             name = name_with_id(catalog, self.topic_id, self.full_name)
             self.permissions.check(catalog, operation, Kind.TOPIC, name)
 
-    def _said(self, partition: int, error: UserError) -> str:
-        return f"{self.full_name}, partition {partition}: {error.message}"
 
-    def _stop(self, head: Head, offsets: OffsetRange) -> int:
-        return min(offsets.stop, head.bounds.readable_end(self.isolation))
+class _Looks:
+    """Looks at head and manifest of one partition until all of a range is read; a `with` block is one look.
+
+    A running job may have put another object in the place of one that is missed, and deleted that: who reads head and
+    manifest again finds it. What is missed again and again is lost.
+    """
+
+    def __init__(self, log: EmbeddedLog, partition: int, offsets: OffsetRange) -> None:
+        self._log = log
+        self._partition = partition
+        self._rest = offsets
+        self._missed = 0
+        self._is_done = False
+
+    def again(self) -> bool:
+        """Tell whether there is more to look for."""
+        return not self._is_done
+
+    def pieces(self, *, since_ms: int | None = None) -> Iterator[Piece]:
+        """Yield what lies in the rest of the range, as head and manifest have it now."""
+        log = self._log
+        return log._tiers().pieces(self._partition, self._rest, log.isolation, since_ms=since_ms)  # noqa: SLF001 - part of it
+
+    def reached(self, offset: int) -> None:
+        """Say that everything below an offset is read."""
+        self._rest, self._missed = OffsetRange(offset, self._rest.stop), 0
+
+    def __enter__(self) -> None:
+        """Begin a look."""
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> bool:
+        """End it: without an error everything is read; what is missed for the first time is looked for again."""
+        match error:
+            case None:
+                self._is_done = True
+                return False
+            case MissingObjectError():
+                self._miss(error)
+                return True
+            case UserError():
+                raise UserError(self._said(error), hint=error.hint) from error
+            case _:
+                return False
+
+    def _miss(self, error: MissingObjectError) -> None:
+        self._missed += 1
+        if self._missed < _LOOKS:
+            return
+        lost = self._lost(error)
+        if lost is None or self._log.on_missing is None:
+            raise MissingObjectError(self._said(error), hint=error.hint) from error
+        self._log.on_missing(lost)
+        self.reached(lost.last + 1)
+
+    def _lost(self, error: MissingObjectError) -> Lost | None:
+        """Return which of the offsets that are wanted the error is about."""
+        if error.offsets is None or error.key is None:
+            return None
+        first, last = max(error.offsets[0], self._rest.start), min(error.offsets[1], self._rest.stop - 1)
+        return Lost(self._log.full_name, self._partition, first, last, error.key, error.url)
+
+    def _said(self, error: UserError) -> str:
+        return f"{self._log.full_name}, partition {self._partition}: {error.message}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import orjson
 
-from reconciler.embedded.jsonobjects import damaged, existing, parsed
+from reconciler.embedded.jsonobjects import damaged, missing_offsets, parsed
 from reconciler.embedded.partition.entries import Entry, PageRef
 from reconciler.errors import MissingObjectError
 
@@ -133,7 +133,10 @@ def _pages(store: ObjectStore, pages: Iterable[PageRef], *, skips_missing: bool)
 
 
 def _read(store: ObjectStore, page: PageRef, read: Callable[[Json], T]) -> T:
-    content = parsed(store, page.key, existing(store, page.key, f"what lies at offsets {page.base} to {page.last}"))
+    stored = store.get(page.key)
+    if stored is None:
+        raise missing_offsets(store, page.key, page.base, page.last)
+    content = parsed(store, page.key, stored.body)
     if content.get("format") != _FORMAT:
         raise damaged(store, page.key, f"its format is {content.get('format')!r}, not {_FORMAT!r}")
     try:

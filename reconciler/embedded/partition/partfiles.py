@@ -1,4 +1,7 @@
-"""Reading parts: whole ones in one request, large ones and stretches of them row group by row group."""
+"""Reading parts: whole ones in one request, large ones and stretches of them row group by row group.
+
+Remote segments are parts too: `records_of` and `times_of` read whatever opens as a part's file.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from reconciler.embedded.jsonobjects import RESTORE_HINT, missing
+from reconciler.embedded.jsonobjects import RESTORE_HINT, missing_offsets
 from reconciler.embedded.partition.parts import PART_BYTES, PART_SCHEMA
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.schema import RECORD_SCHEMA
@@ -34,26 +37,48 @@ def read_part(store: ObjectStore, entry: Entry, partition: int, offsets: OffsetR
         MissingObjectError: The part is not there.
         UserError: It is damaged.
     """
-    is_whole = offsets.start <= entry.base and entry.last < offsets.stop
-    with _undamaged(store, entry):
-        file = _opened(store, entry, is_fetched=is_whole and entry.bytes <= PART_BYTES)
-        for batch in _batches(file, entry, offsets):
-            records = _records(batch, entry.base, partition)
-            if not is_whole:
-                records = within(records, offsets)
-            if records.num_rows:
-                yield records
+    is_fetched = entry.is_within(offsets) and entry.bytes <= PART_BYTES
+    with undamaged(store, entry):
+        yield from records_of(_opened(store, entry, is_fetched=is_fetched), entry, partition, offsets)
 
 
-def read_times(store: ObjectStore, entry: Entry) -> pa.Table:
-    """Return `offset_delta` and `timestamp_ms` of a part: all that a search by time needs.
+def records_of(file: pq.ParquetFile, entry: Entry, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a part that is open within a range, as batches of `RECORD_SCHEMA`."""
+    is_whole = entry.is_within(offsets)
+    for batch in _batches(file, entry, offsets):
+        records = _records(batch, entry.base, partition)
+        if not is_whole:
+            records = within(records, offsets)
+        if records.num_rows:
+            yield records
+
+
+def first_since(store: ObjectStore, entry: Entry, since_ms: int, offsets: OffsetRange) -> int | None:
+    """Return the first offset of a part within a range whose record is at or after a time.
 
     Raises:
         MissingObjectError: The part is not there.
         UserError: It is damaged.
     """
-    with _undamaged(store, entry):
-        return _opened(store, entry, is_fetched=False).read(["offset_delta", "timestamp_ms"], use_threads=False)
+    with undamaged(store, entry):
+        return first_since_in(_opened(store, entry, is_fetched=False), entry, since_ms, offsets)
+
+
+def first_since_in(file: pq.ParquetFile, entry: Entry, since_ms: int, offsets: OffsetRange) -> int | None:
+    """Return the same of a part that is open; row groups that end before that time are not read."""
+    for group in range(file.num_row_groups):
+        newest = file.metadata.row_group(group).column(1).statistics
+        first, last = _ends(file, group, entry)
+        is_older = newest is not None and newest.has_min_max and newest.max < since_ms
+        if is_older or last < offsets.start or first >= offsets.stop:
+            continue
+        times = file.read_row_group(group, ["offset_delta", "timestamp_ms"], use_threads=False)
+        found = times.column("offset_delta").to_numpy() + entry.base
+        is_late = times.column("timestamp_ms").to_numpy() >= since_ms
+        later = found[is_late & (found >= offsets.start) & (found < offsets.stop)]
+        if len(later):
+            return int(later[0])
+    return None
 
 
 def read_keys(store: ObjectStore, entry: Entry, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
@@ -63,7 +88,7 @@ def read_keys(store: ObjectStore, entry: Entry, offsets: OffsetRange) -> Iterato
         MissingObjectError: The part is not there.
         UserError: It is damaged.
     """
-    with _undamaged(store, entry):
+    with undamaged(store, entry):
         file = _opened(store, entry, is_fetched=False)
         for batch in _batches(file, entry, offsets, ["offset_delta", "key"]):
             columns = [pc.add(batch.column("offset_delta"), entry.base), batch.column("key")]
@@ -80,26 +105,34 @@ def within(records: pa.RecordBatch, offsets: OffsetRange) -> pa.RecordBatch:
 
 
 def _opened(store: ObjectStore, entry: Entry, *, is_fetched: bool) -> pq.ParquetFile:
-    try:
-        if is_fetched or entry.bytes <= _WHOLE_BYTES:
-            source: pa.NativeFile = pa.BufferReader(store.get_range(entry.key, 0, entry.bytes))
-        else:
-            source = pa.PythonFile(_RangedFile(store, entry.key, entry.bytes), mode="r")
-        # Of a part that is not fetched whole, each row group is one request, not one for every column.
-        file = pq.ParquetFile(source, pre_buffer=isinstance(source, pa.PythonFile))
-    except MissingObjectError as error:
-        raise missing(store, entry.key, f"what lies at offsets {entry.base} to {entry.last}") from error
-    if file.schema_arrow.names != PART_SCHEMA.names or file.metadata.num_rows != entry.digest.records:
-        raise _damaged(store, entry, "its columns or the number of its rows are not what the head says")
+    if is_fetched or entry.bytes <= _WHOLE_BYTES:
+        source: pa.NativeFile = pa.BufferReader(store.get_range(entry.key, 0, entry.bytes))
+    else:
+        source = pa.PythonFile(_RangedFile(store, entry.key, entry.bytes), mode="r")
+    # Of a part that is not fetched whole, each row group is one request, not one for every column.
+    file = pq.ParquetFile(source, pre_buffer=isinstance(source, pa.PythonFile))
+    check_part(store, entry, file.metadata)
     return file
 
 
+def check_part(store: ObjectStore, entry: Entry, found: pq.FileMetaData) -> None:
+    """Refuse a file that is not the part an entry tells of.
+
+    Raises:
+        UserError: It has other columns, or another number of rows.
+    """
+    if found.schema.to_arrow_schema().names != PART_SCHEMA.names or found.num_rows != entry.digest.records:
+        raise _damaged(store, entry, "its columns or the number of its rows are not what the head says")
+
+
 @contextmanager
-def _undamaged(store: ObjectStore, entry: Entry) -> Iterator[None]:
-    """Raise our error for what Arrow says of bytes that are no part; what a store says is ours already."""
+def undamaged(store: ObjectStore, entry: Entry) -> Iterator[None]:
+    """Raise our errors for what Arrow says of bytes that are no part, and say what lay in an object that is gone."""
     try:
         yield
-    # Of the errors of files only Thrift's and the codecs' arrive here.
+    except MissingObjectError as error:
+        raise missing_offsets(store, entry.key, entry.base, entry.last) from error
+    # Of the errors of files only Thrift's and the codecs' arrive here; what a store says is ours already.
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _damaged(store, entry, str(error) or type(error).__name__) from error
 

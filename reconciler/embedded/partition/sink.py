@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from reconciler.embedded.catalog.entries import TopicEntry
     from reconciler.embedded.catalog.tables import Draft
+    from reconciler.embedded.partition.tiers import Piece
     from reconciler.embedded.producing.admission import Rules
     from reconciler.records.log import TopicLog
 
@@ -79,12 +80,12 @@ class EmbeddedSink:
             message = f"{source.full_name}, partition {partition} does not reach offset {offsets.stop} on this machine"
             raise UserError(message, hint="Let every executor see the same store, and copy again.")
         entries: list[Entry] = []
-        for entry, cut in source.stretches(partition, offsets):
-            copy = self._copied(partition, source, entry) if entry.is_within(cut) else None
+        for piece in source.stretches(partition, offsets):
+            copy = self._copied(partition, piece) if piece.entry.is_within(piece.offsets) else None
             if copy is not None:
                 entries.append(copy)
             else:
-                entries.extend(self._writer(partition).write(source.read(partition, cut)))
+                entries.extend(self._writer(partition).write(source.read(partition, piece.offsets)))
         return _staged(partition, offsets, entries)
 
     def publish(self, staged: Sequence[Staged]) -> Mapping[int, OffsetRange]:
@@ -119,15 +120,15 @@ class EmbeddedSink:
 
         self.gate.catalog.commit(decide)
 
-    def _copied(self, partition: int, source: EmbeddedLog, entry: Entry) -> Entry | None:
-        """Copy a part as it is; `None`: another has taken its place meanwhile, and is read instead."""
+    def _copied(self, partition: int, piece: Piece) -> Entry | None:
+        """Copy a part of whichever tier as it is; `None`: another has taken its place meanwhile, and is read instead."""
         key = part_key(self.gate.full_name, partition)
         kms_key_id = self.rules.kms_key_id
         try:
-            self.gate.store.copy_in(key, source.store, entry.key, kms_key_id=kms_key_id)
+            self.gate.store.copy_in(key, piece.store, piece.entry.key, kms_key_id=kms_key_id)
         except MissingObjectError:
             return None
-        return replace(entry, key=key, producer=None, txn=None, kms_key_id=kms_key_id)
+        return replace(piece.entry, key=key, producer=None, txn=None, kms_key_id=kms_key_id)
 
     def _writer(self, partition: int) -> PartWriter:
         return PartWriter.of(self.gate.store, self.rules, partition)
