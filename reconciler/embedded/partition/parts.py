@@ -117,8 +117,8 @@ class PartWriter:
                 return self._put(part, body)
 
     def _put(self, part: _OpenPart, body: memoryview) -> Entry:
-        key = part_key(*self._place)
-        self._store.put(key, body, kms_key_id=self._kms_key_id)
+        key = self._key((part.base, part.last), body.nbytes)
+        self._put_file(key, body)
         return Entry(
             part.base,
             part.last,
@@ -130,6 +130,12 @@ class PartWriter:
             part.digest,
             kms_key_id=self._kms_key_id,
         )
+
+    def _key(self, _offsets: tuple[int, int], _stored_bytes: int) -> str:
+        return part_key(*self._place)
+
+    def _put_file(self, key: str, body: memoryview) -> None:
+        self._store.put(key, body, kms_key_id=self._kms_key_id)
 
 
 class _OpenPart:

@@ -1,4 +1,4 @@
-"""Partitions that are to be written anew: what the driver hands out, and what it gets back where that is refused."""
+"""Partitions to be written anew or uploaded: what the driver hands out, and what it gets back where that is refused."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ if TYPE_CHECKING:
 
     from reconciler.embedded.partition.headswaps import Partition
     from reconciler.errors import ReconcilerError
+    from reconciler.records.log import OffsetRange
 
-Job: TypeAlias = Literal["roll", "compact"]
+Job: TypeAlias = Literal["roll", "upload", "compact"]
 
 _COST: Final = 256 * 1024
 _LITTLE: Final = 64 * 1024 * 1024
@@ -19,10 +20,12 @@ _LITTLE: Final = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Chore:
-    """One partition that is to be rolled or compacted, and about how many stored bytes that reads."""
+    """One partition that is to be rolled, uploaded or compacted, and about how many stored bytes that reads."""
 
     partition: Partition
     bytes: int
+    offsets: OffsetRange | None = None
+    """Of an upload: what of the partition."""
 
     @property
     def cost(self) -> int:

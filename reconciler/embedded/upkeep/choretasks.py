@@ -1,4 +1,4 @@
-"""What a task does with partitions that are to be rolled or compacted, wherever it runs."""
+"""What a task does with partitions that are to be rolled, uploaded or compacted, wherever it runs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final, assert_never
 from reconciler.embedded.clusterfile import check_shared, read_cluster_id
 from reconciler.embedded.partition.head import read_head
 from reconciler.embedded.producing.admission import rules_of
+from reconciler.embedded.remote.storagefile import check_storage
+from reconciler.embedded.remote.uploading import Upload
 from reconciler.embedded.upkeep.chores import Chore, Refused
 from reconciler.embedded.upkeep.cleanup import cleanup_policy
 from reconciler.embedded.upkeep.compacting import Compaction
@@ -21,9 +23,12 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.embedded.partition.head import Head
-    from reconciler.embedded.partition.headswaps import Partition
     from reconciler.embedded.partition.replacing import Rewritten
+    from reconciler.embedded.producing.admission import Rules
+    from reconciler.embedded.remote.tier import RemoteTier
+    from reconciler.embedded.remote.uploading import Uploaded
     from reconciler.embedded.upkeep.chores import Job
+    from reconciler.embedded.upkeep.cleanup import CleanupPolicy
     from reconciler.objectstore.base import ObjectStore
 
 _LOOKS: Final = 3
@@ -42,14 +47,17 @@ class ChoreTask:
     job: Job
     now_ms: int
     """The present, as the driver has it."""
+    remote: RemoteTier | None = None
 
-    def __call__(self, chores: Iterable[Chore]) -> Iterator[Rewritten | Refused]:
+    def __call__(self, chores: Iterable[Chore]) -> Iterator[Rewritten | Uploaded | Refused]:
         """Do one task: look at each partition as it is now, and write what its configs ask for.
 
         Raises:
-            UserError: The cluster is not seen from this machine.
+            UserError: The cluster, or its object storage, is not seen from this machine.
         """
         catalog = self.catalog.read()
+        if self.job == "upload" and self.remote is not None:
+            check_storage(self.remote.storage, catalog.cluster.storage_id)
         names = {entry.id: name for name, entry in catalog.topics.items()}
         for chore in chores:
             check_shared(self.store, chore.partition.full_name, is_found=self._is_here())
@@ -57,7 +65,7 @@ class ChoreTask:
             if full_name is None:
                 continue  # It was deleted meanwhile.
             try:
-                found = self._rewritten(catalog, full_name, chore.partition)
+                found = self._done(catalog, full_name, chore)
             except ReconcilerError as error:
                 yield Refused(chore.partition, error)
             else:
@@ -67,30 +75,38 @@ class ChoreTask:
     def _is_here(self) -> bool:
         return read_cluster_id(self.store) == self.cluster_id
 
-    def _rewritten(self, catalog: Catalog, full_name: str, partition: Partition) -> Rewritten | None:
+    def _done(self, catalog: Catalog, full_name: str, chore: Chore) -> Rewritten | Uploaded | None:
+        policy, rules = cleanup_policy(catalog, full_name, self.cluster_id), rules_of(catalog, full_name)
         look = 1
         while True:
-            head = read_head(self.store, partition.topic_id, partition.number)
+            head = read_head(self.store, chore.partition.topic_id, chore.partition.number)
             try:
-                return None if head is None else self._of(catalog, full_name, partition, head)
+                return None if head is None else self._of(head, chore, policy, rules)
             except MissingObjectError:
                 # Others may have put another object in its place and deleted it: the head tells.
                 if look == _LOOKS:
                     raise
             look += 1
 
-    def _of(self, catalog: Catalog, full_name: str, partition: Partition, head: Head) -> Rewritten | None:
-        policy, rules = cleanup_policy(catalog, full_name, self.cluster_id), rules_of(catalog, full_name)
+    def _of(self, head: Head, chore: Chore, policy: CleanupPolicy, rules: Rules) -> Rewritten | Uploaded | None:
         match self.job:
             case "roll":
-                return rolled(self.store, head, partition, policy, rules)
+                return rolled(self.store, head, chore.partition, policy, rules)
             case "compact":
-                return Compaction(self.store, partition, policy, rules).compacted(head, now_ms=self.now_ms)
+                return Compaction(self.store, chore.partition, policy, rules).compacted(head, now_ms=self.now_ms)
+            case "upload":
+                return self._uploaded(head, chore, policy, rules)
             case _:
                 assert_never(self.job)
 
+    def _uploaded(self, head: Head, chore: Chore, policy: CleanupPolicy, rules: Rules) -> Uploaded | None:
+        if self.remote is None or chore.offsets is None or policy.tiering is None or not policy.tiering.uploads:
+            return None
+        upload = Upload(self.store, self.remote.storage, chore.partition, policy.tiering, rules)
+        return upload.put(head, policy.limits, chore.offsets)
 
-def do_here(chores: Sequence[Chore], task: ChoreTask) -> Iterator[list[Rewritten | Refused]]:
+
+def do_here(chores: Sequence[Chore], task: ChoreTask) -> Iterator[list[Rewritten | Uploaded | Refused]]:
     """Do chores in a few threads of this process, and yield what came of them in rounds."""
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="chore") as threads:
         for taken in rounds_of(chores, _ROUND_BYTES):

@@ -1,4 +1,4 @@
-"""Upkeep of a cluster's partitions: what has expired goes, what has closed becomes one file, keys are compacted.
+"""Upkeep of a cluster's partitions: what expired goes, what closed becomes one file and is uploaded, keys compacted.
 
 Which partitions need it is decided from their heads, many at a time, and heads are swapped from a pool of threads. What
 writes records anew is handed to a `Spread`, which does it here or on executors.
@@ -28,13 +28,16 @@ if TYPE_CHECKING:
     from reconciler.embedded.partition.headswaps import Partition
     from reconciler.embedded.partition.replacing import Gain, Rewritten
     from reconciler.embedded.remote.tier import RemoteTier
+    from reconciler.embedded.remote.uploading import Uploaded
     from reconciler.embedded.upkeep.chores import Job
     from reconciler.embedded.upkeep.choretasks import ChoreTask
     from reconciler.embedded.upkeep.cleanup import CleanupPolicy
     from reconciler.embedded.upkeep.surveying import Lying
+    from reconciler.embedded.upkeep.uploads import Uploads
     from reconciler.objectstore.base import ObjectStore
 
-    Spread: TypeAlias = Callable[[Sequence[Chore], ChoreTask], Iterator[Sequence[Rewritten | Refused]]]
+    Outcome: TypeAlias = Rewritten | Uploaded | Refused
+    Spread: TypeAlias = Callable[[Sequence[Chore], ChoreTask], Iterator[Sequence[Outcome]]]
     """Does chores, wherever, and yields what came of them in rounds: what is published in between is safe."""
 
 A = TypeVar("A")
@@ -51,7 +54,7 @@ _NAMED: Final = 100
 
 @dataclass(slots=True)
 class Tended:
-    """What one job did; `records` and `bytes` are what it removed, of a roll what it wrote anew."""
+    """What one job did; `records` and `bytes` are what it removed, of a roll what it wrote anew, of an upload those."""
 
     partitions: int = 0
     records: int = 0
@@ -114,6 +117,20 @@ class Upkeep:
         """Make one file of every closed segment; with `spread` where there is more than a little to do, else here."""
         return self._rewritten("roll", spread, lambda _policy: True, self._to_roll)
 
+    def upload(self, spread: Spread | None = None) -> Tended:
+        """Copy to object storage what tiered topics have closed; `spread` as in `roll`."""
+        from reconciler.embedded.upkeep.uploads import Uploads  # noqa: PLC0415 - brings Arrow
+
+        self.catalog.read()
+        tended, remote = Tended(), self.remote
+        if remote is None:
+            return tended
+        uploads = Uploads(self.store, remote, self.now_ms)
+        found = self._looked("upload", tended, _uploads, uploads.due)
+        chores = [chore for _, of_one in sorted(found, key=_backlog) for chore in of_one]
+        self._spread("upload", spread, chores, tended, lambda taken, put_ms: self._name(uploads, taken, put_ms, tended))
+        return tended
+
     def compact(self, spread: Spread | None = None) -> Tended:
         """Compact every partition of which it is worth it by now; `spread` as in `roll`."""
         return self._rewritten("compact", spread, lambda policy: policy.compacts, self._to_compact)
@@ -144,20 +161,33 @@ class Upkeep:
     def _rewritten(
         self, job: Job, spread: Spread | None, asks: Callable[[CleanupPolicy], bool], look: Look[Chore]
     ) -> Tended:
-        from reconciler.embedded.upkeep.choretasks import ChoreTask, do_here  # noqa: PLC0415 - brings Arrow
-
         tended = Tended()
         chores = [found for _, found in self._looked(job, tended, asks, look)]
-        now_ms = self.now_ms()
-        if chores and not self.is_stopped():
-            task = ChoreTask(self.store, self.catalog, self.cluster_id, job, now_ms)
-            do = do_here if spread is None or is_little(chores) else spread
-            try:
-                for taken in do(chores, task):
-                    self._publish(taken, now_ms, tended)
-            except ReconcilerError as error:
-                tended.break_off(error)
+        self._spread(job, spread, chores, tended, lambda taken, put_ms: self._publish(taken, put_ms, tended))
         return tended
+
+    def _spread(
+        self,
+        job: Job,
+        spread: Spread | None,
+        chores: Sequence[Chore],
+        tended: Tended,
+        publish: Callable[[Iterable[Outcome], int], None],
+    ) -> None:
+        """Do chores, wherever, and publish each round with when its writing began at the earliest."""
+        from reconciler.embedded.upkeep.choretasks import ChoreTask, do_here  # noqa: PLC0415 - brings Arrow
+
+        if not chores or self.is_stopped():
+            return
+        put_ms = self.now_ms()
+        task = ChoreTask(self.store, self.catalog, self.cluster_id, job, put_ms, self.remote)
+        do = do_here if spread is None or is_little(chores) else spread
+        try:
+            for taken in do(chores, task):
+                publish(taken, put_ms)
+                put_ms = self.now_ms()
+        except ReconcilerError as error:
+            tended.break_off(error)
 
     def _looked(
         self, job: str, tended: Tended, asks: Callable[[CleanupPolicy], bool], look: Look[T]
@@ -187,15 +217,16 @@ class Upkeep:
                 yield lying.partition, found
         survey.end()
 
-    def _publish(self, taken: Iterable[Rewritten | Refused], put_ms: int, tended: Tended) -> None:
+    def _publish(self, taken: Iterable[Outcome], put_ms: int, tended: Tended) -> None:
         """Publish a round, many partitions at a time."""
-        from reconciler.embedded.partition.replacing import publish_rewritten  # noqa: PLC0415 - where there is something only
+        from reconciler.embedded.partition.replacing import Rewritten, publish_rewritten  # noqa: PLC0415 - as above
 
-        def published(one: Rewritten | Refused) -> Gain | None:
+        def published(one: Outcome) -> Gain | None:
             try:
                 if isinstance(one, Refused):
                     raise one.error
-                return publish_rewritten(self.store, one, put_ms=put_ms, now_ms=self.now_ms)
+                is_written = isinstance(one, Rewritten)
+                return publish_rewritten(self.store, one, put_ms=put_ms, now_ms=self.now_ms) if is_written else None
             except ReconcilerError as error:
                 tended.fail(one.partition, error)
                 return None
@@ -203,6 +234,38 @@ class Upkeep:
         for gain in _side_by_side(published, taken):
             if gain is not None:
                 tended.count(records=gain.records, stored=gain.bytes)
+
+    def _name(self, uploads: Uploads, taken: Iterable[Outcome], put_ms: int, tended: Tended) -> None:
+        """Name a round of uploads, many partitions at a time, of each in the order of its offsets."""
+        from reconciler.embedded.remote.uploading import Uploaded  # noqa: PLC0415 - as above
+
+        by_partition: dict[Partition, list[Uploaded]] = {}
+        for one in taken:
+            if isinstance(one, Refused):
+                tended.fail(one.partition, one.error)
+            elif isinstance(one, Uploaded):
+                by_partition.setdefault(one.partition, []).append(one)
+
+        def named(of_one: list[Uploaded]) -> Gain | None:
+            try:
+                return uploads.publish(of_one, put_ms=put_ms)
+            except ReconcilerError as error:
+                tended.fail(of_one[0].partition, error)
+                return None
+
+        for gain in _side_by_side(named, by_partition.values()):
+            if gain is not None:
+                tended.count(records=gain.records, stored=gain.bytes)
+
+
+def _uploads(policy: CleanupPolicy) -> bool:
+    return policy.tiering is not None and policy.tiering.uploads
+
+
+def _backlog(found: tuple[Partition, Sequence[Chore]]) -> tuple[int, Partition]:
+    """Sort partitions by what waits in them, most first."""
+    partition, chores = found
+    return -sum(chore.bytes for chore in chores), partition
 
 
 def _side_by_side(call: Callable[[A], T], given: Iterable[A]) -> Iterator[T]:

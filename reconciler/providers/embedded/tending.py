@@ -30,6 +30,7 @@ def jobs_of(name: str, cluster: EmbeddedCluster, means: Means) -> Mapping[str, C
         "transactions": lambda: Upkept("transaction", cluster.finish_transactions()),
         "retention": lambda: _tended(upkeep.retain()),
         "roll": lambda: _tended(upkeep.roll(means.spread)),
+        "upload": lambda: _tended(upkeep.upload(means.spread)),
         "compact": lambda: _tended(upkeep.compact(means.spread)),
         "sweep": lambda: _swept(cluster, means),
     }

@@ -1,0 +1,200 @@
+"""Uploading: segments of one partition copied to object storage, under fresh names. Nothing here names them.
+
+A segment that is one file is copied as it is, by the store where both can; of several parts one file is made. What was
+uploaded before its segment was closed is left out: remote segments never overlap. Each goes with its index, the footer
+of its Parquet file.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from reconciler.embedded.keys import index_key, segment_key
+from reconciler.embedded.partition.pages import entries_within
+from reconciler.embedded.partition.partfiles import read_part
+from reconciler.embedded.partition.parts import PartWriter
+from reconciler.embedded.remote.tier import remote_partition
+from reconciler.embedded.upkeep.segments import Segment, segments_of
+from reconciler.errors import UserError
+from reconciler.records.digest import Digest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from reconciler.embedded.catalog.tiering import Tiering
+    from reconciler.embedded.partition.entries import Entry
+    from reconciler.embedded.partition.head import Head
+    from reconciler.embedded.partition.headswaps import Partition
+    from reconciler.embedded.producing.admission import Rules
+    from reconciler.embedded.remote.manifest import RemotePartition
+    from reconciler.embedded.upkeep.segments import SegmentLimits
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.records.log import OffsetRange
+
+_AT_ONCE: Final = 4
+"""Segments of one partition copied side by side: the store does the copying, we wait for it."""
+_TAIL: Final = 8
+"""What a Parquet file ends with: the length of its footer, and four letters."""
+_LIKELY_FOOTER: Final = 64 * 1024
+_MAGIC: Final = b"PAR1"
+
+
+@dataclass(frozen=True, slots=True)
+class Uploaded:
+    """Segments of one partition that were put: durable, and named by nobody yet. Picklable."""
+
+    partition: Partition
+    remote: RemotePartition
+    offsets: OffsetRange
+    """What they hold everything of; the manifest that takes them over ends where it begins."""
+    entries: tuple[Entry, ...]
+    epochs: tuple[tuple[int, int], ...]
+    tiering: Tiering
+    """What held for the topic when they were put."""
+
+    @property
+    def keys(self) -> list[str]:
+        """Every object that was put."""
+        return [key for entry in self.entries for key in (entry.key, index_key(entry.key))]
+
+
+def to_upload(
+    entries: Iterable[Entry], limits: SegmentLimits, *, stable: int, takes_open: bool = False
+) -> Iterator[Segment]:
+    """Yield the segments to upload of entries the manifest does not have: closed ones below the last stable offset.
+
+    `takes_open`: what is stable of the open segment, too. Pure.
+    """
+    for segment in segments_of(entries, limits):
+        if segment.is_closed and segment.last < stable:
+            yield segment
+            continue
+        rest = tuple(entry for entry in segment.entries if entry.last < stable)
+        if takes_open and rest:
+            yield Segment(rest, is_closed=False)
+        return
+
+
+@dataclass(frozen=True)
+class Upload:
+    """Copies what lies in a range of one partition's offsets to object storage."""
+
+    store: ObjectStore
+    storage: ObjectStore
+    partition: Partition
+    tiering: Tiering
+    rules: Rules
+
+    @property
+    def remote(self) -> RemotePartition:
+        """Where it goes."""
+        return remote_partition(self.tiering.location, self.partition.number)
+
+    def put(self, head: Head, limits: SegmentLimits, offsets: OffsetRange) -> Uploaded:
+        """Put every segment, or what of it lies in the range, with its index; nothing of it is named yet.
+
+        Raises:
+            MissingObjectError: A part or page is not there.
+            UserError: A part is damaged, or the storage cannot encrypt as the namespace asks.
+        """
+        segments = list(segments_of(entries_within(self.store, head, offsets), limits))
+        done: list[Entry] = []
+
+        def put(segment: Segment) -> None:
+            entry = self._segment(segment, offsets)
+            if entry is not None:
+                done.append(entry)
+
+        try:
+            with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="upload") as threads:
+                list(threads.map(put, segments))
+        except BaseException:
+            self.storage.delete([key for entry in done for key in (entry.key, index_key(entry.key))])
+            raise
+        entries = tuple(sorted(done, key=lambda entry: entry.base))
+        return Uploaded(self.partition, self.remote, offsets, entries, head.epochs, self.tiering)
+
+    def _segment(self, segment: Segment, offsets: OffsetRange) -> Entry | None:
+        first = segment.entries[0]
+        if len(segment.entries) == 1 and first.is_within(offsets):
+            return self._copy(first)
+        return self._one_file(segment, offsets)
+
+    def _copy(self, entry: Entry) -> Entry:
+        """Copy a file as it is."""
+        kms_key_id = self.rules.kms_key_id
+        key = segment_key(self.remote.place, (entry.base, entry.last), entry.bytes, entry.epoch)
+        footer = footer_of(self.store, entry.key, entry.bytes)
+        self.storage.copy_in(key, self.store, entry.key, kms_key_id=kms_key_id)
+        self.storage.put(index_key(key), footer, kms_key_id=kms_key_id)
+        return replace(entry, key=key, producer=None, txn=None, is_segment=True, kms_key_id=kms_key_id)
+
+    def _one_file(self, segment: Segment, offsets: OffsetRange) -> Entry | None:
+        """Make one file of what lies in the range; `None`: nothing is left of it there."""
+        writer = _SegmentWriter(self.storage, self.rules, self.remote, segment.epoch)
+        written = writer.write_one(
+            batch for entry in segment.entries for batch in read_part(self.store, entry, self.partition.number, offsets)
+        )
+        is_whole = all(entry.is_within(offsets) for entry in segment.entries)
+        if written is None and not is_whole:
+            return None
+        if written is None or (is_whole and written.digest != _merged_digest(segment.entries)):
+            self.storage.delete([] if written is None else [written.key, index_key(written.key)])
+            where = f"{self.partition}, offsets {segment.base} to {segment.last}"
+            message = f"{self.store.url}: {where}: its records are not those whose digest the head keeps"
+            raise UserError(message, hint="Restore its parts from a copy of the store; nothing was uploaded.")
+        horizons = [entry.horizon_ms for entry in segment.entries if entry.horizon_ms is not None]
+        horizon_ms = max(horizons) if horizons else None
+        return replace(written, epoch=segment.epoch, is_segment=True, horizon_ms=horizon_ms)
+
+
+class _SegmentWriter(PartWriter):
+    """Writes records as a remote segment, with its index."""
+
+    def __init__(self, storage: ObjectStore, rules: Rules, remote: RemotePartition, epoch: int) -> None:
+        super().__init__(
+            storage,
+            rules.full_name,
+            remote.number,
+            compression=rules.compression,
+            limit=rules.segment_bytes,
+            kms_key_id=rules.kms_key_id,
+        )
+        self._remote = remote
+        self._epoch = epoch
+
+    def _key(self, offsets: tuple[int, int], stored_bytes: int) -> str:
+        return segment_key(self._remote.place, offsets, stored_bytes, self._epoch)
+
+    def _put_file(self, key: str, body: memoryview) -> None:
+        super()._put_file(key, body)
+        footer = bytes(body[-footer_bytes(bytes(body[-_TAIL:])) :])
+        self._store.put(index_key(key), footer, kms_key_id=self._kms_key_id)
+
+
+def footer_of(store: ObjectStore, key: str, size: int) -> bytes:
+    """Return the footer of a Parquet file, all that is needed to read any row group of it: one request, or two.
+
+    Raises:
+        MissingObjectError: The file is not there.
+        UserError: It is no Parquet file.
+    """
+    start = max(0, size - _LIKELY_FOOTER)
+    tail = store.get_range(key, start, size - start)
+    if len(tail) != size - start or not tail.endswith(_MAGIC) or footer_bytes(tail) > size:
+        message = f"{store.url}: object {key} is damaged: it does not end as a Parquet file of {size:,} bytes does"
+        raise UserError(message, hint="Restore it from a copy of the store.")
+    wanted = footer_bytes(tail)
+    return tail[-wanted:] if wanted <= len(tail) else store.get_range(key, size - wanted, wanted)
+
+
+def footer_bytes(tail: bytes) -> int:
+    """Return how many bytes the footer of a Parquet file takes, by the file's last eight."""
+    return int.from_bytes(tail[-_TAIL:-4], "little") + _TAIL
+
+
+def _merged_digest(entries: Iterable[Entry]) -> Digest:
+    found = tuple(entries)
+    return sum((entry.digest.shifted(entry.base - found[0].base) for entry in found), Digest())

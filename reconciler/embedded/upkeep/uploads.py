@@ -1,0 +1,168 @@
+"""The upload job of a pass: what each partition has to upload, and what was put named in its manifest, then its head.
+
+A manifest is there before the first segment is put, so one that has gone tells of a deletion: nothing is named anew.
+What the manifest names counts; `Head.uploaded_to` follows it, also where somebody died in between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from reconciler.embedded.partition.entries import STALE_MS
+from reconciler.embedded.partition.headswaps import swap_head
+from reconciler.embedded.partition.pages import entries_within
+from reconciler.embedded.partition.replacing import Gain
+from reconciler.embedded.remote.manifest import read_manifest
+from reconciler.embedded.remote.manifestswaps import ManifestSwap
+from reconciler.embedded.remote.tier import remote_partition
+from reconciler.embedded.remote.uploading import to_upload
+from reconciler.embedded.upkeep.chores import Chore
+from reconciler.errors import OwnershipLostError
+from reconciler.records.log import OffsetRange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from reconciler.embedded.catalog.tiering import Tiering
+    from reconciler.embedded.partition.head import Head
+    from reconciler.embedded.partition.headswaps import Partition
+    from reconciler.embedded.remote.manifest import Manifest
+    from reconciler.embedded.remote.tier import RemoteTier
+    from reconciler.embedded.remote.uploading import Uploaded
+    from reconciler.embedded.upkeep.segments import Segment
+    from reconciler.embedded.upkeep.surveying import Lying
+    from reconciler.objectstore.base import ObjectStore
+
+_CHORE_BYTES: Final = 128 * 1024 * 1024
+_CHORE_SEGMENTS: Final = 128
+"""What one task does at once of a partition: neighbouring segments, named together."""
+
+
+@dataclass(frozen=True)
+class Uploads:
+    """Decides and publishes for one pass. Safe from any thread."""
+
+    store: ObjectStore
+    remote: RemoteTier
+    now_ms: Callable[[], int]
+
+    def due(self, lying: Lying, head: Head) -> tuple[list[Chore] | None, int | None]:
+        """Return what a partition has to upload, or when to look again although nothing was written.
+
+        Raises:
+            OwnershipLostError: Its remote part belongs to another cluster now.
+        """
+        tiering = lying.policy.tiering
+        manifest = None if tiering is None else self._manifest(lying.partition, tiering, head)
+        if tiering is None or manifest is None:
+            return None, None
+        self._follow(lying.partition, head, manifest.end)
+        due_ms = None if tiering.max_interval_ms is None else manifest.uploaded_ms + tiering.max_interval_ms
+        takes_open = due_ms is not None and due_ms <= self.now_ms()
+        stable = head.bounds.stable
+        entries = entries_within(self.store, head, OffsetRange(max(manifest.end, head.local_start), head.end))
+        segments = to_upload(entries, lying.policy.limits, stable=stable, takes_open=takes_open)
+        chores = list(_chores(lying.partition, segments, manifest.end))
+        if chores:
+            return chores, None
+        has_new = due_ms is not None and not takes_open and max(manifest.end, head.local_start) < stable
+        return None, due_ms if has_new else None
+
+    def publish(self, uploads: Sequence[Uploaded], *, put_ms: int) -> Gain | None:
+        """Name what was put of one partition, oldest first, by one swap; delete what cannot be named.
+
+        `put_ms`: since when it may have lain there. `None`: nothing of it was named.
+
+        Raises:
+            OwnershipLostError: Its remote part belongs to another cluster now.
+            UserError: The manifest is damaged.
+            LostRaceError: Others were faster every time.
+        """
+        newest = uploads[-1]
+        swap = ManifestSwap(self.remote.storage, self.remote.cluster_id, newest.tiering)
+        named: list[Uploaded] = []
+
+        def appended(manifest: Manifest) -> Manifest | None:
+            named.clear()
+            if self.now_ms() - put_ms > STALE_MS or not manifest.tiered_epoch:
+                return None
+            named.extend(_fitting(uploads, manifest.end))
+            if not named:
+                return None
+            return replace(
+                manifest,
+                end=named[-1].offsets.stop,
+                epochs=newest.epochs,
+                uploaded_ms=self.now_ms(),
+                entries=(*manifest.entries, *(entry for one in named for entry in one.entries)),
+            )
+
+        try:
+            after = swap(newest.remote, appended)
+        except OwnershipLostError:
+            self._drop(uploads)
+            raise
+        if after is None:
+            named.clear()
+        self._drop([one for one in uploads if one not in named])
+        if after is None:
+            return None
+        self._follow(newest.partition, None, after.end)
+        entries = [entry for one in named for entry in one.entries]
+        return Gain(sum(entry.digest.records for entry in entries), sum(entry.bytes for entry in entries))
+
+    def _manifest(self, partition: Partition, tiering: Tiering, head: Head) -> Manifest | None:
+        """Return the manifest, made if it was never there; `None`: who knows more than we do was here already."""
+        remote = remote_partition(tiering.location, partition.number)
+        manifest = read_manifest(self.remote.storage, remote)
+        if manifest is None:
+            swap = ManifestSwap(self.remote.storage, self.remote.cluster_id, tiering)
+
+            def begun(found: Manifest) -> Manifest:
+                start = head.local_start
+                new = replace(found, start=start, end=start, epochs=head.epochs)
+                return found if found.tiered_epoch else new
+
+            manifest = swap(remote, begun)
+        if manifest is not None and manifest.owner != self.remote.cluster_id:
+            message = f"{remote} belongs to cluster {manifest.owner} now"
+            raise OwnershipLostError(message, hint="Nothing was uploaded; see who mounted it: reconciler mount list.")
+        return None if manifest is None or manifest.tiered_epoch > tiering.epoch else manifest
+
+    def _follow(self, partition: Partition, head: Head | None, end: int) -> None:
+        """Let the head say what the manifest names."""
+
+        def follow(found: Head) -> Head | None:
+            reached = min(end, found.end)
+            return replace(found, uploaded_to=reached) if reached > found.uploaded_to else None
+
+        if head is None or follow(head) is not None:
+            swap_head(self.store, partition, follow)
+
+    def _drop(self, uploads: Iterable[Uploaded]) -> None:
+        self.remote.storage.delete([key for one in uploads for key in one.keys])
+
+
+def _fitting(uploads: Iterable[Uploaded], end: int) -> Iterator[Uploaded]:
+    """Yield those that go on where the manifest ends, one after the other."""
+    for one in uploads:
+        if one.offsets.start != end:
+            return
+        yield one
+        end = one.offsets.stop
+
+
+def _chores(partition: Partition, segments: Iterable[Segment], start: int) -> Iterator[Chore]:
+    """Yield neighbouring segments together, as many as one task does at once."""
+    count = stored = 0
+    stop = start
+    for segment in segments:
+        if count and (count == _CHORE_SEGMENTS or stored + segment.bytes > _CHORE_BYTES):
+            yield Chore(partition, stored, OffsetRange(start, stop))
+            start, count, stored = stop, 0, 0
+        count += 1
+        stored += segment.bytes
+        stop = segment.last + 1
+    if count:
+        yield Chore(partition, stored, OffsetRange(start, stop))
