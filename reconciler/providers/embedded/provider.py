@@ -6,9 +6,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.embedded.access.operations import Kind, Operation
 from reconciler.embedded.access.permissions import Permissions
-from reconciler.embedded.access.showing import topic_shown
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.clusterfile import create_cluster, read_cluster_id
 from reconciler.embedded.partition.sizes import holdings_of, size_of
@@ -50,6 +48,7 @@ if TYPE_CHECKING:
     from reconciler.resources.measures import Measures
     from reconciler.resources.overviews import Overview
     from reconciler.resources.sourcetopic import SourceTopic
+    from reconciler.resources.storages import TopicStorage
     from reconciler.resources.vitals import Vitals
 
 _LOGGER: Final = logging.getLogger("reconciler.providers")
@@ -182,6 +181,12 @@ class EmbeddedProvider:
         entry = self._cluster().topic(full_name_of(topic))
         held = holdings_of(self._store, entry.id, entry.partitions)
         return Standing(held.bounds, held.records, held.bytes)
+
+    def storages(self, topics: Sequence[TopicAddress]) -> Iterator[TopicStorage]:
+        """Yield what topics take in each tier: one listing, a GET for each partition written and each manifest."""
+        from reconciler.providers.embedded.storing import storages_in  # noqa: PLC0415 - only who measures pays
+
+        return storages_in(self._cluster(), topics)
 
     def vitals(self) -> Vitals:
         """Return what the cluster's instruments say: of at most 1,000 topics and groups."""
