@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote
 
@@ -24,7 +25,10 @@ STORAGE: Final = "storage.json"
 REMOTE_TOPICS: Final = "topics/"
 """In object storage: the remote tier of every topic of every cluster that shares it."""
 
+TOPIC_MANIFEST: Final = "topic.json"
+
 _PIECES_OF_PAGE: Final = 4
+_PIECES_OF_LOCATION: Final = 4
 _SHORT: Final = 8
 _LONG: Final = 16
 _LONGEST_ENCODED: Final = 249
@@ -93,7 +97,7 @@ def location_prefix(cluster_id: str, revision: int) -> str:
 
 def topic_manifest_key(cluster_id: str, revision: int) -> str:
     """Return the key of a topic's register in object storage."""
-    return f"{location_prefix(cluster_id, revision)}topic.json"
+    return f"{location_prefix(cluster_id, revision)}{TOPIC_MANIFEST}"
 
 
 def manifest_key(cluster_id: str, revision: int, partition: int) -> str:
@@ -110,6 +114,27 @@ def segment_key(place: str, offsets: tuple[int, int], stored_bytes: int, epoch: 
     """Return a fresh name for a remote segment; `place` is what its manifest's key begins with, up to the `/`."""
     first, last = offsets
     return f"{place}/{first}-{last}-{stored_bytes}-{epoch}-v1-{nonce()[:_SHORT]}.parquet"
+
+
+def copied_segment_key(place: str, offsets: tuple[int, int], stored_bytes: int, epoch: int, *, of: str) -> str:
+    """Return the name of the copy of the segment `of`: always the same, so whoever copies it again finds it there."""
+    first, last = offsets
+    mark = sha256(of.encode()).hexdigest()[:_SHORT]
+    return f"{place}/{first}-{last}-{stored_bytes}-{epoch}-v1-{mark}.parquet"
+
+
+def location_of_topic_manifest(key: str) -> tuple[str, int] | None:
+    """Return cluster id and initial revision of the topic whose register has a key; `None`: it is none's."""
+    pieces = key.split("/")
+    is_one = key.startswith(REMOTE_TOPICS) and len(pieces) == _PIECES_OF_LOCATION and pieces[-1] == TOPIC_MANIFEST
+    return (pieces[1], int(pieces[2])) if is_one and pieces[2].isdecimal() else None
+
+
+def mountable_key(full_name: str, cluster_id: str, revision: int) -> str:
+    """Return the key of the register that says who owns a topic that was ever detached."""
+    namespace, name = split_name(full_name)
+    folders = namespace.replace(":", "/") or "_"
+    return f"mountable/{folders}/{name}/{cluster_id}/{revision}.json"
 
 
 def index_key(key: str) -> str:

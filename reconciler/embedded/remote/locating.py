@@ -1,0 +1,135 @@
+"""Which topics lie in an object storage, and what could be made of each: read, and nothing written."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.embedded.catalog.tiering import TopicLocation
+from reconciler.embedded.keys import REMOTE_TOPICS, location_of_topic_manifest, mountable_key
+from reconciler.embedded.remote.manifest import read_manifest
+from reconciler.embedded.remote.tier import remote_partition
+from reconciler.embedded.remote.topicmanifest import read_topic_manifest
+from reconciler.errors import UserError
+from reconciler.objectstore.register import Register
+from reconciler.resources.address import split_name
+from reconciler.resources.recoverable import Recoverable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from reconciler.embedded.remote.manifest import Manifest
+    from reconciler.embedded.remote.topicmanifest import TopicManifest
+    from reconciler.objectstore.base import ObjectStore
+
+_AT_ONCE: Final = 16
+_NAMED: Final = 10
+_OWNER: Final = {"state": str, "owner?": (None, str)}
+_DETACHED: Final = "detached"
+
+
+def topics_in(storage: ObjectStore, cluster_id: str | None = None) -> Iterator[tuple[str, int]]:
+    """Yield cluster id and initial revision of every topic there, or of those that one cluster made: one listing."""
+    prefix = REMOTE_TOPICS if cluster_id is None else f"{REMOTE_TOPICS}{cluster_id}/"
+    for listed in storage.list(prefix):
+        found = location_of_topic_manifest(listed.key)
+        if found is not None:
+            yield found
+
+
+def located(storage: ObjectStore, location: TopicLocation) -> TopicManifest:
+    """Return the topic at a location.
+
+    Raises:
+        UserError: There is none, it has another name, its register is damaged or of a newer format.
+    """
+    found = read_topic_manifest(storage, location.cluster_id, location.revision)
+    if found is None:
+        message = f"there is no topic at {location} in {storage.url}"
+        raise UserError(
+            message, hint="See which there are: reconciler export CLUSTER --from-object-storage --out FOLDER"
+        )
+    name = found.location.topic
+    if location.topic not in {name, split_name(name)[1]}:
+        message = f"at {location} in {storage.url} lies topic {name}"
+        raise UserError(message, hint=f"Write {found.location}, or correct the cluster id and revision.")
+    return found
+
+
+def location_named(storage: ObjectStore, full_name: str) -> TopicLocation:
+    """Return the one location of a topic by its full name: what `remote.recovery` asks for.
+
+    Raises:
+        UserError: There is none, or there are several; says where.
+    """
+    found = sorted(_called(storage, full_name))
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise UserError(
+            f"there is no topic {full_name} in {storage.url}",
+            hint="See which there are: reconciler export CLUSTER --from-object-storage --out FOLDER",
+        )
+    named = ", ".join(map(str, found[:_NAMED])) + (" …" if found[_NAMED:] else "")
+    message = f"{len(found)} topics called {full_name} lie in {storage.url}: {named}"
+    raise UserError(message, hint="Name one of them as recoverFrom.")
+
+
+def recoverable(storage: ObjectStore, location: TopicLocation, cluster_id: str | None) -> Recoverable:
+    """Return what the cluster `cluster_id` (`None`: one still to be made) would get: one GET for each partition.
+
+    Raises:
+        UserError: There is no such topic, it is mounted on another cluster, damaged, or of a newer format.
+    """
+    found = located(storage, location)
+    check_unmounted(storage, found.location, cluster_id)
+    manifests = partitions_of(storage, found)
+    return Recoverable(
+        str(found.location),
+        found.name,
+        found.partitions,
+        found.replication_factor,
+        found.effective,
+        sum(manifest.stored_bytes for manifest in manifests.values()),
+        sum(manifest.records for manifest in manifests.values()),
+        {number: (manifest.start, manifest.end) for number, manifest in manifests.items()},
+    )
+
+
+def partitions_of(storage: ObjectStore, topic: TopicManifest) -> dict[int, Manifest]:
+    """Return the manifests of a topic's partitions; one of which nothing was ever uploaded is absent.
+
+    Raises:
+        UserError: One is damaged, or of a newer format.
+    """
+
+    def read(number: int) -> Manifest | None:
+        return read_manifest(storage, remote_partition(topic.location, number))
+
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="manifests") as threads:
+        read_side_by_side = zip(range(topic.partitions), threads.map(read, range(topic.partitions)), strict=True)
+        return {number: manifest for number, manifest in read_side_by_side if manifest is not None}
+
+
+def check_unmounted(storage: ObjectStore, location: TopicLocation, cluster_id: str | None) -> None:
+    """Refuse a topic that was detached once and belongs to another cluster now.
+
+    Raises:
+        UserError: It does, or the register that says so is damaged.
+    """
+    key = mountable_key(location.topic, location.cluster_id, location.revision)
+    held = Register(storage, key, format="reconciler.mountable/1", shape=_OWNER).read()
+    if held is None:
+        return
+    value: dict[str, Any] = held.value
+    owner = value.get("owner")
+    if value["state"] != _DETACHED and owner is not None and owner != cluster_id:
+        message = f"{location} is mounted on cluster {owner}"
+        raise UserError(message, hint="Mirror it from there, or unmount it there first.")
+
+
+def _called(storage: ObjectStore, full_name: str) -> Iterator[TopicLocation]:
+    for cluster_id, revision in list(topics_in(storage)):
+        found = read_topic_manifest(storage, cluster_id, revision)
+        if found is not None and full_name in {found.name, found.location.topic}:
+            yield found.location
