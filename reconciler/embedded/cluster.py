@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, overload
 from reconciler.embedded.access.permissions import Permissions, check_writing
 from reconciler.embedded.access.showing import topic_shown
 from reconciler.embedded.admin import Admin
+from reconciler.embedded.catalog.recovering import check_recovered
 from reconciler.embedded.clusterfile import create_cluster, read_cluster_id
 from reconciler.embedded.consuming.clustergroups import Groups
-from reconciler.errors import UserError
+from reconciler.errors import ReconcilerError, UserError
 from reconciler.records.log import isolation_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from reconciler.embedded.consuming.consumer import Beginning, Consumer, Record
     from reconciler.embedded.partition.log import EmbeddedLog
@@ -93,6 +94,22 @@ class EmbeddedCluster(Admin):
         from reconciler.embedded.upkeep.rewriting import finish_rewrites
 
         return finish_rewrites(self.store, self.catalog, is_stopped)
+
+    def finish_recoveries(
+        self,
+        is_wanted: Callable[[str], bool] = lambda _full_name: True,
+        *,
+        may_go_on: Callable[[], None] = lambda: None,
+    ) -> Mapping[str, ReconcilerError | None]:
+        """Finish the topics that are being made from object storage, by full name the wanted ones.
+
+        `may_go_on` is asked before each copy, from any thread, and may raise: whoever comes next goes on. Return, by
+        topic id, what kept each from its end; `None` where it is done.
+        """
+        from reconciler.embedded.remote.recovering import Recoveries
+
+        self.catalog.read()
+        return Recoveries(self.store, self.catalog, self.remote, self.now_ms, may_go_on).finish(is_wanted)
 
     def finish_transactions(self) -> int:
         """Finish what is decided, abort what is open for longer than its time-out; return how many transactions."""
@@ -213,12 +230,16 @@ class EmbeddedCluster(Admin):
         """Return the records of a topic, to be read by partition and offset; uncommitted: those not decided on, too.
 
         `on_missing` is told of offsets whose object is gone, and reading goes on after them; without it, it fails.
+
+        Raises:
+            UserError: It does not exist, or is still being recovered.
         """
         from reconciler.embedded.partition.log import EmbeddedLog
 
-        topic_id, isolation = self.topic(full_name).id, isolation_of(isolation)
+        topic, isolation = self.topic(full_name), isolation_of(isolation)
+        check_recovered(full_name, topic)
         return EmbeddedLog(
-            self.store, self.catalog, full_name, topic_id, self.permissions, isolation, self.remote, on_missing
+            self.store, self.catalog, full_name, topic.id, self.permissions, isolation, self.remote, on_missing
         )
 
     def sink(self, full_name: str) -> EmbeddedSink:
@@ -230,5 +251,6 @@ class EmbeddedCluster(Admin):
         catalog = self.catalog.read()
         check_writing(self.permissions, catalog, full_name)
         topic, rules = topic_shown(self.permissions, catalog, full_name), rules_of(catalog, full_name)
+        check_recovered(full_name, topic)
         gate = Gate(self.store, self.catalog, full_name, topic.id, writer_of(topic))
         return EmbeddedSink(gate, rules, self.permissions)

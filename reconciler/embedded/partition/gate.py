@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.embedded.catalog.entries import TopicEntry
 from reconciler.embedded.catalog.lookups import topic_with_id
+from reconciler.embedded.catalog.recovering import check_recovered
 from reconciler.embedded.partition.head import NOBODY, PRODUCERS, Head, head_register, link_writer, parse_head
 from reconciler.embedded.partition.recent import Recent, RecentHeads
 from reconciler.embedded.partition.rekeying import Rekeying
@@ -136,8 +137,9 @@ def check_writer(full_name: str, topic: TopicEntry, writer: str) -> None:
     """Refuse a writer the topic does not belong to.
 
     Raises:
-        UserError: It is a mirror, or no longer one.
+        UserError: It is a mirror, or no longer one; or it is being recovered.
     """
+    check_recovered(full_name, topic)
     owner = writer_of(topic)
     if owner == writer:
         return
