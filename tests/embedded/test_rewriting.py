@@ -12,7 +12,8 @@ from reconciler.embedded.partition.head import read_head
 from reconciler.embedded.partition.headswaps import Partition
 from reconciler.embedded.partition.pages import all_entries
 from reconciler.embedded.partition.parts import PartWriter
-from reconciler.embedded.partition.replacing import Replacement, Rewritten, publish_rewritten
+from reconciler.embedded.partition.rebuilding import Replacement
+from reconciler.embedded.partition.replacing import Rewritten, publish_rewritten
 from reconciler.embedded.producing.admission import rules_of
 from reconciler.errors import UserError
 from reconciler.objectstore.memory import MemoryStore

@@ -1,61 +1,27 @@
 """Other objects in the place of parts, at the same offsets: one swap replaces exactly the entries that were read.
 
-Entries are replaced where they lie, in the head or in pages: pages that are touched are written anew with what is left
-of them. After a lost race the entries are found again or, where somebody else replaced or removed them, left alone.
+After a lost race the entries are found again or, where somebody else replaced or removed them, left alone.
 """
 
 from __future__ import annotations
 
-import hashlib
-from bisect import bisect_left
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, assert_never
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from reconciler.embedded.partition.entries import STALE_MS, Entry, PageRef
+from reconciler.embedded.partition.entries import STALE_MS
 from reconciler.embedded.partition.headswaps import swap_head
-from reconciler.embedded.partition.pages import read_page, read_pages
+from reconciler.embedded.partition.rebuilding import Rebuilding, Replacement
 from reconciler.embedded.partition.spilling import TAIL, Spill
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from reconciler.embedded.partition.entries import Entry, PageRef
     from reconciler.embedded.partition.head import Head
     from reconciler.embedded.partition.headswaps import Partition
+    from reconciler.embedded.remote.rewrites import RemoteRewrite
     from reconciler.objectstore.base import ObjectStore
-
-
-@dataclass(frozen=True, slots=True)
-class Replacement:
-    """A run of neighbouring entries, `base` to `last`, and what takes its place: as many entries, fewer, or none."""
-
-    base: int
-    last: int
-    fingerprint: str
-    """Of the keys of the run."""
-    records: int
-    bytes: int
-    added: tuple[Entry, ...] = field(hash=False)
-    written: tuple[str, ...]
-    """The objects among `added` that the run did not have."""
-
-    @classmethod
-    def of(cls, run: Sequence[Entry], added: Iterable[Entry]) -> Replacement:
-        """Say what takes the place of a run; both oldest first."""
-        there, after = {entry.key for entry in run}, tuple(added)
-        return cls(
-            run[0].base,
-            run[-1].last,
-            _fingerprint(run),
-            sum(entry.digest.records for entry in run),
-            sum(entry.bytes for entry in run),
-            after,
-            tuple(entry.key for entry in after if entry.key not in there),
-        )
-
-    def fits(self, found: Sequence[Entry]) -> bool:
-        """Tell whether what was found at its offsets is the run."""
-        return _fingerprint(found) == self.fingerprint
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +40,8 @@ class Rewritten:
     replacements: tuple[Replacement, ...]
     compacted_to: int | None = None
     """Of a compaction: how far it went. It is published whole or not at all."""
+    remote: RemoteRewrite | None = None
+    """What was written of its remote tier: published first, and nothing else where that does not hold."""
     changes_key: bool = False
     """Of a rewrite: it brings parts under another key; what else is written has to lie under the one that holds."""
 
@@ -138,36 +106,15 @@ def publish_rewritten(
     return None if change is None else rewritten.gain(holding)
 
 
-class _Runs:
-    """Replacements by where they lie: they never overlap."""
-
-    def __init__(self, replacements: Iterable[Replacement]) -> None:
-        self._sorted = sorted(replacements, key=lambda one: one.base)
-        self._lasts = [one.last for one in self._sorted]
-
-    def at(self, lying: Entry | PageRef) -> Replacement | None:
-        """Return the first replacement that has something in an entry or page."""
-        place = bisect_left(self._lasts, lying.base)
-        if place == len(self._sorted) or self._sorted[place].base > lying.last:
-            return None
-        return self._sorted[place]
-
-
-_Row = PageRef | tuple[Entry, ...]
-"""A page nothing is replaced in, or what is live in one that was opened."""
-
-
 class _Change:
     """What becomes of one head that was found."""
 
     def __init__(self, store: ObjectStore, rewritten: Rewritten, head: Head) -> None:
-        self._store = store
         self._rewritten = rewritten
         self._head = head
-        self._gone_pages: list[str] = []
         self._spill = Spill(store, rewritten.partition.topic_id, rewritten.partition.number)
-        self._found: dict[Replacement, list[Entry]] = {one: [] for one in rewritten.replacements}
-        self.holding: tuple[Replacement, ...] = ()
+        self._rebuilding = Rebuilding(store, head, head.local_start, rewritten.replacements)
+        self.holding = self._rebuilding.holding
 
     @property
     def written(self) -> tuple[str, ...]:
@@ -177,82 +124,22 @@ class _Change:
     @property
     def superfluous(self) -> list[str]:
         """What is named no more once it holds: parts, then pages, each after those below it."""
-        kept = {entry.key for one in self.holding for entry in one.added}
-        parts = [entry.key for one in self.holding for entry in self._found[one] if entry.key not in kept]
-        return parts + self._gone_pages
+        return [entry.key for entry in self._rebuilding.replaced] + self._rebuilding.gone_pages
 
     def after(self) -> Head | None:
         """Return the head as it shall be; `None`: nothing of it is to be changed."""
-        rows = self._opened(self._head.pages, _Runs(self._found))
-        self.holding = self._held([*rows, self._head.entries])
         compacted_to = self._rewritten.compacted_to
         if compacted_to is None:
-            return self._rebuilt(rows) if self.holding else None
+            return self._rebuilt() if self.holding else None
         is_whole = len(self.holding) == len(self._rewritten.replacements)
         if not is_whole or compacted_to > self._head.end:
             return None
-        head = self._rebuilt(rows) if self.holding else self._head
+        head = self._rebuilt() if self.holding else self._head
         return replace(head, compacted_to=max(head.compacted_to, compacted_to))
 
-    def _opened(self, pages: Iterable[PageRef], runs: _Runs) -> list[_Row]:
-        """Return the pages in order, those that hold something of a run opened."""
-        rows: list[_Row] = []
-        for page in pages:
-            if runs.at(page) is None:
-                rows.append(page)
-                continue
-            if page.level:
-                rows += self._opened(read_pages(self._store, page), runs)
-            else:
-                rows.append(tuple(entry for entry in read_page(self._store, page) if entry.last >= self._head.start))
-            self._gone_pages.append(page.key)
-        return rows
-
-    def _held(self, rows: Iterable[_Row]) -> tuple[Replacement, ...]:
-        """Return the replacements whose run lies there as it was read."""
-        runs = _Runs(self._found)
-        for row in rows:
-            for entry in row if isinstance(row, tuple) else ():
-                one = runs.at(entry)
-                if one is not None:
-                    self._found[one].append(entry)
-        return tuple(one for one, run in self._found.items() if one.base >= self._head.start and one.fits(run))
-
-    def _rebuilt(self, rows: Iterable[_Row]) -> Head:
-        """Return the head with runs replaced; neighbouring pages that were opened become as few as possible."""
-        runs = _Runs(self.holding)
-        pages: list[PageRef] = []
-        loose: list[Entry] = []
-        for row in rows:
-            match row:
-                case PageRef():
-                    pages += [*self._leaves(loose), row]
-                    loose = []
-                case tuple():
-                    loose += _replaced(row, runs)
-                case _:
-                    assert_never(row)
-        entries = _replaced(self._head.entries, runs)
-        if len(loose) + len(entries) <= TAIL:
-            loose, entries = [], [*loose, *entries]
-        packed = self._spill.packed([*pages, *self._leaves(loose)])
-        return replace(self._head, pages=packed, entries=tuple(entries))
+    def _rebuilt(self) -> Head:
+        pages, entries = self._rebuilding.rebuilt(self._leaves, tail=TAIL)
+        return replace(self._head, pages=self._spill.packed(pages), entries=entries)
 
     def _leaves(self, entries: Sequence[Entry]) -> list[PageRef]:
         return [self._spill.leaf(entries[at : at + TAIL]) for at in range(0, len(entries), TAIL)]
-
-
-def _replaced(entries: Iterable[Entry], runs: _Runs) -> list[Entry]:
-    """Return entries without those of runs; what takes a run's place stands where its last entry stood."""
-    after: list[Entry] = []
-    for entry in entries:
-        one = runs.at(entry)
-        if one is None:
-            after.append(entry)
-        elif entry.last == one.last:
-            after += one.added
-    return after
-
-
-def _fingerprint(entries: Iterable[Entry]) -> str:
-    return hashlib.sha256("\n".join(entry.key for entry in entries).encode()).hexdigest()

@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from reconciler.embedded.partition.partfiles import read_keys, read_part
 from reconciler.embedded.partition.parts import PartWriter
-from reconciler.embedded.partition.replacing import Replacement, Rewritten, whole_or_gone
+from reconciler.embedded.partition.rebuilding import Replacement
+from reconciler.embedded.partition.replacing import Rewritten, whole_or_gone
 from reconciler.embedded.upkeep.cleanable import is_due, to_clean
 from reconciler.embedded.upkeep.newest import NewestOffsets
 from reconciler.embedded.upkeep.retention import live_entries

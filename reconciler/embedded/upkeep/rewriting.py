@@ -16,7 +16,8 @@ from reconciler.embedded.keys import part_key
 from reconciler.embedded.partition.head import NOBODY, read_head
 from reconciler.embedded.partition.headswaps import Partition, swap_head
 from reconciler.embedded.partition.pages import all_entries
-from reconciler.embedded.partition.replacing import Replacement, Rewritten, publish_rewritten, whole_or_gone
+from reconciler.embedded.partition.rebuilding import Replacement
+from reconciler.embedded.partition.replacing import Rewritten, publish_rewritten, whole_or_gone
 from reconciler.embedded.upkeep.deletion import each_head, heads_of, raise_first
 from reconciler.errors import MissingObjectError
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from reconciler.embedded.partition.partfiles import read_part
 from reconciler.embedded.partition.parts import PartWriter
-from reconciler.embedded.partition.replacing import Replacement, Rewritten, whole_or_gone
+from reconciler.embedded.partition.rebuilding import Replacement
+from reconciler.embedded.partition.replacing import Rewritten, whole_or_gone
 from reconciler.embedded.upkeep.retention import live_entries
 from reconciler.embedded.upkeep.segments import segments_of
 from reconciler.errors import UserError
