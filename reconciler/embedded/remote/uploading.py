@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.embedded.keys import index_key, segment_key
 from reconciler.embedded.partition.pages import entries_within
 from reconciler.embedded.partition.partfiles import read_part
-from reconciler.embedded.partition.parts import PartWriter
+from reconciler.embedded.remote.segmentfiles import SegmentWriter, footer_of
 from reconciler.embedded.remote.tier import remote_partition
 from reconciler.embedded.upkeep.segments import Segment, segments_of
 from reconciler.errors import UserError
@@ -35,10 +35,6 @@ if TYPE_CHECKING:
 
 _AT_ONCE: Final = 4
 """Segments of one partition copied side by side: the store does the copying, we wait for it."""
-_TAIL: Final = 8
-"""What a Parquet file ends with: the length of its footer, and four letters."""
-_LIKELY_FOOTER: Final = 64 * 1024
-_MAGIC: Final = b"PAR1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +129,7 @@ class Upload:
 
     def _one_file(self, segment: Segment, offsets: OffsetRange) -> Entry | None:
         """Make one file of what lies in the range; `None`: nothing is left of it there."""
-        writer = _SegmentWriter(self.storage, self.rules, self.remote, segment.epoch)
+        writer = SegmentWriter(self.storage, self.rules, self.remote, segment.epoch)
         written = writer.write_one(
             batch for entry in segment.entries for batch in read_part(self.store, entry, self.partition.number, offsets)
         )
@@ -148,51 +144,6 @@ class Upload:
         horizons = [entry.horizon_ms for entry in segment.entries if entry.horizon_ms is not None]
         horizon_ms = max(horizons) if horizons else None
         return replace(written, epoch=segment.epoch, is_segment=True, horizon_ms=horizon_ms)
-
-
-class _SegmentWriter(PartWriter):
-    """Writes records as a remote segment, with its index."""
-
-    def __init__(self, storage: ObjectStore, rules: Rules, remote: RemotePartition, epoch: int) -> None:
-        super().__init__(
-            storage,
-            rules.full_name,
-            remote.number,
-            compression=rules.compression,
-            limit=rules.segment_bytes,
-            kms_key_id=rules.kms_key_id,
-        )
-        self._remote = remote
-        self._epoch = epoch
-
-    def _key(self, offsets: tuple[int, int], stored_bytes: int) -> str:
-        return segment_key(self._remote.place, offsets, stored_bytes, self._epoch)
-
-    def _put_file(self, key: str, body: memoryview) -> None:
-        super()._put_file(key, body)
-        footer = bytes(body[-footer_bytes(bytes(body[-_TAIL:])) :])
-        self._store.put(index_key(key), footer, kms_key_id=self._kms_key_id)
-
-
-def footer_of(store: ObjectStore, key: str, size: int) -> bytes:
-    """Return the footer of a Parquet file, all that is needed to read any row group of it: one request, or two.
-
-    Raises:
-        MissingObjectError: The file is not there.
-        UserError: It is no Parquet file.
-    """
-    start = max(0, size - _LIKELY_FOOTER)
-    tail = store.get_range(key, start, size - start)
-    if len(tail) != size - start or not tail.endswith(_MAGIC) or footer_bytes(tail) > size:
-        message = f"{store.url}: object {key} is damaged: it does not end as a Parquet file of {size:,} bytes does"
-        raise UserError(message, hint="Restore it from a copy of the store.")
-    wanted = footer_bytes(tail)
-    return tail[-wanted:] if wanted <= len(tail) else store.get_range(key, size - wanted, wanted)
-
-
-def footer_bytes(tail: bytes) -> int:
-    """Return how many bytes the footer of a Parquet file takes, by the file's last eight."""
-    return int.from_bytes(tail[-_TAIL:-4], "little") + _TAIL
 
 
 def _merged_digest(entries: Iterable[Entry]) -> Digest:
