@@ -10,14 +10,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from reconciler.embedded.access.operations import Kind, Operation
 from reconciler.embedded.catalog.configs import set_configs
 from reconciler.embedded.catalog.encryption import key_of
 from reconciler.embedded.catalog.lookups import names_by_id, topic_with_id
+from reconciler.embedded.catalog.recovering import recover_topic as begin
 from reconciler.embedded.catalog.recovering import recovered
 from reconciler.embedded.catalog.tiering import TopicLocation, tiering_of
+from reconciler.embedded.catalog.topics import TopicShape
 from reconciler.embedded.keys import location_prefix
 from reconciler.embedded.partition.removing import remove_partition
-from reconciler.embedded.remote.locating import located
+from reconciler.embedded.remote.locating import located, location_named, recoverable
 from reconciler.embedded.remote.recovery import Fetch, Recovery
 from reconciler.embedded.remote.topicmanifest import TopicManifest, write_topic_manifest
 from reconciler.embedded.threads import SideBySide
@@ -26,9 +29,10 @@ from reconciler.errors import ReconcilerError, UserError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from reconciler.embedded.admin import Admin
     from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.embedded.catalog.entries import TopicEntry
-    from reconciler.embedded.catalog.tables import Catalog
+    from reconciler.embedded.catalog.tables import Catalog, Draft
     from reconciler.embedded.remote.tier import RemoteTier
     from reconciler.objectstore.base import ObjectStore
 
@@ -118,6 +122,29 @@ class Recoveries:
             remove_partition(self.store, topic.id, number)
         prefix = location_prefix(location.cluster_id, location.revision)
         remote.storage.delete([listed.key for listed in remote.storage.list(prefix)])
+
+
+def recover_topic(
+    cluster: Admin, full_name: str, location: str | None, configs: Mapping[str, str], *, topic_id: str
+) -> None:
+    """Make a topic of a cluster from a location, by its name where there is none; see `EmbeddedCluster`."""
+    storage = cluster.storage
+    if storage is None:
+        message = f"topic {full_name} cannot be recovered: its cluster has no object storage"
+        raise UserError(message, hint="Open the cluster with its object storage.")
+    where = location_named(storage, full_name) if location is None else TopicLocation.parse(location)
+    found = recoverable(storage, where, cluster.cluster_id)
+    shape = TopicShape(partitions=found.partitions, replication_factor=found.replication_factor, configs=configs)
+
+    def decide(draft: Draft) -> None:
+        cluster.permissions.check(draft, Operation.CREATE, Kind.TOPIC, full_name)
+        begin(draft, full_name, shape, topic_id=topic_id, location=found.location, found=found.configs)
+
+    cluster.catalog.commit(decide)
+    recoveries = Recoveries(cluster.store, cluster.catalog, cluster.remote, cluster.now_ms, lambda: None)
+    for error in recoveries.finish(lambda name: name == full_name).values():
+        if error is not None:
+            raise error
 
 
 def fetch_in(catalog: Catalog, full_name: str, now_ms: int) -> Fetch:
