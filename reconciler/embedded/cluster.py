@@ -95,6 +95,22 @@ class EmbeddedCluster(Admin):
 
         return finish_rewrites(self.store, self.catalog, is_stopped)
 
+    def recover_topic(
+        self, full_name: str, location: str | None = None, *, configs: Mapping[str, str] | None = None
+    ) -> None:
+        """Make a topic from what lies at a location in object storage, and be done when it is whole.
+
+        Without a location: from the one place where a topic of that name lies (`remote.recovery`). `configs` win over
+        those it had. What lies there stays untouched.
+
+        Raises:
+            InvalidNamespaceError: Its namespace does not exist.
+            UserError: There is no such location, it is mounted on another cluster, or the name is taken.
+        """
+        from reconciler.embedded.remote.recovering import recover_topic
+
+        recover_topic(self, full_name, location, configs or {}, topic_id=self._new_id())
+
     def finish_recoveries(
         self,
         is_wanted: Callable[[str], bool] = lambda _full_name: True,
