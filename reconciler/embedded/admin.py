@@ -67,6 +67,8 @@ class Admin:
     @property
     def remote(self) -> RemoteTier | None:
         """The remote tier, where the cluster has object storage and was bound to it."""
+        if self.storage is None:
+            return None  # and the catalog is not read for that
         return remote_tier(self.storage, self.cluster_id, self.catalog.known().cluster)
 
     def alter_cluster(self, properties: Mapping[str, str | None]) -> None:

@@ -234,7 +234,7 @@ class EmbeddedCluster(Admin):
     @property
     def groups(self) -> Groups:
         """The consumer groups: committed offsets, lag, resets."""
-        return Groups(self.store, self.catalog, self.permissions, self.now_ms)
+        return Groups(self.store, self.catalog, self.permissions, self.now_ms, self.remote)
 
     def log(
         self,

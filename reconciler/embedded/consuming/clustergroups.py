@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.embedded.consuming.offsets import Committed, Place
+    from reconciler.embedded.remote.tier import RemoteTier
     from reconciler.objectstore.base import ObjectStore
     from reconciler.resources.groups import ConsumerGroup, OffsetMove, Reset
 
@@ -42,6 +43,7 @@ class Groups:
     catalog: CatalogRegister
     permissions: Permissions
     now_ms: Callable[[], int]
+    remote: RemoteTier | None = None
 
     def names(self) -> list[str]:
         """Return the groups that may be described, sorted."""
@@ -137,13 +139,14 @@ class Groups:
             UserError: There is no such group, topic or partition.
             NotAuthorizedError: Whoever asks may not do it, whether anything would be set or not.
         """
-        from reconciler.embedded.consuming.resetting import moves_of
+        from reconciler.embedded.consuming.resetting import Logs, moves_of
 
         if topic is None:
             self._check_all_read(self._checked(Operation.READ, group), group)
         else:
             topic_shown(self.permissions, self._checked(Operation.READ, group, topic), topic)
-        return moves_of(self.store, self.catalog, group, reset, topic=topic, partition=partition)
+        logs = Logs(self.store, self.catalog, self.remote)
+        return moves_of(logs, group, reset, topic=topic, partition=partition)
 
     def move(self, group: str, moves: Sequence[OffsetMove], *, force: bool = False) -> None:
         """Set a group's offsets by one swap.

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.embedded.catalog.lookups import check_namespace_of
+from reconciler.embedded.catalog.tiering import hides_remote
 from reconciler.embedded.consuming.offsets import Committed, Group
 from reconciler.embedded.jsonobjects import damaged
 from reconciler.embedded.keys import GROUPS, fresh_mark, group_key, group_of_key
@@ -150,8 +151,14 @@ def fetch_offsets(
         return {}
     offsets = found.offsets
     asked = offsets if places is None else offsets.keys() & set(places)
-    living = {topic.id for topic in catalog.read().topics.values()}
-    return {place: offsets[place].clamped(bounds_at(store, place)) for place in sorted(asked) if place[0] in living}
+    known = catalog.read()
+    living = {topic.id: name for name, topic in known.topics.items()}
+    fetched: dict[Place, Committed] = {}
+    for place in sorted(each for each in asked if each[0] in living):
+        bounds = bounds_at(store, place)
+        is_hiding = bounds.start < bounds.local_start and hides_remote(known, living[place[0]])
+        fetched[place] = offsets[place].clamped(bounds.only_local() if is_hiding else bounds)
+    return fetched
 
 
 def delete_group(store: ObjectStore, group: str, *, now_ms: int, force: bool = False) -> bool:

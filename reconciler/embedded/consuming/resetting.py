@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, assert_never
 
 from reconciler.embedded.catalog.lookups import topic_named
@@ -19,19 +20,27 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.embedded.consuming.offsets import Place
+    from reconciler.embedded.remote.tier import RemoteTier
     from reconciler.objectstore.base import ObjectStore
     from reconciler.objectstore.register import Held
     from reconciler.resources.groups import GroupOffset, Reset
 
 
+@dataclass(frozen=True, slots=True)
+class Logs:
+    """The logs of a cluster, both tiers of each: a search by time reads records."""
+
+    store: ObjectStore
+    catalog: CatalogRegister
+    remote: RemoteTier | None = None
+
+    def log(self, full_name: str, topic_id: str) -> EmbeddedLog:
+        """Return one."""
+        return EmbeddedLog(self.store, self.catalog, full_name, topic_id, remote=self.remote)
+
+
 def moves_of(
-    store: ObjectStore,
-    register: CatalogRegister,
-    group: str,
-    reset: Reset,
-    *,
-    topic: str | None = None,
-    partition: int | None = None,
+    logs: Logs, group: str, reset: Reset, *, topic: str | None = None, partition: int | None = None
 ) -> tuple[OffsetMove, ...]:
     """Return what a reset would set, within each log as it is now; what stays is left out. Changes nothing.
 
@@ -40,7 +49,7 @@ def moves_of(
     Raises:
         UserError: There is no such group, topic or partition.
     """
-    catalog = register.read()
+    store, catalog = logs.store, logs.catalog.read()
     found, read = read_group(store, group), Read.of(store, catalog)
     if found is None and topic is None:
         raise UserError(f"group {group} does not exist", hint="Name a topic to give a new group its first offsets.")
@@ -51,7 +60,7 @@ def moves_of(
         rows = [(topic_id, row) for topic_id, row in rows if row.partition == partition]
         if not rows:
             raise UserError(f"partition {partition}: no topic of the reset has it", hint="Partitions count from 0.")
-    moves = (_move(EmbeddedLog(store, register, row.topic, topic_id), row, reset) for topic_id, row in rows)
+    moves = (_move(logs.log(row.topic, topic_id), row, reset) for topic_id, row in rows)
     return tuple(move for move in moves if move is not None)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from reconciler.embedded.catalog.tiering import hides_remote
 from reconciler.embedded.consuming.groups import existing_group, list_groups, read_group
 from reconciler.embedded.keys import GROUPS, group_of_key
 from reconciler.embedded.partition.head import read_bounds
@@ -32,17 +33,24 @@ class Read:
     store: ObjectStore
     names: Mapping[str, tuple[str, int]]
     bounds: dict[str, Mapping[int, Bounds]]
+    hiding: frozenset[str] = frozenset()
+    """Full names of topics that begin at their local start: what is remote may not be fetched."""
 
     @classmethod
     def of(cls, store: ObjectStore, catalog: Catalog) -> Read:
         """Look at nothing yet."""
-        return cls(store, {entry.id: (name, entry.partitions) for name, entry in catalog.topics.items()}, {})
+        names = {entry.id: (name, entry.partitions) for name, entry in catalog.topics.items()}
+        return cls(store, names, {}, frozenset(name for name in catalog.topics if hides_remote(catalog, name)))
 
     def rows(self, group: Group, topic_id: str) -> Iterator[GroupOffset]:
         """Yield every partition of a topic, as a group reads it."""
         name, partitions = self.names[topic_id]
         if topic_id not in self.bounds:
-            self.bounds[topic_id] = read_bounds(self.store, topic_id, partitions)
+            found = read_bounds(self.store, topic_id, partitions)
+            is_hiding = name in self.hiding
+            self.bounds[topic_id] = {
+                number: bounds.only_local() if is_hiding else bounds for number, bounds in found.items()
+            }
         offsets = group.offsets
         for partition, at in sorted(self.bounds[topic_id].items()):
             found = offsets.get((topic_id, partition))

@@ -121,7 +121,7 @@ class EmbeddedSink:
         self.gate.catalog.commit(decide)
 
     def _copied(self, partition: int, piece: Piece) -> Entry | None:
-        """Copy a part of whichever tier as it is; `None`: another has taken its place meanwhile, and is read instead."""
+        """Copy a part of either tier as it is; `None`: another has taken its place meanwhile, and is read instead."""
         key = part_key(self.gate.full_name, partition)
         kms_key_id = self.rules.kms_key_id
         try:
