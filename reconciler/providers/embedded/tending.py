@@ -26,6 +26,7 @@ def jobs_of(name: str, cluster: EmbeddedCluster, means: Means) -> Mapping[str, C
     upkeep = cluster.upkeep(is_wanted=is_wanted, is_stopped=means.is_stopped)
     return {
         "deletions": lambda: Upkept("topic", cluster.finish_deletions()),
+        "disablings": lambda: Upkept("topic", cluster.finish_disablings()),
         "rewrites": lambda: Upkept("topic", cluster.finish_rewrites(means.is_stopped)),
         "transactions": lambda: Upkept("transaction", cluster.finish_transactions()),
         "retention": lambda: _tended(upkeep.retain()),
