@@ -11,7 +11,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MIRROR: Final = "mirror"
-OF_CLUSTERS: Final = ("deletions", "disablings", "rewrites", "transactions", "retention", "roll", "upload", "compact", "sweep")
+OF_CLUSTERS: Final = (
+    "deletions",
+    "disablings",
+    "rewrites",
+    "transactions",
+    "retention",
+    "roll",
+    "upload",
+    "compact",
+    "sweep",
+)
 """What a platform does to itself; one that has no such job leaves it out."""
 JOBS: Final = (MIRROR, *OF_CLUSTERS)
 
