@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from reconciler.errors import UserError
+from reconciler.resources.address import Address
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,3 +26,7 @@ class Recoverable:
     records: int = 0
     ends: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     """By partition: the first offset that is there, and the next to be uploaded. Absent: nothing was uploaded."""
+
+
+Recoveries: TypeAlias = Mapping[Address, Recoverable | UserError]
+"""By the address of the topic that is to be made: what is there, or why that cannot be."""

@@ -1,0 +1,61 @@
+"""Topics made from object storage: created from where the plan found them; while that goes on they are left alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from reconciler.planning.actions import Create, Estimate, Reason
+from reconciler.planning.deciding.converge import create
+from reconciler.planning.plan import Waiting
+from reconciler.resources.recoverable import Recoverable
+from reconciler.resources.tierrules import switches_in
+
+if TYPE_CHECKING:
+    from reconciler.planning.deciding.converge import Sides
+    from reconciler.planning.deciding.decision import Decision
+    from reconciler.planning.situation import Situation
+    from reconciler.resources.inventory import Observed
+    from reconciler.resources.topic import Topic
+
+RECOVERING: Final = "RECOVERING"
+"""What a cluster says of a topic whose objects are still being copied."""
+_BYTES_A_SECOND: Final = 50 * 2**20
+
+
+def is_recovering(before: Observed | None) -> bool:
+    """Tell whether a topic is still being made."""
+    return before is not None and before.state == RECOVERING
+
+
+def wait_for(sides: Sides, decision: Decision) -> None:
+    """Leave a topic alone that is still being made."""
+    decision.waiting.append(Waiting(sides.address, RECOVERING))
+
+
+def recover(sides: Sides, topic: Topic, situation: Situation, decision: Decision) -> None:
+    """Make a topic from what the plan found of it."""
+    found = situation.given.recoveries.get(sides.address)
+    if not isinstance(found, Recoverable):
+        return  # said by the checks
+    partitions = topic.spec.partitions or found.partitions
+    create(sides, decision, {"recoverFrom": found.location, "partitions": partitions})
+    made = decision.actions[-1]
+    if isinstance(made, Create):
+        seconds = 1 + found.bytes // _BYTES_A_SECOND
+        estimate = Estimate(found.bytes, found.records, seconds)
+        decision.actions[-1] = replace(made, reasons=(*made.reasons, Reason.RECOVERED), estimate=estimate)
+    _warn(sides, topic, found, decision)
+
+
+def _warn(sides: Sides, topic: Topic, found: Recoverable, decision: Decision) -> None:
+    """Say what the new topic's own words on tiering make of what is recovered."""
+    configs = {key: (value, "") for key, value in {**found.configs, **topic.spec.configs}.items()}
+    switches = switches_in(configs)
+    if switches.write and not switches.read:
+        message = "it is write-only: what is recovered cannot be read as long as remote.read is off"
+        decision.warn(sides.address, sides.wanted.source, message, "Set remote.read: true to read it.")
+    elif not switches.write:
+        message = "remote.write is off: what is recovered stays in object storage and is read there"
+        hint = "Nothing new is uploaded, and a lost cluster loses it. Set remote.write: true to go on archiving."
+        decision.warn(sides.address, sides.wanted.source, message, hint)
