@@ -58,6 +58,8 @@ class Reason(StrEnum):
     """Everyone may until now; from the first access rule on only who is allowed."""
     LAST_RULE = "last_rule"
     """Only who is allowed may until now; without any access rule everyone may."""
+    RECOVERED = "recovered"
+    """Made from what object storage has of it."""
     LAST_ALLOWANCE = "last_allowance"
     """What is left of the access rules only denies: nobody may any more."""
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, assert_never
 
 from reconciler.lifecycles.all import LIFECYCLES
 from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
+from reconciler.planning.deciding.recovered import RECOVERING
 from reconciler.planning.fields import equal, fields_of
 from reconciler.resources.address import Address
 
@@ -90,7 +91,7 @@ def _created(action: Create, there: Observed | None, catalog: Mapping[str, Confi
     differing = [path for path in want if not equal(path, want[path], have.get(path), catalog)]
     if type(there.resource) is not type(action.after) or "partitions" in differing:
         return Settlement("conflict")
-    return Settlement("partial" if differing else "done", there)
+    return Settlement("partial" if differing or there.state == RECOVERING else "done", there)
 
 
 def _updated(action: Update, there: Observed | None, catalog: Mapping[str, ConfigKey]) -> Settlement:

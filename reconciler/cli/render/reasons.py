@@ -4,8 +4,21 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from reconciler.cli.render.amounts import bytes_text
-from reconciler.planning.actions import Action, Delete, Forget, Reason
+from reconciler.cli.render.amounts import bytes_text, counted
+from reconciler.planning.actions import Action, Create, Delete, Forget, Reason
+
+
+def _recovered(action: Action) -> str:
+    if not isinstance(action, Create):
+        return ""
+    given, found = action.parameters, action.estimate
+    partitions = given.get("partitions")
+    parts = [
+        counted(partitions, "partition") if isinstance(partitions, int) else "",
+        counted(found.records, "record"),
+        bytes_text(found.bytes),
+    ]
+    return f"copied from {given.get('recoverFrom')}: {', '.join(filter(None, parts))}"
 
 
 def reason_text(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 - one case a reason
@@ -39,6 +52,8 @@ def reason_text(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 -
             return "without access rules everyone may"
         case Reason.LAST_ALLOWANCE:
             return "no access rule allows anything any more: nobody may"
+        case Reason.RECOVERED:
+            return _recovered(action)
         case Reason.RECREATED:
             return "deleted and made anew by someone else"
         case (

@@ -69,7 +69,8 @@ def _action(document: ActionDocument) -> Action:
     parameters = document.parameters
     match document.action:
         case "create":
-            return Create(after=_resource(document), **carried)
+            given = {key: _value(value) for key, value in parameters.items()}
+            return Create(after=_resource(document), parameters=given, **carried)
         case "update":
             after = _resource(document)
             return Update(before=after, after=after, changes=tuple(map(_change, document.changes)), **carried)

@@ -12,7 +12,9 @@ from reconciler.planning.deciding.mirrors import decide_mirror
 from reconciler.planning.deciding.mountings import decide_mounting
 from reconciler.planning.deciding.moved import decide_moved, hand_over, readdressed
 from reconciler.planning.deciding.movednamespaces import implied_moves, is_namespace_refused
+from reconciler.planning.deciding.recovered import is_recovering, recover, wait_for
 from reconciler.planning.deciding.together import is_spoken_for
+from reconciler.planning.judging.recovering import is_recovery
 from reconciler.planning.situation import STOPPED, Situation, mirror_at
 from reconciler.resources.address import Address, rank
 from reconciler.resources.cluster import Cluster
@@ -38,11 +40,14 @@ def decide_wanted(situation: Situation, refused: frozenset[Address], decision: D
         wanted = situation.wanted[address]
         last, before = situation.recorded.get(address), situation.observed.get(address)
         old = wanted.moved_from or implied.get(address)
-        is_simple = old is None and address not in speaking
+        is_simple = old is None and address not in speaking and not is_recovering(before)
         # Equality first: in the common case, nothing changed, this comparison is all that is paid.
         if is_simple and last is not None and before is not None and is_unchanged(wanted, last, before):
             continue
         sides = Sides(address, wanted, last, before)
+        if is_recovering(before):
+            wait_for(sides, decision)
+            continue
         if old is not None and _is_decided_by_name(sides, old, situation, decision):
             continue
         _decide_one(sides, renamed, situation, decision)
@@ -77,8 +82,11 @@ def _decide_one(sides: Sides, renamed: Mapping[Address, Address], situation: Sit
 def _decide_topic(sides: Sides, renamed: Mapping[Address, Address], situation: Situation, decision: Decision) -> None:
     old = renamed.get(sides.address) or _stopped_mirror(sides, situation)
     before = sides.before or (situation.observed.get(old) if old else None)
+    topic = sides.wanted.resource
     if old is not None and before is not None:
         hand_over(replace(sides, before=before), old, situation, decision)
+    elif before is None and isinstance(topic, Topic) and is_recovery(topic):
+        recover(sides, topic, situation, decision)
     else:
         converge(sides, situation, decision)
 

@@ -9,6 +9,7 @@ from reconciler.planning.fields import LINK_FEATURES, PROPERTIES
 from reconciler.planning.finding import Finding
 from reconciler.planning.judging.limits import beyond, check_namespace, check_topic
 from reconciler.planning.judging.storage import check_storage
+from reconciler.planning.judging.recovering import check_recovery
 from reconciler.planning.situation import Situation, Wanted
 from reconciler.planning.wanted.names import check_names
 from reconciler.planning.wanted.sources import check_mirror
@@ -42,7 +43,10 @@ def _problems(address: Address, wanted: Wanted, situation: Situation) -> Iterato
         case Topic():
             capabilities = situation.capabilities(resource.cluster)
             yield from _in_namespace(resource.cluster, resource.metadata.namespace, situation)
-            yield from check_topic(resource, capabilities, is_new=address not in situation.observed)
+            is_new = address not in situation.observed
+            yield from check_topic(resource, capabilities, is_new=is_new)
+            if is_new:
+                yield from check_recovery(resource, situation)
         case Namespace():
             yield from check_namespace(resource, situation.capabilities(resource.cluster))
         case MirrorTopic():

@@ -127,7 +127,8 @@ def _apply(action: Action, topics: dict[Address, int]) -> None:
     address = _as_topic(action.address)
     match action:
         case Create(after=Topic() as topic):
-            topics[address] = _partitions(topic)
+            found = action.parameters.get("partitions")
+            topics[address] = found if isinstance(found, int) else _partitions(topic)
         case Create(after=MirrorTopic()):
             found = action.parameters.get("partitions")
             topics[address] = found if isinstance(found, int) else 1
