@@ -74,3 +74,14 @@ def check_storage(storage: ObjectStore, expected: str | None) -> None:
         what = "holds nothing of it" if found is None else f"is object storage {found}"
         message = f"{storage.url} {what}: this cluster's topics lie in object storage {expected}"
         raise UserError(message, hint="Set objectStorage back: topics do not move between buckets.")
+
+
+def check_given(storage: ObjectStore | None, bound: str | None) -> None:
+    """Refuse to go on without the object storage that a cluster is bound to.
+
+    Raises:
+        UserError: It is bound to one, and none was given.
+    """
+    if storage is None and bound is not None:
+        message = f"what is remote lies in object storage {bound}, and the cluster is opened without one"
+        raise UserError(message, hint="Declare objectStorage of the cluster as it was.")

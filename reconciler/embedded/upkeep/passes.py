@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
+from reconciler.embedded.remote.retaining import TieredPartition
+from reconciler.embedded.remote.storagefile import check_given
 from reconciler.embedded.remote.tier import remote_tier
 from reconciler.embedded.threads import SideBySide
 from reconciler.embedded.upkeep.chores import Chore, Refused, is_little
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from reconciler.embedded.catalog.commits import CatalogRegister
+    from reconciler.embedded.catalog.tiering import Tiering
     from reconciler.embedded.partition.head import Head
     from reconciler.embedded.partition.headswaps import Partition
     from reconciler.embedded.partition.replacing import Gain, Rewritten
@@ -70,9 +73,9 @@ class Tended:
         self.records += records
         self.bytes += stored
 
-    def fail(self, partition: Partition, error: ReconcilerError) -> None:
-        """Count a partition that could not be tended. Safe from any thread."""
-        where = str(partition)
+    def fail(self, tended: Partition | str, error: ReconcilerError) -> None:
+        """Count a partition, or something else, that could not be tended. Safe from any thread."""
+        where = str(tended)
         if where not in error.message:
             error.message = f"{where}: {error.message}"
         with self._lock:
@@ -107,9 +110,9 @@ class Upkeep:
         return remote_tier(self.storage, self.cluster_id, self.catalog.known().cluster)
 
     def retain(self) -> Tended:
-        """Delete what has expired, of every partition that lets records expire."""
+        """Delete what has expired, of every partition that lets records expire; on both tiers where there are two."""
         tended = Tended()
-        for _, found in self._looked("retention", tended, lambda policy: policy.expires, self._retained):
+        for _, found in self._looked("retention", tended, lambda policy: policy.is_bounded, self._retained):
             tended.count(records=found.records, stored=found.bytes)
         return tended
 
@@ -137,12 +140,18 @@ class Upkeep:
 
     def _retained(self, lying: Lying, head: Head) -> tuple[Expired | None, int | None]:
         now_ms = self.now_ms()
+        if lying.policy.tiering is not None:
+            return self._tiered(lying, lying.policy.tiering).retain(head, now_ms=now_ms)
         segments = segments_of(live_entries(self.store, head), lying.policy.limits)
         stored, stable = live_bytes(self.store, head), head.bounds.stable
         gone = expired(segments, lying.policy, stored_bytes=stored, stable=stable, now_ms=now_ms)
         if next(gone, None) is None:
             return None, next_expiry_ms(self.store, head, lying.policy)
         return retain(self.store, lying.partition, lying.policy, now_ms=now_ms), now_ms
+
+    def _tiered(self, lying: Lying, tiering: Tiering) -> TieredPartition:
+        check_given(self.storage, self.catalog.known().cluster.storage_id)
+        return TieredPartition(self.store, lying.partition, lying.policy, tiering, self.remote)
 
     def _to_roll(self, lying: Lying, head: Head) -> tuple[Chore | None, int | None]:
         from reconciler.embedded.upkeep.rolling import bytes_to_roll  # noqa: PLC0415 - brings Arrow

@@ -101,7 +101,7 @@ def retain(store: ObjectStore, partition: Partition, policy: CleanupPolicy, *, n
 
 def raised(store: ObjectStore, head: Head, start: int) -> tuple[Head, list[str]]:
     """Return a head whose log begins later, and the keys of the pages it names no more, a page after those below it."""
-    pages, emptied = _pages_from(store, head.pages, start)
+    pages, emptied = pages_from(store, head.pages, start)
     after = replace(
         head,
         start=start,
@@ -112,7 +112,7 @@ def raised(store: ObjectStore, head: Head, start: int) -> tuple[Head, list[str]]
     return after, emptied
 
 
-def _pages_from(store: ObjectStore, pages: Iterable[PageRef], start: int) -> tuple[list[PageRef], list[str]]:
+def pages_from(store: ObjectStore, pages: Iterable[PageRef], start: int) -> tuple[list[PageRef], list[str]]:
     """Return the pages that hold something from `start` on, and the keys of those that do not.
 
     A page of pages that is cut gives place to what it names; a page of entries that is cut stays.
@@ -127,7 +127,7 @@ def _pages_from(store: ObjectStore, pages: Iterable[PageRef], start: int) -> tup
         elif page.last < start:
             emptied += [below.key for below in _all_below(store, page)]
         else:
-            lower, gone = _pages_from(store, read_pages(store, page), start)
+            lower, gone = pages_from(store, read_pages(store, page), start)
             kept += lower
             emptied += [*gone, page.key]
     return kept, emptied

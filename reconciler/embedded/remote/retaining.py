@@ -1,0 +1,212 @@
+"""Retention of a tiered partition: the total one on what object storage has, the local one on what lies here.
+
+The head's start is raised first, then the manifest lets go of what expired, then objects are deleted: at no moment is
+an offset readable whose record is gone. Where nothing is uploaded any more both tiers are one log, whose total
+retention takes remote segments first and closed local ones then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Final
+
+from reconciler.embedded.partition.headswaps import swap_head
+from reconciler.embedded.partition.pages import entries_within, read_page
+from reconciler.embedded.remote.evicting import Evicted, evict, evictable, local_policy, same_below
+from reconciler.embedded.remote.expiring import Cut, Expiry, cut_below, expiry
+from reconciler.embedded.remote.manifest import Manifest, read_manifest
+from reconciler.embedded.remote.manifestswaps import ManifestSwap
+from reconciler.embedded.remote.purging import purge
+from reconciler.embedded.remote.spilling import ManifestSpill
+from reconciler.embedded.remote.tier import remote_partition
+from reconciler.embedded.upkeep.cleanup import UNLIMITED
+from reconciler.embedded.upkeep.retention import Expired, expired, live_bytes, live_entries, raised
+from reconciler.embedded.upkeep.segments import Segment, segments_of
+from reconciler.records.log import OffsetRange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from reconciler.embedded.catalog.tiering import Tiering
+    from reconciler.embedded.partition.entries import Entry, PageRef
+    from reconciler.embedded.partition.head import Head
+    from reconciler.embedded.partition.headswaps import Partition
+    from reconciler.embedded.remote.manifest import RemotePartition
+    from reconciler.embedded.remote.tier import RemoteTier
+    from reconciler.embedded.upkeep.cleanup import CleanupPolicy
+    from reconciler.objectstore.base import ObjectStore
+
+_AGAIN_MS: Final = 10 * 60_000
+"""When something is looked at again that only a change in object storage makes possible."""
+
+
+@dataclass(frozen=True, slots=True)
+class TieredPartition:
+    """One partition of a topic that is, or was, tiered. `remote` is `None` where the cluster has no object storage."""
+
+    store: ObjectStore
+    partition: Partition
+    policy: CleanupPolicy
+    tiering: Tiering
+    remote: RemoteTier | None
+
+    @property
+    def place(self) -> RemotePartition:
+        """Which it is in object storage."""
+        return remote_partition(self.tiering.location, self.partition.number)
+
+    def retain(self, head: Head, *, now_ms: int) -> tuple[Expired | None, int | None]:
+        """Bring a partition to its limits; return what went, or when to look again although nothing was written.
+
+        Raises:
+            MissingObjectError: A page of the head or the manifest is not there.
+            OwnershipLostError: The partition belongs to another cluster now.
+            LostRaceError: Others were faster every time.
+        """
+        manifest = self.manifest()
+        total = self._total(head, manifest, now_ms)
+        gone = self._expire(head, manifest, total.start)
+        free = evictable(self.store, head, self.policy, lambda: self.same_below(head, manifest), now_ms=now_ms)
+        evicted = evict(self.store, self.partition, free.segments[: free.beyond]) if self._is_strict else None
+        if gone is not None or evicted is not None:
+            return _together(head, gone, evicted), None
+        local_ms = _next_local_ms(free.segments, self.policy) if self._is_strict else None
+        if self._is_strict and free.is_held:
+            local_ms = now_ms + _AGAIN_MS
+        return None, min((at for at in (total.due_ms, local_ms) if at is not None), default=None)
+
+    def manifest(self) -> Manifest:
+        """Return the manifest as it is now; one that holds nothing where there is none."""
+        found = None if self.remote is None else read_manifest(self.remote.storage, self.place)
+        return Manifest(self.tiering.location.cluster_id) if found is None else found
+
+    def same_below(self, head: Head, manifest: Manifest) -> int:
+        """Return the offset below which both tiers hold the same."""
+        if self.remote is None:
+            return head.local_start
+        return same_below(self.store, head, self.remote.storage, manifest)
+
+    @property
+    def _is_strict(self) -> bool:
+        return self.policy.evicts and self.tiering.targets.is_strict
+
+    def _total(self, head: Head, manifest: Manifest, now_ms: int) -> Expiry:
+        found = Expiry(head.start)
+        if self.remote is not None:
+            storage = self.remote.storage
+            found = expiry(
+                manifest, self.policy, start=head.start, now_ms=now_ms, read=lambda page: read_page(storage, page)
+            )
+        return found if self.policy.waits else self._of_both(head, manifest, found, now_ms)
+
+    def _of_both(self, head: Head, manifest: Manifest, found: Expiry, now_ms: int) -> Expiry:
+        """Go on where the remote walk ended, over the one log that both tiers are."""
+        stored = self._remote_bytes(manifest, found.start, head.local_start) + live_bytes(self.store, head)
+        segments = list(self._log(head, manifest, found.start, now_ms, stored))
+        start = segments[-1].last + 1 if segments else found.start
+        after = next(self._segments(head, manifest, start), None)
+        if not self.policy.expires or self.policy.retention_ms == UNLIMITED or after is None or not after.is_closed:
+            return Expiry(start)
+        return Expiry(start, after.max_ts + self.policy.retention_ms + 1)
+
+    def _log(self, head: Head, manifest: Manifest, start: int, now_ms: int, stored: int) -> Iterator[Segment]:
+        segments = self._segments(head, manifest, start)
+        return expired(segments, self.policy, stored_bytes=stored, stable=head.bounds.stable, now_ms=now_ms)
+
+    def _segments(self, head: Head, manifest: Manifest, start: int) -> Iterator[Segment]:
+        """Yield the segments of both tiers from `start` on: remote ones below the local start, local ones above."""
+        storage = None if self.remote is None else self.remote.storage
+        below = OffsetRange(start, max(start, head.local_start))
+        remote = () if storage is None else entries_within(storage, manifest, below)
+        local = (entry for entry in live_entries(self.store, head) if entry.last >= start)
+        return chain(
+            (Segment((entry,), is_closed=True) for entry in remote if below.length),
+            segments_of(local, self.policy.limits),
+        )
+
+    def _remote_bytes(self, manifest: Manifest, start: int, stop: int) -> int:
+        """Sum up what object storage has of a range; a page that lies across an end is read."""
+        total = 0
+        for page in manifest.pages:
+            if start <= page.base and page.last < stop:
+                total += page.bytes
+            elif self.remote is not None and page.last >= start and page.base < stop:
+                entries = read_page(self.remote.storage, page)
+                total += sum(entry.bytes for entry in entries if entry.last >= start and entry.base < stop)
+        return total + sum(entry.bytes for entry in manifest.entries if entry.last >= start and entry.base < stop)
+
+    def _expire(self, head: Head, manifest: Manifest, start: int) -> Expired | None:
+        """Raise the log's start, and let go of what lies below it."""
+        local = self._raise(start) if start > head.start else Expired(head.start)
+        if local is None:
+            return None  # Whoever sealed the head acts on all of it.
+        cut = self._cut(manifest, local.start)
+        after = manifest if cut is None else cut.manifest
+        is_purged = self.remote is not None and purge(self._swap(self.remote), self.place, after.garbage)
+        if cut is None and not local.segments and not is_purged:
+            return None
+        taken = (0, 0, 0) if cut is None else (cut.segments, cut.records, cut.bytes)
+        return Expired(local.start, local.segments + taken[0], local.records + taken[1], local.bytes + taken[2])
+
+    def _raise(self, start: int) -> Expired | None:
+        """Swap the head, then delete the local parts below; a record that both tiers had is counted with its manifest.
+
+        Return what went, `None` where the head is sealed.
+        """
+        done: Expired | None = None
+        doomed: list[str] = []
+
+        def cut(head: Head) -> Head | None:
+            nonlocal done
+            doomed.clear()
+            new = min(start, head.bounds.stable)
+            done = Expired(max(new, head.start))
+            if new <= head.start:
+                return None
+            gone = [entry for entry in live_entries(self.store, head) if entry.last < new]
+            own = [entry for entry in gone if entry.last >= head.uploaded_to]
+            records = sum(entry.digest.records for entry in own)
+            segments = len(list(segments_of(own, self.policy.limits)))
+            done = Expired(new, segments, records, sum(entry.bytes for entry in gone))
+            after, pages = raised(self.store, head, new)
+            doomed.extend([*(entry.key for entry in gone), *pages])
+            return after
+
+        swap_head(self.store, self.partition, cut)
+        self.store.delete(doomed)
+        return done
+
+    def _swap(self, remote: RemoteTier) -> ManifestSwap:
+        return ManifestSwap(remote.storage, remote.cluster_id, self.tiering)
+
+    def _cut(self, found: Manifest, start: int) -> Cut | None:
+        """Swap the manifest: what ends below `start` becomes garbage."""
+        oldest: list[PageRef | Entry] = [*found.pages[:1], *found.entries[:1]]
+        if self.remote is None or not any(each.base < start for each in oldest):
+            return None
+        storage = self.remote.storage
+        spill = ManifestSpill(storage, self.place, self.tiering.spill_bytes)
+        cut: Cut | None = None
+
+        def without(manifest: Manifest) -> Manifest | None:
+            nonlocal cut
+            cut = cut_below(storage, manifest, start, spill)
+            return None if cut is None else cut.manifest
+
+        after = self._swap(self.remote)(self.place, without)
+        storage.delete([*spill.superfluous(after), *(() if after is None or cut is None else cut.pages)])
+        return None if after is None else cut
+
+
+def _together(head: Head, gone: Expired | None, evicted: Evicted | None) -> Expired:
+    found = Expired(head.start) if gone is None else gone
+    if evicted is None:
+        return found
+    return Expired(found.start, found.segments + evicted.segments, found.records, found.bytes + evicted.bytes)
+
+
+def _next_local_ms(segments: tuple[Segment, ...], policy: CleanupPolicy) -> int | None:
+    """Return when the oldest segment that may be evicted will be beyond the local target; `None`: never."""
+    limit = local_policy(policy).retention_ms
+    return None if limit == UNLIMITED or not segments else segments[0].max_ts + limit + 1
