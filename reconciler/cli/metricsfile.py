@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Final
+
+import orjson
 
 from reconciler.cli.console import err
 from reconciler.cli.render.lines import Span, Tone, line
-from reconciler.cli.render.prometheus import prometheus_text
+from reconciler.cli.render.prometheus import PREFIX, prometheus_text
 from reconciler.errors import PartialError, ReconcilerError, UserError
 from reconciler.objectstore.files import write_whole
+from reconciler.resources.vitals import COUNTED
+from reconciler.workflow.measuring.remote import REMOTE
+from reconciler.workflow.measuring.totals import counted
 from reconciler.workflow.metrics import Instruments, metrics_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from reconciler.workflow.beginning.invocation import Invocation, Select
+    from reconciler.workflow.measuring.metric import Metric
+    from reconciler.workflow.measuring.totals import Totals
     from reconciler.workflow.upkeep.outcomes import Upkeep
 
 
+_COUNTER: Final = re.compile(rf'{PREFIX}{REMOTE}(\w+)\{{cluster="([^"\\]*)"\}} (\d+)')
+_JSON: Final = ".json"
+
+
 class MetricsFile:
-    """Writes the metrics after every pass. What goes wrong is said at once, and keeps no pass from its work."""
+    """Writes the metrics after every pass, as JSON where the file's name says so.
+
+    Counters go on from what the file says. What goes wrong is said at once, and keeps no pass from its work.
+    """
 
     def __init__(self, path: Path, invocation: Invocation, select: Select) -> None:
         self._path = invocation.cwd / path
@@ -27,29 +43,63 @@ class MetricsFile:
         self._instruments = Instruments(invocation, select)
         self.trouble: ReconcilerError | None = None
         """That not every pass was told, if so; why, was said when it happened."""
+        self._totals = totals_in(self._path)
 
     def write(self, upkeep: Upkeep) -> None:
         """Read the clusters and write the file."""
+        self._totals = counted(self._totals, upkeep)
         try:
             measured = self._instruments.read()
             for each in measured:
                 if each.error is not None:
                     self._invocation.warn(f"no metrics of cluster {each.cluster}: {each.error.message}")
-            metrics = metrics_of(measured, upkeep, now_ms=self._invocation.now_ms())
-            put_metrics(self._path, prometheus_text(metrics))
+            metrics = metrics_of(measured, upkeep, now_ms=self._invocation.now_ms(), totals=self._totals)
+            put_metrics(self._path, self._body(metrics))
         except ReconcilerError as error:
             self.trouble = PartialError("metrics are missing", hint="What was done stands; why they are is said above.")
             err().show([line(Span("Error: ", Tone.DANGER), f"{error.message}. {error.hint}")])
 
+    def _body(self, metrics: Sequence[Metric]) -> bytes:
+        if self._path.suffix != _JSON:
+            return prometheus_text(metrics).encode()
+        from reconciler.cli.documents.base import document_bytes
+        from reconciler.cli.documents.metrics import MetricsDocument
 
-def put_metrics(path: Path, text: str) -> None:
-    """Put `text` in place of what the file holds, at once.
+        return document_bytes(MetricsDocument.of(metrics))
+
+
+def totals_in(path: Path) -> Totals:
+    """Return what a metrics file says was counted; nothing where there is none, or it is something else."""
+    try:
+        body = path.read_bytes()
+        return dict(_from_json(body) if path.suffix == _JSON else _from_text(body))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}  # Counters begin at nothing, as after any restart; that it cannot be written is told by then.
+
+
+def _from_text(body: bytes) -> Iterator[tuple[tuple[str, str], float]]:
+    for each in body.decode().splitlines():
+        found = _COUNTER.fullmatch(each)
+        if found and found[1] in COUNTED:
+            yield (found[1], found[2]), float(found[3])
+
+
+def _from_json(body: bytes) -> Iterator[tuple[tuple[str, str], float]]:
+    for metric in orjson.loads(body)["metrics"]:
+        name = metric["name"].removeprefix(PREFIX + REMOTE)
+        if name in COUNTED:
+            for sample in metric["samples"]:
+                yield (name, sample["labels"]["cluster"]), float(sample["value"])
+
+
+def put_metrics(path: Path, body: bytes) -> None:
+    """Put `body` in place of what the file holds, at once.
 
     Raises:
         UserError: It cannot be written; what was there is still there.
     """
     try:
-        write_whole(path, text.encode())
+        write_whole(path, body)
     except OSError as error:
         raise UserError(
             f"cannot write the metrics to {path}: {error.strerror or error}",

@@ -1,4 +1,4 @@
-"""A cluster's instruments: the catalog, one listing of heads, and a bounded number of heads and groups."""
+"""A cluster's instruments: the catalog, one listing of heads, and a bounded number of heads, manifests and groups."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.consuming.groups import list_groups, read_group
-from reconciler.embedded.keys import HEADS, partition_of_head
-from reconciler.embedded.partition.head import NEVER_WRITTEN, read_head
+from reconciler.embedded.partition.head import NEVER_WRITTEN
+from reconciler.embedded.remote.report import StorageReport
 from reconciler.embedded.threads import SideBySide
 from reconciler.errors import UserError
-from reconciler.resources.address import address_of
-from reconciler.resources.vitals import GroupLag, TopicVitals, Vitals
+from reconciler.resources.address import Address, address_of
+from reconciler.resources.vitals import GroupLag, RemoteVitals, TopicVitals, Vitals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.embedded.consuming.offsets import Group
     from reconciler.embedded.partition.head import Head
+    from reconciler.embedded.remote.manifest import Manifest
     from reconciler.objectstore.base import ObjectStore
 
 TOPICS: Final = 1_000
@@ -31,12 +32,14 @@ LAGS: Final = 10_000
 _AT_ONCE: Final = 16
 
 
-def vitals_of(store: ObjectStore, catalog: Catalog, cluster: str) -> Vitals:
-    """Measure the cluster called `cluster`."""
+def vitals_of(report: StorageReport, cluster: str) -> Vitals:
+    """Measure the cluster called `cluster`; topics that are, or were, tiered take one GET more for each partition."""
+    store, catalog = report.store, report.catalog
     chosen = _chosen(catalog)
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="vitals") as pool:
         threads = SideBySide(pool, 4 * _AT_ONCE)
-        heads = _heads(store, {entry.id for entry in chosen.values()}, threads)
+        heads = report.heads(chosen, threads)
+        manifests = report.manifests(chosen, heads, threads)
         names = list_groups(store)
         groups = list(threads.over(lambda name: _group(store, name), names[:GROUPS]))
     lags = list(_lags(chosen, heads, dict(zip(names, groups, strict=False))))
@@ -45,7 +48,10 @@ def vitals_of(store: ObjectStore, catalog: Catalog, cluster: str) -> Vitals:
     return Vitals(
         topics=len(catalog.topics),
         partitions=sum(entry.partitions for entry in catalog.topics.values()),
-        measured=[_topic(cluster, name, entry, links, heads) for name, entry in chosen.items()],
+        measured=[
+            _topic(cluster, name, entry, links, heads)._replace(remote=_remote(report, name, heads, manifests))
+            for name, entry in chosen.items()
+        ],
         unmeasured=len(catalog.topics) - len(chosen),
         groups=len(names),
         lags=lags[:LAGS],
@@ -69,10 +75,16 @@ def _chosen(catalog: Catalog) -> dict[str, TopicEntry]:
     return chosen
 
 
-def _heads(store: ObjectStore, topic_ids: set[str], threads: SideBySide) -> dict[tuple[str, int], Head]:
-    places = [place for listed in store.list(HEADS) if (place := partition_of_head(listed.key))[0] in topic_ids]
-    found = threads.over(lambda place: read_head(store, *place), places)
-    return {place: head for place, head in zip(places, found, strict=True) if head is not None}
+def _remote(
+    report: StorageReport,
+    name: str,
+    heads: Mapping[tuple[str, int], Head],
+    manifests: Mapping[tuple[str, int], Manifest],
+) -> RemoteVitals | None:
+    found = report.topic(name, Address(name), heads, manifests)
+    if found.tiering is None or found.tiering.hidden is not None:
+        return None
+    return RemoteVitals(*found.remote, found.garbage.segments, found.log_bytes, found.pending_bytes)
 
 
 def _group(store: ObjectStore, name: str) -> Group | None:

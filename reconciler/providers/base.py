@@ -6,7 +6,7 @@ Each provider folder repeats the same file names: `provider.py` (this protocol),
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from reconciler.errors import ReconcilerError
@@ -196,6 +196,10 @@ class Upkept:
     failed: int = 0
     errors: tuple[ReconcilerError, ...] = ()
     """Some of what failed; the rest was done."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """What it did with object storage, by the names of `vitals.COUNTED`."""
+    levels: Mapping[str, float] = field(default_factory=dict)
+    """What holds after it, by the names of `vitals.LEVELS`."""
 
 
 class Provider(Protocol):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
 
 from reconciler.errors import ReconcilerError
 from reconciler.resources.address import cluster_of, full_name_of
 from reconciler.workflow.beginning.opening import open_work
 from reconciler.workflow.looking.overviews import recorded_clusters, stands
+from reconciler.workflow.measuring.metric import Metric
+from reconciler.workflow.measuring.remote import of_remote
 from reconciler.workflow.upkeep.outcomes import JobOutcome, Synced
 
 if TYPE_CHECKING:
@@ -18,30 +19,11 @@ if TYPE_CHECKING:
     from reconciler.resources.address import Address
     from reconciler.resources.vitals import Vitals
     from reconciler.workflow.beginning.invocation import Invocation, Select
+    from reconciler.workflow.measuring.totals import Totals
     from reconciler.workflow.upkeep.outcomes import Upkeep
 
 _AT_ONCE: Final = 16
 MIRROR: Final = "mirror"
-
-
-class Sample(NamedTuple):
-    """One number of a metric."""
-
-    labels: tuple[tuple[str, str], ...]
-    value: float
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One gauge: its name without our prefix, what it says, and its numbers."""
-
-    name: str
-    help: str
-    samples: list[Sample] = field(default_factory=list)
-
-    def add(self, value: float, **labels: str) -> None:
-        """Add a number."""
-        self.samples.append(Sample(tuple(labels.items()), value))
 
 
 class Measured(NamedTuple):
@@ -72,8 +54,10 @@ class Instruments:
             return Measured(name, None, error)
 
 
-def metrics_of(measured: Sequence[Measured], upkeep: Upkeep, *, now_ms: int) -> list[Metric]:
-    """Return every metric after a pass that ended at `now_ms`. Pure."""
+def metrics_of(
+    measured: Sequence[Measured], upkeep: Upkeep, *, now_ms: int, totals: Totals | None = None
+) -> list[Metric]:
+    """Return every metric after a pass that ended at `now_ms`; `totals` are what was counted up to it. Pure."""
     up = Metric("cluster_up", "Whether the cluster could be read after the pass.")
     for each in measured:
         up.add(float(each.vitals is not None), cluster=each.cluster)
@@ -82,6 +66,7 @@ def metrics_of(measured: Sequence[Measured], upkeep: Upkeep, *, now_ms: int) -> 
         up,
         *_of_clusters(vitals),
         *_of_topics(vitals),
+        *of_remote(vitals, upkeep.jobs, totals or {}),
         _of_groups(vitals),
         _of_mirrors(vitals),
         *_of_jobs(upkeep, now_ms),
@@ -114,7 +99,7 @@ def _of_topics(vitals: Mapping[str, Vitals]) -> Iterator[Metric]:
         ("start", "topic_log_start_offset", "First offset that can be read, summed over partitions."),
         ("end", "topic_log_end_offset", "Next offset to be written, summed over partitions."),
         ("records", "topic_records", "Records the topic holds."),
-        ("bytes", "topic_bytes", "Stored bytes of the topic."),
+        ("bytes", "topic_bytes", "Stored bytes of the topic, without those in object storage."),
     )
     for field_name, name, text in sums:
         metric = Metric(name, text)

@@ -19,10 +19,12 @@ from reconciler.embedded.vitals import vitals_of
 from reconciler.errors import IncompleteError, RetryableError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.providers.base import Upkept
+from reconciler.providers.embedded.storing import report_of
 from reconciler.resources.address import Address
 from reconciler.resources.sourcetopic import SourceTopic
 from reconciler.resources.vitals import GroupLag, TopicVitals, Vitals
-from reconciler.workflow.metrics import Measured, Metric, metrics_of
+from reconciler.workflow.measuring.metric import Metric
+from reconciler.workflow.metrics import Measured, metrics_of
 from reconciler.workflow.upkeep.outcomes import JobOutcome, Synced, Upkeep
 from tests.cli.conftest import Run
 from tests.embedded.samples import NOW, cluster_in, values
@@ -158,7 +160,7 @@ def test_everything_of_a_pass_is_told() -> None:
         assert read.of("job_last_run_timestamp_seconds", **labels) == 1_700_000_000.5
     assert read.of("job_last_run_success", job="observe", cluster="north") == 0
     assert (read.of("run_last_success"), read.of("run_last_duration_seconds")) == (0, 6.25)
-    assert set(read.kinds.values()) == {"gauge"}
+    assert set(read.kinds.values()) == {"gauge"}, "nothing was counted"
 
 
 # -- what is measured
@@ -183,13 +185,13 @@ def test_instruments_read_sizes_lags_and_what_is_pending() -> None:
     cluster.catalog.commit(lambda draft: draft.put_deletion("gone", DeletionEntry("gone")))
     cluster.catalog.commit(lambda draft: draft.put_rewrite("x", RewriteEntry("empty")))
 
-    found = vitals_of(cluster.store, cluster.catalog.read(), "west")
+    found = vitals_of(report_of(cluster), "west")
     assert (found.topics, found.partitions, found.unmeasured) == (3, 5, 0)
     assert (found.pending_deletions, found.pending_rewrites, found.open_transactions) == (1, 1, 1)
     copy, empty, orders = found.measured
     assert copy[:5] == (Address("mirror/west/copy"), 1, 0, 0, 0)
     assert copy.source == Address("topic/east/a")
-    assert empty == (Address("topic/west/empty"), 1, 0, 0, 0, 0, None)
+    assert empty == (Address("topic/west/empty"), 1, 0, 0, 0, 0, None, None)
     assert orders[:5] == (Address("topic/west/orders"), 3, 0, 4, 4)
     assert orders.bytes > 1000
     assert found.lags == [GroupLag("ahead", "orders", 0), GroupLag("billing", "orders", 1)]
@@ -204,7 +206,7 @@ def test_what_is_measured_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for group in ("one", "two"):
         places = {(cluster.topic(name).id, 0): 0 for name in ("a", "c")}
         commit_offsets(cluster.store, cluster.catalog, group, places, mark="m", now_ms=NOW)
-    found = vitals_of(cluster.store, cluster.catalog.read(), "west")
+    found = vitals_of(report_of(cluster), "west")
     assert [topic.address for topic in found.measured] == ["topic/west/a", "topic/west/c"]
     assert (found.topics, found.partitions, found.unmeasured) == (4, 7, 2)
     assert (found.groups, found.unmeasured_groups, len(found.lags)) == (2, 1, 1)
@@ -217,7 +219,7 @@ def test_the_file_is_replaced_at_once_and_may_be_read_by_others(tmp_path: Path) 
     path = tmp_path / "m.prom"
     path.write_text("before")
     with path.open() as before:
-        put_metrics(path, "after\n")
+        put_metrics(path, b"after\n")
         assert before.read() == "before"
     assert path.read_text() == "after\n"
     assert [each.name for each in tmp_path.iterdir()] == ["m.prom"]
@@ -231,7 +233,7 @@ def test_a_file_that_cannot_be_leaves_what_was_there(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "folder", tmp_path / "missing" / "m.prom", tmp_path / "file" / "m.prom"):
         with pytest.raises(UserError, match="cannot write the metrics to"):
-            put_metrics(path, "x")
+            put_metrics(path, b"x")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["file", "folder"]
 
 

@@ -39,7 +39,12 @@ def command(
     ] = None,
     metrics: Annotated[
         Path | None,
-        Option("--metrics", metavar="FILE", help="Write metrics for Prometheus there each time.", show_default=False),
+        Option(
+            "--metrics",
+            metavar="FILE",
+            help="Write metrics there each time: for Prometheus, or as JSON into FILE.json.",
+            show_default=False,
+        ),
     ] = None,
     form: TextOrJson = "text",
 ) -> None:

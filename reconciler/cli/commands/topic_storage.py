@@ -21,7 +21,7 @@ def command(
     addresses: Annotated[
         list[str] | None,
         Argument(
-            metavar="[ADDRESS]…", help="For example topic/west/shop:eu:orders, or 'topic/west/*'.", show_default=False
+            metavar="ADDRESS", help="For example topic/west/shop:eu:orders, or 'topic/west/*'.", show_default=False
         ),
     ] = None,
     form: TextOrJson = "text",

@@ -18,6 +18,7 @@ from reconciler.cli.documents.groups import (
 )
 from reconciler.cli.documents.inventory import ExplainDocument, ShowDocument
 from reconciler.cli.documents.logs import PipelineDocument, VerifyDocument
+from reconciler.cli.documents.metrics import MetricsDocument
 from reconciler.cli.documents.namespaces import (
     NamespaceCreationDocument,
     NamespaceDeletionDocument,
@@ -52,6 +53,7 @@ OUTPUTS: Final[Mapping[str, type[BaseModel]]] = {
     "group-description": GroupDocument,
     "group-reset": GroupResetDocument,
     "groups": GroupsDocument,
+    "metrics": MetricsDocument,
     "namespace-creation": NamespaceCreationDocument,
     "namespace-deletion": NamespaceDeletionDocument,
     "namespaces": NamespacesDocument,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from reconciler.workflow.metrics import Metric, Sample
+    from reconciler.workflow.measuring.metric import Metric, Sample
 
 PREFIX: Final = "reconciler_"
 
@@ -20,7 +20,7 @@ def prometheus_text(metrics: Iterable[Metric]) -> str:
 def _lines(metric: Metric) -> Iterator[str]:
     name = PREFIX + metric.name
     yield f"# HELP {name} {_escaped(metric.help)}"
-    yield f"# TYPE {name} gauge"
+    yield f"# TYPE {name} {metric.kind}"
     for sample in metric.samples:
         yield f"{name}{_labels(sample)} {_number(sample.value)}"
 

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 SHOWN: Final = "kafka_enable_describe_log_dirs_remote_storage"
 _TRUE: Final = "true"
-_FEW: Final = 16
-"""Topics that are listed one by one; of more, all heads are listed."""
 _AT_ONCE: Final = 16
 _NEVER_WRITTEN: Final = Held()
 
@@ -59,20 +57,18 @@ class StorageReport:
         Raises:
             UserError: A head or manifest is damaged.
         """
-        shown = {name: self._shown(name) for name in topics}
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="storage") as pool:
             threads = SideBySide(pool, 4 * _AT_ONCE)
             heads = self.heads(topics, threads)
             manifests = self.manifests(topics, heads, threads)
         for name, address in topics.items():
-            yield self._topic(name, address, shown[name], heads, manifests)
+            yield self.topic(name, address, heads, manifests)
 
     def heads(self, names: Mapping[str, object], threads: SideBySide) -> dict[tuple[str, int], Head]:
         """Return the heads of the named topics, by id and partition; of partitions never written there are none."""
         ids = {self.catalog.topics[name].id for name in names}
-        prefixes = sorted(map(heads_prefix, ids)) if len(ids) <= _FEW else [HEADS]
-        listed = (key for prefix in prefixes for key in self._keys(prefix))
-        places = [place for key in listed if (place := partition_of_head(key))[0] in ids]
+        prefix = heads_prefix(*ids) if len(ids) == 1 else HEADS
+        places = [place for listed in self.store.list(prefix) if (place := partition_of_head(listed.key))[0] in ids]
         found = threads.over(lambda place: read_head(self.store, *place), places)
         return {place: head for place, head in zip(places, found, strict=True) if head is not None}
 
@@ -92,8 +88,25 @@ class StorageReport:
         found = threads.over(lambda each: read_manifest(storage, each[1]), wanted)
         return {place: manifest for (place, _), manifest in zip(wanted, found, strict=True) if manifest is not None}
 
-    def _keys(self, prefix: str) -> Iterator[str]:
-        return (listed.key for listed in self.store.list(prefix))
+    def topic(
+        self,
+        name: str,
+        address: Address,
+        heads: Mapping[tuple[str, int], Head],
+        manifests: Mapping[tuple[str, int], Manifest],
+    ) -> TopicStorage:
+        """Return what one topic takes; heads and manifests go by its id and partition."""
+        tiering, limits = self._shown(name), cleanup_policy(self.catalog, name, self.cluster_id).limits
+        entry, writes = self.catalog.topics[name], tiering is not None and tiering.mode in {"write_only", "full"}
+        return TopicStorage(
+            address,
+            tiering,
+            tuple(
+                _partition(number, heads.get(place), manifests.get(place), limits, writes=writes)
+                for number in range(entry.partitions)
+                for place in [(entry.id, number)]
+            ),
+        )
 
     @property
     def _hidden(self) -> str | None:
@@ -125,26 +138,6 @@ class StorageReport:
             f"remote://{url}",
             is_paused=is_writing and property_of(properties, UPLOADS) != _TRUE,
             hidden=self._hidden,
-        )
-
-    def _topic(
-        self,
-        name: str,
-        address: Address,
-        tiering: TieringShown | None,
-        heads: Mapping[tuple[str, int], Head],
-        manifests: Mapping[tuple[str, int], Manifest],
-    ) -> TopicStorage:
-        entry, limits = self.catalog.topics[name], cleanup_policy(self.catalog, name, self.cluster_id).limits
-        writes = tiering is not None and tiering.mode in {"write_only", "full"}
-        return TopicStorage(
-            address,
-            tiering,
-            tuple(
-                _partition(number, heads.get(place), manifests.get(place), limits, writes=writes)
-                for number in range(entry.partitions)
-                for place in [(entry.id, number)]
-            ),
         )
 
 

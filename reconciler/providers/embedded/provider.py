@@ -191,8 +191,9 @@ class EmbeddedProvider:
     def vitals(self) -> Vitals:
         """Return what the cluster's instruments say: of at most 1,000 topics and groups."""
         from reconciler.embedded.vitals import vitals_of  # noqa: PLC0415 - only who measures pays
+        from reconciler.providers.embedded.storing import report_of  # noqa: PLC0415 - as above
 
-        return vitals_of(self._store, self._cluster().catalog.read(), self._declared.metadata.name)
+        return vitals_of(report_of(self._cluster()), self._declared.metadata.name)
 
     @property
     def groups(self) -> Groups:

@@ -12,6 +12,7 @@ from reconciler.resources.address import full_name_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from reconciler.embedded.catalog.tables import Catalog
     from reconciler.embedded.cluster import EmbeddedCluster
     from reconciler.resources.address import Address
     from reconciler.resources.storages import TopicStorage
@@ -29,4 +30,9 @@ def storages_in(cluster: EmbeddedCluster, topics: Sequence[Address]) -> Iterator
     for name in names:
         cluster.permissions.check(catalog, Operation.DESCRIBE, Kind.TOPIC, name)
         topic_shown(cluster.permissions, catalog, name)
-    return StorageReport(cluster.store, cluster.storage, catalog, cluster.cluster_id).of(names)
+    return report_of(cluster, catalog).of(names)
+
+
+def report_of(cluster: EmbeddedCluster, catalog: Catalog | None = None) -> StorageReport:
+    """Return what reports on a cluster, by its catalog as it is now, or was read already."""
+    return StorageReport(cluster.store, cluster.storage, catalog or cluster.catalog.read(), cluster.cluster_id)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from copy import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from reconciler.embedded.remote.counting import CountingStore
 from reconciler.providers.base import Upkept
 from reconciler.resources.address import address_of
 
@@ -23,8 +26,11 @@ def jobs_of(name: str, cluster: EmbeddedCluster, means: Means) -> Mapping[str, C
         is_mirror = topic is not None and topic.mirror is not None
         return means.is_wanted(address_of("mirror" if is_mirror else "topic", name, full_name))
 
+    counting = None if cluster.storage is None else CountingStore(cluster.storage)
+    cluster = copy(cluster)
+    cluster.storage = counting
     upkeep = cluster.upkeep(is_wanted=is_wanted, is_stopped=means.is_stopped)
-    return {
+    jobs = {
         "deletions": lambda: Upkept("topic", cluster.finish_deletions()),
         "disablings": lambda: Upkept("topic", cluster.finish_disablings()),
         "rewrites": lambda: Upkept("topic", cluster.finish_rewrites(means.is_stopped)),
@@ -35,6 +41,17 @@ def jobs_of(name: str, cluster: EmbeddedCluster, means: Means) -> Mapping[str, C
         "compact": lambda: _tended(upkeep.compact(means.spread)),
         "sweep": lambda: _swept(cluster, means),
     }
+    return jobs if counting is None else {job: _counted(do, counting) for job, do in jobs.items()}
+
+
+def _counted(do: Callable[[], Upkept], counting: CountingStore) -> Callable[[], Upkept]:
+    """Return a job that says what it did with object storage, too."""
+
+    def done() -> Upkept:
+        upkept = do()
+        return replace(upkept, counts={**counting.taken(), **upkept.counts})
+
+    return done
 
 
 def _tended(done: Tended) -> Upkept:

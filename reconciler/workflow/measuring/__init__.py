@@ -1,0 +1,1 @@
+"""Metrics, and where their numbers come from."""

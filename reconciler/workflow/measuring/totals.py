@@ -1,0 +1,21 @@
+"""What jobs counted, summed up over passes: a counter must go on where it was, whoever runs the next pass."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from reconciler.workflow.upkeep.outcomes import Upkeep
+
+Totals: TypeAlias = dict[tuple[str, str], float]
+"""(name of what is counted, cluster) → how often, up to now."""
+
+
+def counted(before: Totals, upkeep: Upkeep) -> Totals:
+    """Return what was counted before, and in a pass. Pure."""
+    totals = dict(before)
+    for job in upkeep.jobs:
+        for name, count in ({} if job.upkept is None else job.upkept.counts).items():
+            place = name, job.cluster
+            totals[place] = totals.get(place, 0) + count
+    return totals
