@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from types import MappingProxyType
+from typing import Final, Literal, TypeAlias
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError
 from reconciler.resources.address import Address
 from reconciler.resources.kinds import Resource
+
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 Ownership: TypeAlias = Literal["created", "adopted"]
 
@@ -67,6 +70,8 @@ class Observed:
     """Made by the platform for itself: never managed, drift or unmanaged."""
     hidden: NotAuthorizedError | None = None
     """Why whoever acts may not see it; what is hidden is told apart from what is missing, and shown to nobody."""
+    initial: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    """Configs that the cluster's defaults gave it when it was made; what it or a tier says itself goes before them."""
     storage: SeenStorage | None = None
     """Of a cluster: what it says of its object storage; `None` where it has none to speak of."""
 

@@ -24,6 +24,15 @@ SWITCHES: Final = frozenset(
     }
 )
 """The configs that switch the tiering of a topic on and off."""
+_HIDDEN_BY: Final[Mapping[str, tuple[str, ...]]] = {
+    "remote.storage.enable": ("remote.write", "remote.read"),
+    "remote.log.copy.disable": ("remote.write",),
+    "local.retention.ms": ("retention.local.target.ms",),
+    "local.retention.bytes": ("retention.local.target.bytes",),
+    "remote.log.delete.on.disable": ("remote.log.disable.policy",),
+}
+"""Kafka's word → Redpanda's words that say the same, and go before it where one tier says both."""
+_DEFAULT: Final = "nothing says otherwise: the default"
 _TOTAL_MS: Final = 7 * 24 * 60 * 60 * 1000
 _LOCAL_MS: Final = 24 * 60 * 60 * 1000
 
@@ -54,6 +63,16 @@ class Targets:
     local_bytes: int | None
     is_strict: bool
     rules: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+
+def lay_over(found: dict[str, tuple[str, str]], configs: Mapping[str, str], origin: str) -> None:
+    """Lay the configs of a nearer tier over those found so far: the nearest wins, in whichever words it says it."""
+    for word in _HIDDEN_BY.keys() & configs.keys():
+        if word != "remote.log.copy.disable" or configs[word] == "true":
+            for hidden in _HIDDEN_BY[word]:
+                found.pop(hidden, None)
+    for key, value in configs.items():
+        found[key] = value, origin
 
 
 def switches_in(configs: Configs) -> Switches:
@@ -93,16 +112,16 @@ def targets_in(configs: Configs) -> Targets:
         local_bytes = total_bytes
         rules["retention.local.target.bytes"] = "capped at the total: no more is local than in total"
     strict = _is_true(configs, "retention.local.strict")
+    rules["retention.local.strict"] = _said("retention.local.strict", configs)
     return Targets(total_ms, total_bytes, local_ms, local_bytes, strict, rules)
 
 
 def _limit(configs: Configs, key: str, default: int | None, rules: dict[str, str]) -> int | None:
+    rules[key] = _said(key, configs)
     if key not in configs:
-        rules[key] = "nothing says otherwise: the default"
         return default
-    value, origin = configs[key]
-    rules[key] = f"set by {origin}"
-    return int(value) if int(value) >= 0 else None
+    value = int(configs[key][0])
+    return value if value >= 0 else None
 
 
 def _local(
@@ -110,14 +129,16 @@ def _local(
 ) -> int | None:
     key = next((key for key in keys if key in configs), None)
     if key is None:
-        rules[keys[0]] = "nothing says otherwise: the default"
+        rules[keys[0]] = _DEFAULT
         return default
-    value, origin = configs[key]
-    if int(value) < 0:
-        rules[keys[0]] = f"set by {origin}: as much as in total"
-        return total
-    rules[keys[0]] = f"set by {origin}"
-    return int(value)
+    rule = f"{key}, {_said(key, configs)}" if key != keys[0] else _said(key, configs)
+    value = int(configs[key][0])
+    rules[keys[0]] = f"{rule}: as much as in total" if value < 0 else rule
+    return total if value < 0 else value
+
+
+def _said(key: str, configs: Configs) -> str:
+    return f"set by {configs[key][1]}" if key in configs else _DEFAULT
 
 
 def _is_above(local: int | None, total: int | None) -> bool:

@@ -10,7 +10,7 @@ from reconciler.errors import UserError
 from reconciler.resources.address import split_name, tiers_of
 from reconciler.resources.clusterproperties import CONFIG_DEFAULTS
 from reconciler.resources.configs import DEFAULT, EMBEDDED_CONFIGS, canonical_value
-from reconciler.resources.tierrules import CLUSTER
+from reconciler.resources.tierrules import CLUSTER, lay_over
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,13 +51,13 @@ def set_configs(catalog: Catalog | Draft, full_name: str) -> dict[str, tuple[str
         if name in CONFIG_DEFAULTS
     }
     if topic is not None:
-        found.update({key: (value, CLUSTER) for key, value in topic.initial.items()})
+        lay_over(found, topic.initial, CLUSTER)
     for tier in tiers_of(namespace):
         entry = catalog.namespaces.get(tier)
         if entry is not None:
-            found.update({key: (value, tier) for key, value in entry.configs.items()})
+            lay_over(found, entry.configs, tier)
     if topic is not None:
-        found.update({key: (value, "topic") for key, value in topic.configs.items()})
+        lay_over(found, topic.configs, "topic")
     return found
 
 

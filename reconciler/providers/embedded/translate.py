@@ -102,7 +102,7 @@ def _topics(catalog: Catalog, cluster: str) -> Iterator[tuple[Address, Observed]
                 spec = specs[alike] = pattern.spec.model_copy(update=shape)
             metadata = pattern.metadata.model_copy(update={"name": name, "namespace": namespace})
             topic = pattern.model_copy(update={"metadata": metadata, "spec": spec})
-            yield Address(f"topic/{cluster}/{full_name}"), Observed(topic, entry.id)
+            yield Address(f"topic/{cluster}/{full_name}"), Observed(topic, entry.id, initial=entry.initial)
 
 
 def _namespace(name: str, cluster: str, entry: NamespaceEntry) -> Namespace:
