@@ -57,7 +57,7 @@ class Uploads:
         manifest = None if tiering is None else self._manifest(lying.partition, tiering, head)
         if tiering is None or manifest is None:
             return None, None
-        self._follow(lying.partition, head, manifest.end)
+        self._follow(lying.partition, head, manifest.end, tiering)
         due_ms = None if tiering.max_interval_ms is None else manifest.uploaded_ms + tiering.max_interval_ms
         takes_open = due_ms is not None and due_ms <= self.now_ms()
         stable = head.bounds.stable
@@ -108,7 +108,7 @@ class Uploads:
         self._drop([one for one in uploads if one not in named])
         if after is None:
             return None
-        self._follow(newest.partition, None, after.end)
+        self._follow(newest.partition, None, after.end, newest.tiering)
         entries = [entry for one in named for entry in one.entries]
         return Gain(sum(entry.digest.records for entry in entries), sum(entry.bytes for entry in entries))
 
@@ -130,12 +130,11 @@ class Uploads:
             raise OwnershipLostError(message, hint="Nothing was uploaded; see who mounted it: reconciler mount list.")
         return None if manifest is None or manifest.tiered_epoch > tiering.epoch else manifest
 
-    def _follow(self, partition: Partition, head: Head | None, end: int) -> None:
-        """Let the head say what the manifest names."""
+    def _follow(self, partition: Partition, head: Head | None, end: int, tiering: Tiering) -> None:
+        """Let the head say what the manifest named under that tiering; a disabling since then has taken it back."""
 
         def follow(found: Head) -> Head | None:
-            reached = min(end, found.end)
-            return replace(found, uploaded_to=reached) if reached > found.uploaded_to else None
+            return found.uploaded(min(end, found.end), tiering.epoch)
 
         if head is None or follow(head) is not None:
             swap_head(self.store, partition, follow)
