@@ -1,0 +1,115 @@
+"""Topics made from object storage: what a plan is told of them, how they begin, and how a batch brings them to an end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from reconciler.embedded.access.rules import entries_of
+from reconciler.embedded.catalog.recovering import recover_topic
+from reconciler.embedded.catalog.tiering import TopicLocation
+from reconciler.embedded.catalog.topics import TopicShape
+from reconciler.embedded.remote.locating import location_named, recoverable
+from reconciler.errors import ReconcilerError, UserError
+from reconciler.planning.actions import Create
+from reconciler.providers.base import Done, Failed, Upkept
+from reconciler.resources.address import full_name_of
+from reconciler.resources.configs import DEFAULT
+from reconciler.resources.recoverable import Recoverable
+from reconciler.resources.topic import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from reconciler.embedded.access.permissions import Permissions
+    from reconciler.embedded.catalog.tables import Draft
+    from reconciler.embedded.cluster import EmbeddedCluster
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.planning.actions import ControlAction
+    from reconciler.providers.base import Outcome
+    from reconciler.resources.address import Address
+    from reconciler.resources.recoverable import Recoveries
+
+_FROM: Final = "recoverFrom"
+_CONFIGS: Final = "configs."
+
+
+def looked_up(
+    storage: ObjectStore | None, cluster_id: str | None, asked: Mapping[Address, str | None], who: Permissions
+) -> Recoveries:
+    """Return what object storage has of new topics, each by its location or, without one, by its name.
+
+    What lies there may be anybody's, and says nothing of who may read it: it is the super user's to recover.
+    """
+
+    def look(address: Address, location: str | None) -> Recoverable | UserError:
+        try:
+            who.check_super_user(f"recover {address}")
+            if storage is None:
+                return UserError("there is no object storage", hint="Declare objectStorage on the Cluster.")
+            name = full_name_of(address)
+            where = location_named(storage, name) if location is None else TopicLocation.parse(location)
+            return recoverable(storage, where, cluster_id)
+        except UserError as error:
+            return error
+
+    return {address: look(address, location) for address, location in asked.items()}
+
+
+def asked_in(actions: Iterable[ControlAction]) -> dict[Address, str | None]:
+    """Return where the new topics of a batch are to be made from."""
+    return {
+        action.address: str(action.parameters[_FROM])
+        for action in actions
+        if isinstance(action, Create) and isinstance(action.after, Topic) and _FROM in action.parameters
+    }
+
+
+def begin(draft: Draft, action: Create, topic: Topic, found: Recoverable | UserError, topic_id: str) -> str:
+    """Make a topic that is to be filled, or find that it was begun or done before; return its id.
+
+    Raises:
+        UserError: It cannot be made from there, or another topic has its name.
+    """
+    if isinstance(found, UserError):
+        raise found
+    spec, existing = topic.spec, draft.topics.get(topic.full_name)
+    if existing is None:
+        shape = TopicShape(
+            partitions=spec.partitions or found.partitions,
+            replication_factor=spec.replication_factor or found.replication_factor,
+            configs=spec.configs,
+            acls=entries_of(spec.acls),
+        )
+        unset = {path.removeprefix(_CONFIGS) for path, origin in action.origins.items() if origin == DEFAULT}
+        kept = {key: value for key, value in found.configs.items() if key not in unset}
+        recover_topic(draft, topic.full_name, shape, topic_id=topic_id, location=found.location, found=kept)
+    elif existing.recovering not in {None, found.location} or not spec.configs.items() <= existing.configs.items():
+        message = f"topic {topic.full_name} exists and differs from what was to be recovered"
+        raise UserError(message, hint="Somebody made it since the plan: plan again.")
+    return draft.topics[topic.full_name].id
+
+
+def ended(
+    cluster: EmbeddedCluster,
+    outcomes: Iterable[Outcome],
+    names: Mapping[str, str],
+    may_go_on: Callable[[], None],
+) -> Iterator[Outcome]:
+    """Yield outcomes, those of topics that recover once they have come to their end; `names` are theirs, by action."""
+    begun = []
+    for outcome in outcomes:
+        if outcome.id in names and isinstance(outcome, Done):
+            begun.append(outcome)
+        else:
+            yield outcome
+    wanted = {names[outcome.id] for outcome in begun}
+    errors = cluster.finish_recoveries(wanted.__contains__, may_go_on=may_go_on) if begun else {}
+    for outcome in begun:
+        error = errors.get(outcome.incarnation or "")
+        yield outcome if error is None else Failed(outcome.id, error)
+
+
+def upkept(found: Mapping[str, ReconcilerError | None]) -> Upkept:
+    """Return what one pass of the job came to."""
+    errors = tuple(error for error in found.values() if error is not None)
+    return Upkept("topic", len(found) - len(errors), failed=len(errors), errors=errors)
