@@ -20,7 +20,9 @@ _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]+")
 _TIER: Final = re.compile(rf"[a-zA-Z0-9.-]{{1,{MAX_TIER}}}")
 _PLAIN: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,99}")
 
-_LOCATION: Final = re.compile(r"([a-zA-Z0-9.-]+:)*[a-zA-Z0-9._-]{1,249}/[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}/[0-9]{1,19}")
+_LOCATION: Final = re.compile(
+    r"([a-zA-Z0-9.-]+:)*[a-zA-Z0-9._-]{1,249}/[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}/[0-9]{1,19}"
+)
 
 
 def check_topic_name(name: str) -> str:

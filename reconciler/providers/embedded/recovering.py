@@ -1,4 +1,4 @@
-"""Topics made from object storage: what a plan is told of them, how they begin, and how a batch brings them to an end."""
+"""Topics made from object storage: what a plan is told of them, how they begin, and how a batch ends them."""
 
 from __future__ import annotations
 
