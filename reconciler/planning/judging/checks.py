@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, assert_never
 from reconciler.planning.fields import LINK_FEATURES, PROPERTIES
 from reconciler.planning.finding import Finding
 from reconciler.planning.judging.limits import beyond, check_namespace, check_topic
-from reconciler.planning.judging.storage import check_storage
 from reconciler.planning.judging.recovering import check_recovery
+from reconciler.planning.judging.storage import check_storage
 from reconciler.planning.situation import Situation, Wanted
 from reconciler.planning.wanted.names import check_names
 from reconciler.planning.wanted.sources import check_mirror
