@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Inventory
     from reconciler.resources.measures import Measures
     from reconciler.resources.overviews import Overview
+    from reconciler.resources.recoverable import Recoveries
     from reconciler.resources.sourcetopic import SourceTopic
     from reconciler.resources.storages import TopicStorage
     from reconciler.resources.vitals import Vitals
@@ -251,6 +252,16 @@ class Provider(Protocol):
     @property
     def groups(self) -> GroupsOfCluster:
         """The consumer groups of this cluster."""
+        ...
+
+    def recoverable(self, topics: Mapping[TopicAddress, str | None]) -> Recoveries:
+        """Return what new topics could be made from: each by its location in object storage, `None`: by its name.
+
+        Why one cannot be is returned, too; the cluster itself need not be there.
+
+        Raises:
+            RetryableError: The object storage cannot be reached.
+        """
         ...
 
     def standing(self, topic: TopicAddress) -> Standing:

@@ -20,6 +20,7 @@ from reconciler.errors import BlockedError, ReconcilerError, StalePlanError, Use
 from reconciler.planning.actions import Create, Delete, Transition, Update
 from reconciler.providers.base import Done, Failed
 from reconciler.providers.embedded.permitting import check_action
+from reconciler.providers.embedded.recovering import begin
 from reconciler.providers.embedded.translate import (
     check_unmoved,
     declared_after,
@@ -46,15 +47,23 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Draft
     from reconciler.planning.actions import ControlAction
     from reconciler.providers.base import Outcome
+    from reconciler.resources.recoverable import Recoveries
 
 
 class Batch:
     """Actions carried out on a draft of the catalog: each one whole or, where it is refused, not at all."""
 
     def __init__(
-        self, actions: Sequence[ControlAction], who: Permissions, *, cluster_id: str, new_id: Callable[[], str]
+        self,
+        actions: Sequence[ControlAction],
+        who: Permissions,
+        *,
+        cluster_id: str,
+        new_id: Callable[[], str],
+        recoveries: Recoveries | None = None,
     ) -> None:
         self._actions = actions
+        self._recoveries = recoveries or {}
         self._who = who
         self._cluster_id = cluster_id
         self._new_id = new_id
@@ -97,6 +106,9 @@ class Batch:
                 create_namespace(draft, namespace.metadata.name, namespace_entry(namespace))
                 return None
             case Topic() as topic:
+                found = self._recoveries.get(action.address)
+                if found is not None:
+                    return begin(draft, action, topic, found, self._new_id())
                 return self._create_topic(draft, topic)
             case MirrorLink() as link:
                 create_link(draft, link.metadata.name, link_entry(link, self._new_id()))

@@ -20,6 +20,7 @@ from reconciler.providers.base import Done, Failed, Standing, go_on
 from reconciler.providers.embedded.binding import is_binding, prepared_storage, seen_storage, set_up
 from reconciler.providers.embedded.client import Batch
 from reconciler.providers.embedded.permitting import check_shown, hide
+from reconciler.providers.embedded.recovering import asked_in, ended, looked_up
 from reconciler.providers.embedded.translate import observed_in, overview_in
 from reconciler.resources.address import full_name_of, matches
 from reconciler.resources.capabilities import Capabilities, ClusterIdentity
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from reconciler.resources.locations import LocationSpec
     from reconciler.resources.measures import Measures
     from reconciler.resources.overviews import Overview
+    from reconciler.resources.recoverable import Recoveries
     from reconciler.resources.sourcetopic import SourceTopic
     from reconciler.resources.storages import TopicStorage
     from reconciler.resources.vitals import Vitals
@@ -63,6 +65,7 @@ CAPABILITIES: Final = Capabilities(
     partition_growth=True,
     replication_change=True,
     topic_move=True,
+    recovery=True,
     acls=True,
     quotas=True,
     cluster_properties=True,
@@ -153,14 +156,17 @@ class EmbeddedProvider:
                 case _:
                     rest.append(action)
         if rest:
-            cluster = self._cluster()
-            batch = Batch(rest, cluster.permissions, cluster_id=cluster.cluster_id, new_id=self._edge.new_id)
+            cluster, asked = self._cluster(), asked_in(rest)
+            found = self.recoverable(asked)
+            who = cluster.permissions
+            batch = Batch(rest, who, cluster_id=cluster.cluster_id, new_id=self._edge.new_id, recoveries=found)
             began = now()
             cluster.catalog.commit(batch.decide, may_go_on=may_go_on)
             failed = sum(isinstance(outcome, Failed) for outcome in batch.outcomes)
             name = self._declared.metadata.name
             note(_LOGGER, "batch", cluster=name, actions=len(rest), failed=failed, ms=ms_since(began))
-            yield from batch.outcomes
+            names = {f"create:{address}": full_name_of(address) for address in asked}
+            yield from ended(cluster, batch.outcomes, names, may_go_on)
 
     def measure(self, addresses: Sequence[Address]) -> Measures:
         """Return what topics hold, as heads say it; at most a thousand partitions are looked at."""
@@ -175,6 +181,13 @@ class EmbeddedProvider:
             size = size_of(self._store, topic.id)
             measures[address] = Measure(size.bytes, size.records, ages=size.ages)
         return measures
+
+    def recoverable(self, topics: Mapping[TopicAddress, str | None]) -> Recoveries:
+        """Return what new topics could be made from: a GET for each, its partitions; a listing where only a name is."""
+        if not topics:
+            return {}
+        cluster_id = read_cluster_id(self._store)
+        return looked_up(self._storage, cluster_id, topics, Permissions.of(self._edge.principal, self._edge.host))
 
     def standing(self, topic: TopicAddress) -> Standing:
         """Return what a topic holds: one listing, and one GET for each partition ever written."""

@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from reconciler.embedded.remote.counting import CountingStore
+from reconciler.errors import IncompleteError
 from reconciler.providers.base import Upkept
+from reconciler.providers.embedded.recovering import upkept
 from reconciler.resources.address import address_of
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ def jobs_of(name: str, cluster: EmbeddedCluster, means: Means) -> Mapping[str, C
     jobs = {
         "deletions": lambda: Upkept("topic", cluster.finish_deletions()),
         "disablings": lambda: Upkept("topic", cluster.finish_disablings()),
+        "recoveries": lambda: _recovered(cluster, means, is_wanted),
         "rewrites": lambda: Upkept("topic", cluster.finish_rewrites(means.is_stopped)),
         "transactions": lambda: Upkept("transaction", cluster.finish_transactions()),
         "retention": lambda: _tended(upkeep.retain()),
@@ -56,6 +59,14 @@ def _counted(do: Callable[[], Upkept], counting: CountingStore) -> Callable[[], 
 
 def _tended(done: Tended) -> Upkept:
     return Upkept("partition", done.partitions, done.records, done.bytes, done.failed, tuple(done.errors))
+
+
+def _recovered(cluster: EmbeddedCluster, means: Means, is_wanted: Callable[[str], bool]) -> Upkept:
+    def go_on() -> None:
+        if means.is_stopped():
+            raise IncompleteError("stopped before all was copied", hint="Go on with: reconciler run --once")
+
+    return upkept(cluster.finish_recoveries(is_wanted, may_go_on=go_on))
 
 
 def _swept(cluster: EmbeddedCluster, means: Means) -> Upkept:

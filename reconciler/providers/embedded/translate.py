@@ -11,6 +11,7 @@ from reconciler.embedded.catalog.entries import LinkEntry, NamespaceEntry, Quota
 from reconciler.embedded.catalog.syncing import synced_configs
 from reconciler.embedded.catalog.topics import TopicShape
 from reconciler.errors import StalePlanError, UserError
+from reconciler.planning.deciding.recovered import RECOVERING
 from reconciler.resources.aclpaths import ACLS, rule_fields
 from reconciler.resources.address import Address, address_of, split_name
 from reconciler.resources.inventory import Observed
@@ -102,7 +103,11 @@ def _topics(catalog: Catalog, cluster: str) -> Iterator[tuple[Address, Observed]
                 spec = specs[alike] = pattern.spec.model_copy(update=shape)
             metadata = pattern.metadata.model_copy(update={"name": name, "namespace": namespace})
             topic = pattern.model_copy(update={"metadata": metadata, "spec": spec})
-            yield Address(f"topic/{cluster}/{full_name}"), Observed(topic, entry.id, initial=entry.initial)
+            yield Address(f"topic/{cluster}/{full_name}"), Observed(topic, entry.id, state=_state(entry), initial=entry.initial)
+
+
+def _state(entry: TopicEntry) -> str | None:
+    return None if entry.recovering is None else RECOVERING
 
 
 def _namespace(name: str, cluster: str, entry: NamespaceEntry) -> Namespace:

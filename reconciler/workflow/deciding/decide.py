@@ -11,6 +11,7 @@ from reconciler.workflow.beginning.selecting import selection
 from reconciler.workflow.looking.bursts import burst
 from reconciler.workflow.looking.observing import Seen, measure, observe
 from reconciler.workflow.looking.outdated import warn_of_outdated
+from reconciler.workflow.looking.recoverables import recoverables
 from reconciler.workflow.looking.remembering import Remembered, remember
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ def _given(work: Work, snapshot: Snapshot | None, seen: Seen, wanted: Wanted) ->
         capabilities=seen.capabilities,
         identities=seen.identities,
         hidden=seen.hidden,
+        recoveries={} if wanted.is_destroy else recoverables(work.providers, work.loaded.desired, seen),
         today=invocation.today(),
         now_ms=invocation.now_ms(),
         guards=workspace.spec.guards,

@@ -14,6 +14,7 @@ MIRROR: Final = "mirror"
 OF_CLUSTERS: Final = (
     "deletions",
     "disablings",
+    "recoveries",
     "rewrites",
     "transactions",
     "retention",
