@@ -103,7 +103,8 @@ def _topics(catalog: Catalog, cluster: str) -> Iterator[tuple[Address, Observed]
                 spec = specs[alike] = pattern.spec.model_copy(update=shape)
             metadata = pattern.metadata.model_copy(update={"name": name, "namespace": namespace})
             topic = pattern.model_copy(update={"metadata": metadata, "spec": spec})
-            yield Address(f"topic/{cluster}/{full_name}"), Observed(topic, entry.id, state=_state(entry), initial=entry.initial)
+            seen = Observed(topic, entry.id, state=_state(entry), initial=entry.initial)
+            yield Address(f"topic/{cluster}/{full_name}"), seen
 
 
 def _state(entry: TopicEntry) -> str | None:
