@@ -126,8 +126,10 @@ def read_topic_manifest(storage: ObjectStore, cluster_id: str, revision: int) ->
     return None if held is None else _parsed(register, held)
 
 
-def write_topic_manifest(storage: ObjectStore, manifest: TopicManifest) -> bool:
+def write_topic_manifest(storage: ObjectStore, manifest: TopicManifest, *, creates: bool = True) -> bool:
     """Let object storage say of a topic what `manifest` does; say whether anything was to be changed.
+
+    `creates`: also where it says nothing of it yet.
 
     Raises:
         OwnershipLostError: It belongs to another cluster now.
@@ -143,7 +145,9 @@ def write_topic_manifest(storage: ObjectStore, manifest: TopicManifest) -> bool:
         if found is not None and found.owner != manifest.owner:
             message = f"topic {found.location} belongs to cluster {found.owner} now"
             raise OwnershipLostError(message, hint="Nothing was changed; see who mounted it: reconciler mount list.")
-        is_changed = found is None or (found.serial < manifest.serial and not found.says_the_same_as(manifest))
+        is_changed = (
+            creates if found is None else (found.serial < manifest.serial and not found.says_the_same_as(manifest))
+        )
         return manifest.to_json() if is_changed else None
 
     register.update(changed, mark=fresh_mark())

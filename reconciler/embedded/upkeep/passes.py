@@ -17,6 +17,7 @@ from reconciler.embedded.remote.tier import remote_tier
 from reconciler.embedded.threads import SideBySide
 from reconciler.embedded.upkeep.chores import Chore, Refused, is_little
 from reconciler.embedded.upkeep.cleanable import next_cleaning_ms, to_clean
+from reconciler.embedded.upkeep.describing import describe
 from reconciler.embedded.upkeep.retention import Expired, expired, live_bytes, live_entries, next_expiry_ms, retain
 from reconciler.embedded.upkeep.segments import segments_of
 from reconciler.embedded.upkeep.surveying import HeadCache, Survey
@@ -124,12 +125,17 @@ class Upkeep:
         """Copy to object storage what tiered topics have closed; `spread` as in `roll`."""
         from reconciler.embedded.upkeep.uploads import Uploads  # noqa: PLC0415 - brings Arrow
 
-        self.catalog.read()
+        catalog = self.catalog.read()
         tended, remote = Tended(), self.remote
         if remote is None:
             return tended
+
+        def describe_topics(survey: Survey) -> None:
+            for full_name, error in describe(remote, catalog, self.is_wanted, survey.notes.setdefault("topics", {})):
+                tended.fail(full_name, error)
+
         uploads = Uploads(self.store, remote, self.now_ms)
-        found = self._looked("upload", tended, _uploads, uploads.due)
+        found = self._looked("upload", tended, _uploads, uploads.due, begin=describe_topics)
         chores = [chore for _, of_one in sorted(found, key=_backlog) for chore in of_one]
         self._spread("upload", spread, chores, tended, lambda taken, put_ms: self._name(uploads, taken, put_ms, tended))
         return tended
@@ -199,10 +205,17 @@ class Upkeep:
             tended.break_off(error)
 
     def _looked(
-        self, job: str, tended: Tended, asks: Callable[[CleanupPolicy], bool], look: Look[T]
+        self,
+        job: str,
+        tended: Tended,
+        asks: Callable[[CleanupPolicy], bool],
+        look: Look[T],
+        *,
+        begin: Callable[[Survey], None] = lambda _survey: None,
     ) -> Iterator[tuple[Partition, T]]:
-        """Look at the partitions that are due, and yield those in which something was found."""
+        """Look at the partitions that are due, and yield those in which something was found: it changes their heads."""
         survey = Survey.begun(self.store, self.cluster_id, job)
+        begin(survey)
 
         def is_asked(full_name: str, policy: CleanupPolicy) -> bool:
             return self.is_wanted(full_name) and asks(policy)
@@ -220,9 +233,10 @@ class Upkeep:
                 survey.remember(lying, due_ms)
             return found
 
-        due = list(survey.due(self.catalog.read(), is_asked, now_ms=self.now_ms()))
+        due = list(survey.due(self.catalog.read(), self.heads, is_asked, now_ms=self.now_ms()))
         for lying, found in zip(due, _side_by_side(looked, due), strict=True):
             if found is not None:
+                self.heads.changed(lying.partition)
                 yield lying.partition, found
         survey.end()
 
@@ -230,17 +244,16 @@ class Upkeep:
         """Publish a round, many partitions at a time."""
         from reconciler.embedded.partition.replacing import Rewritten, publish_rewritten  # noqa: PLC0415 - as above
 
-        def published(one: Outcome) -> Gain | None:
+        def published(one: Rewritten | Refused) -> Gain | None:
             try:
                 if isinstance(one, Refused):
                     raise one.error
-                is_written = isinstance(one, Rewritten)
-                return publish_rewritten(self.store, one, put_ms=put_ms, now_ms=self.now_ms) if is_written else None
+                return publish_rewritten(self.store, one, put_ms=put_ms, now_ms=self.now_ms)
             except ReconcilerError as error:
                 tended.fail(one.partition, error)
                 return None
 
-        for gain in _side_by_side(published, taken):
+        for gain in _side_by_side(published, [one for one in taken if isinstance(one, Rewritten | Refused)]):
             if gain is not None:
                 tended.count(records=gain.records, stored=gain.bytes)
 

@@ -1,8 +1,8 @@
 """Which partitions need a job's attention, without looking at all of them every time.
 
-One listing of the heads tells which have changed. What a look at a head found is remembered in `runner/<job>.json.gz`:
-the head's hint in the listing, a fingerprint of the topic's configs, and when the job must look again although nothing
-was written. Losing it costs one look at every head.
+One listing of the heads, which all jobs of a pass share, tells which have changed. What a look at a head found is
+remembered in `runner/<job>.json.gz`: the head's hint in the listing, a fingerprint of the topic's configs, and when the
+job must look again although nothing was written. Losing it costs one look at every head.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from reconciler.embedded.keys import HEADS, partition_of_head, runner_key
+from reconciler.embedded.keys import HEADS, head_key, partition_of_head, runner_key
 from reconciler.embedded.partition.head import read_head
 from reconciler.embedded.partition.headswaps import Partition
 from reconciler.embedded.upkeep.cleanup import cleanup_policy
@@ -43,14 +43,42 @@ class Lying:
     """Of its head."""
     hint: str
     """Changes whenever the head does."""
+    is_changed: bool = False
+    """Whether this pass changed it since it was listed."""
 
 
 class HeadCache:
-    """Heads read during one pass: jobs that follow each other look at the same ones. Safe from any thread."""
+    """Heads as one pass sees them: jobs that follow each other list them once and look at the same ones.
+
+    Safe from any thread.
+    """
 
     def __init__(self) -> None:
         """Remember nothing yet."""
         self._read: dict[tuple[str, str], Head | None] = {}
+        self._listed: list[tuple[str, str]] = []
+        self._changes: dict[str, int] = {}
+        """How often each head was changed since it was listed."""
+        self._jobs: set[str] = set()
+
+    def listed(self, store: ObjectStore, job: str) -> Iterator[tuple[str, str, bool]]:
+        """Yield key and hint of every head as the first job of the pass found them, and whether it was changed since.
+
+        A job that is done once more begins another pass.
+        """
+        if not self._jobs or job in self._jobs:
+            self._listed = [(listed.key, listed.hint) for listed in store.list(HEADS)]
+            self._changes.clear()
+            self._jobs.clear()
+        self._jobs.add(job)
+        for key, hint in self._listed:
+            changes = self._changes.get(key, 0)
+            yield key, f"{hint}+{changes}" if changes else hint, changes > 0
+
+    def changed(self, partition: Partition) -> None:
+        """Say that this pass changes a head: jobs that follow look at it, whatever was listed."""
+        key = head_key(partition.topic_id, partition.number)
+        self._changes[key] = self._changes.get(key, 0) + 1
 
     def read(self, store: ObjectStore, lying: Lying) -> Head | None:
         """Return the head as it was listed, or newer; `None`: it is gone."""
@@ -72,55 +100,65 @@ class Survey:
     job: str
     rows: dict[str, list[Any]] = field(default_factory=dict)
     """By key of a head: `[hint, fingerprint of the configs, next due in ms or null]`."""
+    notes: dict[str, Any] = field(default_factory=dict)
+    """What else the job remembers, by names of its own."""
     _kept: dict[str, list[Any]] = field(default_factory=dict)
+    _noted: bytes = b"{}"
 
     @classmethod
     def begun(cls, store: ObjectStore, cluster_id: str, job: str) -> Survey:
         """Return what the last pass remembered; nothing where that is lost or damaged."""
         stored = store.get(runner_key(job))
         rows: dict[str, list[Any]] = {}
+        notes: dict[str, Any] = {}
         if stored is not None:
             try:
                 content = orjson.loads(gzip.decompress(stored.body))
-                rows = content["rows"] if content["format"] == _FORMAT else {}
+                if content["format"] == _FORMAT:
+                    rows, notes = content["rows"], content.get("notes", {})
             except (OSError, EOFError, ValueError, KeyError, TypeError):
-                rows = {}  # It is only a cache: every head is looked at once more.
-        return cls(store, cluster_id, job, rows)
+                rows, notes = {}, {}  # It is only a cache: every head is looked at once more.
+        return cls(store, cluster_id, job, rows, notes, {}, orjson.dumps(notes))
 
-    def due(self, catalog: Catalog, asks: Callable[[str, CleanupPolicy], bool], *, now_ms: int) -> Iterator[Lying]:
+    def due(
+        self, catalog: Catalog, heads: HeadCache, asks: Callable[[str, CleanupPolicy], bool], *, now_ms: int
+    ) -> Iterator[Lying]:
         """Yield the partitions to look at now, of topics for which `asks` tells that the job has something to do."""
         names = {entry.id: name for name, entry in catalog.topics.items()}
         policies: dict[str, tuple[CleanupPolicy, str] | None] = {}
-        for listed in self.store.list(HEADS):
-            topic_id, number = partition_of_head(listed.key)
+        for key, hint, is_changed in heads.listed(self.store, self.job):
+            topic_id, number = partition_of_head(key)
             name = names.get(topic_id)
             if name is None:
                 continue  # It is being deleted.
             if topic_id not in policies:
                 policy = cleanup_policy(catalog, name, self.cluster_id)
                 policies[topic_id] = (policy, _fingerprint(policy)) if asks(name, policy) else None
-            asked, row = policies[topic_id], self.rows.get(listed.key)
+            asked, row = policies[topic_id], self.rows.get(key)
             if asked is None:
                 if row is not None:
-                    self._kept[listed.key] = row
+                    self._kept[key] = row
                 continue
             policy, fingerprint = asked
-            if row is not None and row[:2] == [listed.hint, fingerprint] and (row[2] is None or row[2] > now_ms):
-                self._kept[listed.key] = row
+            is_known = row is not None and not is_changed and row[:2] == [hint, fingerprint]
+            if row is not None and is_known and (row[2] is None or row[2] > now_ms):
+                self._kept[key] = row
                 continue
-            yield Lying(Partition(name, topic_id, number), policy, listed.key, listed.hint)
+            yield Lying(Partition(name, topic_id, number), policy, key, hint, is_changed=is_changed)
 
     def remember(self, lying: Lying, due_ms: int | None) -> None:
         """Remember that, while the head stays as it was listed, there is nothing to do before `due_ms`."""
-        self._kept[lying.key] = [lying.hint, _fingerprint(lying.policy), due_ms]
+        if not lying.is_changed:  # What it will be listed as is not known yet.
+            self._kept[lying.key] = [lying.hint, _fingerprint(lying.policy), due_ms]
 
     def end(self) -> None:
         """Store what is remembered, where it has changed."""
-        if self._kept == self.rows:
+        noted = orjson.dumps(self.notes)
+        if self._kept == self.rows and noted == self._noted:
             return
-        body = orjson.dumps({"format": _FORMAT, "rows": dict(sorted(self._kept.items()))})
-        self.store.put(runner_key(self.job), gzip.compress(body, compresslevel=1, mtime=0))
-        self.rows, self._kept = self._kept, {}
+        content = {"format": _FORMAT, "rows": dict(sorted(self._kept.items())), "notes": self.notes}
+        self.store.put(runner_key(self.job), gzip.compress(orjson.dumps(content), compresslevel=1, mtime=0))
+        self.rows, self._kept, self._noted = self._kept, {}, noted
 
 
 def _fingerprint(policy: CleanupPolicy) -> str:
