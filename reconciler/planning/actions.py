@@ -58,6 +58,10 @@ class Reason(StrEnum):
     """Everyone may until now; from the first access rule on only who is allowed."""
     LAST_RULE = "last_rule"
     """Only who is allowed may until now; without any access rule everyone may."""
+    BECOMES_UNREADABLE = "becomes_unreadable"
+    """What lies in object storage alone is deleted there."""
+    UPLOADS = "uploads"
+    """What is there already is copied to object storage."""
     RECOVERED = "recovered"
     """Made from what object storage has of it."""
     LAST_ALLOWANCE = "last_allowance"
@@ -77,6 +81,17 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Offsets of one partition, `start` to before `stop`, that nobody could read any more, and their stored bytes."""
+
+    topic: Address
+    partition: int
+    start: int
+    stop: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Estimate:
     """What an action is expected to move or remove."""
 
@@ -85,6 +100,10 @@ class Estimate:
     seconds: int = 1
     groups: tuple[str, ...] | None = ()
     """Consumer groups that are reading it; `None`: we cannot tell."""
+    uploads: int = 0
+    """Stored bytes that `run` would copy to object storage."""
+    unreadable: tuple[Unreadable, ...] = ()
+    """What lies in object storage alone, and would be deleted there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +245,10 @@ class Forget(_Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transition(_Step):
-    """A legal move of a lifecycle: mount, promote, failover …, or a topic's move between namespaces."""
+    """A legal move of a lifecycle: mount, promote, failover …, or a topic's move between namespaces.
+
+    `changes` are the fields that move with it: where the tiering of a topic is switched off or on again.
+    """
 
     machine: str
     verb: str
@@ -234,6 +256,7 @@ class Transition(_Step):
     to_state: str
     after: Resource
     parameters: Mapping[str, Value] = field(default_factory=dict)
+    changes: tuple[Change, ...] = ()
 
     @property
     def id(self) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from reconciler.lifecycles.tiering import TieringState
 from reconciler.planning.actions import Change, Reason, Value
 from reconciler.planning.canonical import fingerprint, plain
 from reconciler.planning.fields import OBJECT_STORAGE, canonical_field, equal, fields_of, record_fields_of
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 
 KEPT: Final = ("replicationFactor", "partitions")
 """What has no value to be reset to: no longer naming it leaves it alone."""
+
+
+STEADY: Final = frozenset({None, TieringState.ENABLED, TieringState.DISABLED})
+"""States of a topic that is not half-way through anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,7 @@ def is_unchanged(wanted: Wanted, last: Recorded, before: Observed) -> bool:
         return False
     if goal.replication_factor is not None and goal.replication_factor != live.replication_factor:
         return False
-    if goal.acls or record.acls or before.state is not None:
+    if goal.acls or record.acls or before.state not in STEADY:
         return False
     if last.incarnation != before.incarnation or DEFAULT in wanted.origins.values() or DEFAULT in last.origins.values():
         return False

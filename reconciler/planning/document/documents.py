@@ -53,6 +53,16 @@ class ChangeDocument(_Part):
     origin: str | None = None
 
 
+class UnreadableDocument(_Part):
+    """Offsets of one partition, `start` to before `stop`, that nobody could read any more, and their stored bytes."""
+
+    topic: str
+    partition: int
+    start: int
+    stop: int
+    bytes: int
+
+
 class EstimateDocument(_Part):
     """What an action is expected to move or remove."""
 
@@ -60,6 +70,10 @@ class EstimateDocument(_Part):
     records: int
     seconds: int
     groups: tuple[str, ...] | None = Field((), description="Consumer groups reading it. Null: we cannot tell.")
+    uploads: int = Field(0, description="Stored bytes that `run` would copy to object storage.")
+    unreadable: tuple[UnreadableDocument, ...] = Field(
+        (), description="What lies in object storage alone, and would be deleted there."
+    )
 
 
 class BlockDocument(_Part):

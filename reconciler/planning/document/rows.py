@@ -47,12 +47,17 @@ def name_of(action: Action) -> str:
 def changes_of(action: Action) -> tuple[Change, ...]:
     """Return the fields an action moves."""
     match action:
-        case Update() | Adopt():
+        case Update() | Adopt() | Transition():
             return action.changes
-        case Create() | Delete() | Forget() | Transition() | RunJob():
+        case Create() | Delete() | Forget() | RunJob():
             return ()
         case _:
             assert_never(action)
+
+
+def moves_of(action: Action) -> tuple[Change, ...]:
+    """Return the fields an action moves on the platform."""
+    return () if isinstance(action, Adopt) else changes_of(action)
 
 
 def summary_of(plan: Plan) -> dict[str, int]:
@@ -85,6 +90,17 @@ def action_row(action: Action, after: dict[str, Any] | None, parameters: dict[st
             "records": action.estimate.records,
             "seconds": action.estimate.seconds,
             "groups": None if action.estimate.groups is None else list(action.estimate.groups),
+            "uploads": action.estimate.uploads,
+            "unreadable": [
+                {
+                    "topic": lost.topic,
+                    "partition": lost.partition,
+                    "start": lost.start,
+                    "stop": lost.stop,
+                    "bytes": lost.bytes,
+                }
+                for lost in action.estimate.unreadable
+            ],
         },
         "blocked": _block(action),
         "grant": action.granted_by,
