@@ -19,6 +19,7 @@ from reconciler.embedded.partition.replacing import Gain
 from reconciler.embedded.partition.spilling import TAIL
 from reconciler.embedded.remote.manifest import Garbage
 from reconciler.embedded.remote.manifestswaps import ManifestSwap
+from reconciler.embedded.remote.purging import purge
 from reconciler.embedded.remote.spilling import ManifestSpill
 from reconciler.errors import MissingObjectError
 
@@ -46,12 +47,14 @@ class RemoteRewrite:
     """As it was when this was written: under a newer tiered epoch nothing of it is published."""
     replacements: tuple[Replacement, ...]
     is_whole: bool = False
-    """Published whole or not at all."""
+    """Of a compaction: published whole or not at all."""
 
-    @property
-    def keys(self) -> list[str]:
-        """Every object that was put."""
-        return keys_of(key for one in self.replacements for key in one.written)
+    def gain(self, holding: Iterable[Replacement]) -> Gain:
+        """Sum up what holds: of a compaction what it removed, else what was written anew."""
+        before = list(holding)
+        after = [entry for one in before for entry in one.added] if self.is_whole else []
+        records = sum(one.records for one in before) - sum(entry.digest.records for entry in after)
+        return Gain(records, sum(one.bytes for one in before) - sum(entry.bytes for entry in after))
 
 
 def keys_of(segments: Iterable[str]) -> list[str]:
@@ -60,22 +63,23 @@ def keys_of(segments: Iterable[str]) -> list[str]:
 
 
 @contextmanager
-def whole_or_deleted(storage: ObjectStore) -> Iterator[list[Replacement]]:
-    """Give a list for what is written; where the block fails, what is in it is deleted: nobody will name it."""
+def whole_or_deleted(storage: ObjectStore | None) -> Iterator[list[Replacement]]:
+    """Give a list for what is written there; where the block fails, what is in it is deleted: nobody will name it."""
     done: list[Replacement] = []
     try:
         yield done
     except BaseException:
-        storage.delete(keys_of(key for one in done for key in one.written))
+        if storage is not None:
+            storage.delete(keys_of(key for one in done for key in one.written))
         raise
 
 
 def publish_remote(
     storage: ObjectStore, rewrite: RemoteRewrite, *, put_ms: int, now_ms: Callable[[], int]
 ) -> Gain | None:
-    """Put what was written in its place by one swap, what it replaces into the garbage.
+    """Put what was written in its place by one swap, what it replaces into the garbage; then delete that.
 
-    `put_ms`: since when it may have lain there, by the clock `now_ms`. Return what was replaced; `None`: nothing.
+    `put_ms`: since when it may have lain there, by the clock `now_ms`. Return what came of it; `None`: nothing.
 
     Raises:
         MissingObjectError: A page is not there.
@@ -98,7 +102,8 @@ def publish_remote(
     storage.delete([*change.superfluous(after), *keys_of(dropped)])
     if after is None:
         return None
-    return Gain(sum(one.records for one in holding), sum(one.bytes for one in holding))
+    purge(swap, rewrite.partition, after.garbage)
+    return rewrite.gain(holding)
 
 
 class _Change:

@@ -76,7 +76,7 @@ def _runs(entries: Iterable[Entry], limits: MergeLimits) -> Iterator[tuple[tuple
 
 
 def _follows(before: Entry, entry: Entry) -> bool:
-    return entry.base == before.last + 1 and entry.epoch == before.epoch and entry.kms_key_id == before.kms_key_id
+    return entry.base == before.last + 1 and entry.epoch == before.epoch
 
 
 def _is_worth(run: Sequence[Entry], limits: MergeLimits) -> bool:
