@@ -8,7 +8,9 @@ from reconciler.embedded.access.rules import entries_of
 from reconciler.embedded.catalog.recovering import recover_topic
 from reconciler.embedded.catalog.tiering import TopicLocation
 from reconciler.embedded.catalog.topics import TopicShape
-from reconciler.embedded.remote.locating import location_named, recoverable
+from reconciler.embedded.keys import topic_manifest_key
+from reconciler.embedded.remote.locating import location_named, recoverable, topics_in
+from reconciler.embedded.remote.topicmanifest import read_topic_manifest
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.planning.actions import Create
 from reconciler.providers.base import Done, Failed, Upkept
@@ -53,6 +55,22 @@ def looked_up(
             return error
 
     return {address: look(address, location) for address, location in asked.items()}
+
+
+def archived_in(
+    cluster: Address, storage: ObjectStore | None, cluster_id: str | None
+) -> Iterator[tuple[str, Recoverable | UserError]]:
+    """Yield every topic of an object storage by its place there, in a lasting order."""
+    if storage is None:
+        raise UserError(f"{cluster} has no object storage", hint="Declare its objectStorage: nothing else is read.")
+    for made_by, revision in sorted(set(topics_in(storage, cluster_id))):
+        place = topic_manifest_key(made_by, revision)
+        try:
+            found = read_topic_manifest(storage, made_by, revision)
+            if found is not None:
+                yield place, recoverable(storage, found.location, None)
+        except UserError as error:
+            yield place, error
 
 
 def asked_in(actions: Iterable[ControlAction]) -> dict[Address, str | None]:
