@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
-from reconciler.errors import ReconcilerError
+from reconciler.errors import ReconcilerError, UserError
 from reconciler.resources.address import Address
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Inventory
     from reconciler.resources.measures import Measures
     from reconciler.resources.overviews import Overview
-    from reconciler.resources.recoverable import Recoveries
+    from reconciler.resources.recoverable import Recoverable, Recoveries
     from reconciler.resources.sourcetopic import SourceTopic
     from reconciler.resources.storages import TopicStorage
     from reconciler.resources.vitals import Vitals
@@ -261,6 +261,16 @@ class Provider(Protocol):
 
         Raises:
             RetryableError: The object storage cannot be reached.
+        """
+        ...
+
+    def archived(self, cluster_id: str | None = None) -> Iterator[tuple[str, Recoverable | UserError]]:
+        """Yield every topic that lies in object storage, or those one cluster made, by its place; or why it is no use.
+
+        Looks at nothing else: the cluster may be gone.
+
+        Raises:
+            UserError: There is no object storage, or it may not be listed.
         """
         ...
 

@@ -6,6 +6,7 @@ from typing import assert_never
 
 from reconciler.cli.render.amounts import bytes_text, counted
 from reconciler.planning.actions import Action, Create, Delete, Forget, Reason
+from reconciler.resources.topic import Topic
 
 
 def _recovered(action: Action) -> str:
@@ -18,7 +19,9 @@ def _recovered(action: Action) -> str:
         counted(found.records, "record"),
         bytes_text(found.bytes),
     ]
-    return f"copied from {given.get('recoverFrom')}: {', '.join(filter(None, parts))}"
+    named = isinstance(action.after, Topic) and action.after.spec.recover_from is not None
+    where = "" if named else f" from {given.get('recoverFrom')}"
+    return f"to be copied{where}: {', '.join(filter(None, parts))}"
 
 
 def reason_text(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 - one case a reason

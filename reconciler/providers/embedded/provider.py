@@ -20,7 +20,7 @@ from reconciler.providers.base import Done, Failed, Standing, go_on
 from reconciler.providers.embedded.binding import is_binding, prepared_storage, seen_storage, set_up
 from reconciler.providers.embedded.client import Batch
 from reconciler.providers.embedded.permitting import check_shown, hide
-from reconciler.providers.embedded.recovering import asked_in, ended, looked_up
+from reconciler.providers.embedded.recovering import archived_in, asked_in, ended, looked_up
 from reconciler.providers.embedded.translate import observed_in, overview_in
 from reconciler.resources.address import full_name_of, matches
 from reconciler.resources.capabilities import Capabilities, ClusterIdentity
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from reconciler.resources.locations import LocationSpec
     from reconciler.resources.measures import Measures
     from reconciler.resources.overviews import Overview
-    from reconciler.resources.recoverable import Recoveries
+    from reconciler.resources.recoverable import Recoverable, Recoveries
     from reconciler.resources.sourcetopic import SourceTopic
     from reconciler.resources.storages import TopicStorage
     from reconciler.resources.vitals import Vitals
@@ -188,6 +188,10 @@ class EmbeddedProvider:
             return {}
         cluster_id = read_cluster_id(self._store)
         return looked_up(self._storage, cluster_id, topics, Permissions.of(self._edge.principal, self._edge.host))
+
+    def archived(self, cluster_id: str | None = None) -> Iterator[tuple[str, Recoverable | UserError]]:
+        """Yield every topic that lies in object storage: one listing, a GET for each topic and each of its partitions."""
+        return archived_in(self._declared.address, self._storage, cluster_id)
 
     def standing(self, topic: TopicAddress) -> Standing:
         """Return what a topic holds: one listing, and one GET for each partition ever written."""

@@ -41,11 +41,16 @@ def accept_stranger(manifests: Manifests, address: Address, inventory: Inventory
         ElsewhereError: It has no manifest of its own, or there is no folder for it.
     """
     resource = inventory[address].resource
-    spec = dict(_spec(resource, inventory))
     if not isinstance(resource, Topic | Namespace | MirrorLink):
         link = f": accept link/{resource.cluster}/{resource.link}" if isinstance(resource, MirrorTopic) else ""
         message = f"it has no manifest of its own{link}"
         raise ElsewhereError(message)
+    manifests.fresh[_free_name(manifests, address)] = manifest_text(address, resource, inventory)
+
+
+def manifest_text(address: Address, resource: Topic | Namespace | MirrorLink, inventory: Inventory) -> str:
+    """Return what is there as the manifest that would declare it, in canonical form."""
+    spec = dict(_spec(resource, inventory))
     namespace, name = split_name(full_name_of(address))
     metadata = {"name": name, **({"namespace": namespace} if namespace else {}), "cluster": resource.cluster}
     if isinstance(resource, Namespace):
@@ -53,7 +58,7 @@ def accept_stranger(manifests: Manifests, address: Address, inventory: Inventory
     lines = ["apiVersion: reconciler/v1", f"kind: {resource.kind}", f"metadata: {yaml_text(metadata)}"]
     if spec:
         lines += ["spec:", *(f"  {key}: {yaml_text(value)}" for key, value in spec.items())]
-    manifests.fresh[_free_name(manifests, address)] = format_text("".join(f"{line}\n" for line in lines))
+    return format_text("".join(f"{line}\n" for line in lines))
 
 
 def role_of(state: str | None) -> Role | None:
@@ -71,6 +76,8 @@ def _spec(resource: Resource, inventory: Inventory) -> Iterator[tuple[str, Any]]
         yield "partitions", spec.partitions
         if spec.replication_factor is not None:
             yield "replicationFactor", spec.replication_factor
+        if spec.recover_from is not None:
+            yield "recoverFrom", spec.recover_from
         yield from _shared(resource)
     elif isinstance(resource, Namespace):
         yield from _shared(resource)
