@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from reconciler.errors import ReconcilerError
     from reconciler.records.log import OffsetRange
 
-Job: TypeAlias = Literal["roll", "upload", "compact"]
+Job: TypeAlias = Literal["roll", "upload", "compact", "merge"]
 
 _COST: Final = 256 * 1024
 _LITTLE: Final = 64 * 1024 * 1024
@@ -20,12 +20,12 @@ _LITTLE: Final = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Chore:
-    """One partition that is to be rolled, uploaded or compacted, and about how many stored bytes that reads."""
+    """One partition that is to be rolled, uploaded, compacted or merged, and about how many stored bytes that reads."""
 
     partition: Partition
     bytes: int
     offsets: OffsetRange | None = None
-    """Of an upload: what of the partition."""
+    """Of an upload and of a merge: what of the partition."""
 
     @property
     def cost(self) -> int:

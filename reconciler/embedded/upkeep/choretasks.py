@@ -1,4 +1,4 @@
-"""What a task does with partitions that are to be rolled, uploaded or compacted, wherever it runs."""
+"""What a task does with partitions that are to be rolled, uploaded, compacted or merged, wherever it runs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 from reconciler.embedded.clusterfile import check_shared, read_cluster_id
 from reconciler.embedded.partition.head import read_head
 from reconciler.embedded.producing.admission import rules_of
+from reconciler.embedded.remote.merging import Merge
 from reconciler.embedded.remote.storagefile import check_storage
 from reconciler.embedded.remote.uploading import Upload
 from reconciler.embedded.upkeep.chores import Chore, Refused
@@ -56,7 +57,7 @@ class ChoreTask:
             UserError: The cluster, or its object storage, is not seen from this machine.
         """
         catalog = self.catalog.read()
-        if self.job == "upload" and self.remote is not None:
+        if self.job in {"upload", "merge"} and self.remote is not None:
             check_storage(self.remote.storage, catalog.cluster.storage_id)
         names = {entry.id: name for name, entry in catalog.topics.items()}
         for chore in chores:
@@ -93,9 +94,14 @@ class ChoreTask:
             case "roll":
                 return rolled(self.store, head, chore.partition, policy, rules)
             case "compact":
-                return Compaction(self.store, chore.partition, policy, rules).compacted(head, now_ms=self.now_ms)
+                compaction = Compaction(self.store, chore.partition, policy, rules, self.remote)
+                return compaction.compacted(head, now_ms=self.now_ms)
             case "upload":
                 return self._uploaded(head, chore, policy, rules)
+            case "merge":
+                if self.remote is None or chore.offsets is None:
+                    return None
+                return Merge(self.remote, chore.partition, policy, rules).written(chore.offsets)
             case _:
                 assert_never(self.job)
 

@@ -22,11 +22,14 @@ if TYPE_CHECKING:
     from reconciler.embedded.partition.head import Head
     from reconciler.embedded.partition.headswaps import Partition
     from reconciler.embedded.remote.tier import RemoteTier
-    from reconciler.embedded.upkeep.surveying import Lying
+    from reconciler.embedded.upkeep.cleanup import CleanupPolicy
+    from reconciler.embedded.upkeep.surveying import Lying, Survey
 
 _CHORE_BYTES: Final = 512 * 1024 * 1024
 _CHORE_RUNS: Final = 64
 """What one task does at once of a partition: neighbouring runs, named together."""
+_ANY_SEGMENT: Final = 1 << 30
+"""In the place of a topic's own `segment.bytes`, which its policy tells."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,17 @@ class Merges:
     """Decides for one pass. Safe from any thread."""
 
     remote: RemoteTier
+
+    def begin(self, survey: Survey) -> None:
+        """Look at everything once more where it is judged otherwise than in the last pass."""
+        judged = repr(merge_limits(self.remote.properties, _ANY_SEGMENT))
+        if survey.notes.get("limits") != judged:
+            survey.rows.clear()
+            survey.notes["limits"] = judged
+
+    def asks(self, policy: CleanupPolicy) -> bool:
+        """Tell whether anything of a topic may be merged."""
+        return merges(policy, self.remote)
 
     def due(self, lying: Lying, _head: Head) -> tuple[list[Chore] | None, int | None]:
         """Return what of a partition is to be merged; `None`: nothing, until more is uploaded.

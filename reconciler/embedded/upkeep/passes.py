@@ -21,6 +21,7 @@ from reconciler.embedded.upkeep.describing import describe
 from reconciler.embedded.upkeep.retention import Expired, expired, live_bytes, live_entries, next_expiry_ms, retain
 from reconciler.embedded.upkeep.segments import segments_of
 from reconciler.embedded.upkeep.surveying import HeadCache, Survey
+from reconciler.embedded.upkeep.wholelog import is_reached, place_of, remote_entries, whole_segments
 from reconciler.errors import ReconcilerError
 
 if TYPE_CHECKING:
@@ -144,6 +145,20 @@ class Upkeep:
         """Compact every partition of which it is worth it by now; `spread` as in `roll`."""
         return self._rewritten("compact", spread, lambda policy: policy.compacts, self._to_compact)
 
+    def merge(self, spread: Spread | None = None) -> Tended:
+        """Make one object of small neighbours in object storage; `spread` as in `roll`."""
+        from reconciler.embedded.upkeep.merges import Merges  # noqa: PLC0415 - brings Arrow
+
+        self.catalog.read()
+        tended, remote = Tended(), self.remote
+        if remote is None:
+            return tended
+        merges = Merges(remote)
+        found = self._looked("merge", tended, merges.asks, merges.due, begin=merges.begin)
+        chores = [chore for _, of_one in found for chore in of_one]
+        self._spread("merge", spread, chores, tended, lambda taken, put_ms: self._publish(taken, put_ms, tended))
+        return tended
+
     def _retained(self, lying: Lying, head: Head) -> tuple[Expired | None, int | None]:
         now_ms = self.now_ms()
         if lying.policy.tiering is not None:
@@ -166,8 +181,11 @@ class Upkeep:
         return None if stored is None else Chore(lying.partition, stored), None
 
     def _to_compact(self, lying: Lying, head: Head) -> tuple[Chore | None, int | None]:
-        now_ms = self.now_ms()
-        segments = list(segments_of(live_entries(self.store, head), lying.policy.limits))
+        now_ms, remote = self.now_ms(), self.remote
+        if not is_reached(head, lying.policy, remote):
+            return None, now_ms
+        there = remote_entries(head, place_of(lying.policy, lying.partition), remote)
+        segments = list(whole_segments(self.store, head, there, lying.policy))
         found = to_clean(segments, head, lying.policy, now_ms=now_ms)
         if not found:
             return None, next_cleaning_ms(segments, head, lying.policy, now_ms=now_ms)
@@ -242,13 +260,16 @@ class Upkeep:
 
     def _publish(self, taken: Iterable[Outcome], put_ms: int, tended: Tended) -> None:
         """Publish a round, many partitions at a time."""
-        from reconciler.embedded.partition.replacing import Rewritten, publish_rewritten  # noqa: PLC0415 - as above
+        from reconciler.embedded.partition.replacing import Rewritten  # noqa: PLC0415 - as above
+        from reconciler.embedded.upkeep.publishing import publish  # noqa: PLC0415 - as above
+
+        remote = self.remote
 
         def published(one: Rewritten | Refused) -> Gain | None:
             try:
                 if isinstance(one, Refused):
                     raise one.error
-                return publish_rewritten(self.store, one, put_ms=put_ms, now_ms=self.now_ms)
+                return publish(self.store, remote, one, put_ms=put_ms, now_ms=self.now_ms)
             except ReconcilerError as error:
                 tended.fail(one.partition, error)
                 return None
