@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.embedded.consuming.offsets import Group
     from reconciler.embedded.partition.head import Head
-    from reconciler.embedded.remote.manifest import Manifest
+    from reconciler.embedded.remote.report import Heads, Manifests
     from reconciler.objectstore.base import ObjectStore
 
 TOPICS: Final = 1_000
@@ -78,8 +78,8 @@ def _chosen(catalog: Catalog) -> dict[str, TopicEntry]:
 def _remote(
     report: StorageReport,
     name: str,
-    heads: Mapping[tuple[str, int], Head],
-    manifests: Mapping[tuple[str, int], Manifest],
+    heads: Heads,
+    manifests: Manifests,
 ) -> RemoteVitals | None:
     found = report.topic(name, Address(name), heads, manifests)
     if found.tiering is None or found.tiering.hidden is not None:

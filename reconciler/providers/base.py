@@ -84,6 +84,9 @@ class Standing:
     bounds: Mapping[int, Bounds]
     records: int | None
     bytes: int | None
+    """Each record counted once, wherever it lies."""
+    storage: TopicStorage | None = None
+    """What lies in which tier; `None`: the platform has no tiers."""
 
 
 def go_on() -> None:

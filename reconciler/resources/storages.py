@@ -54,6 +54,8 @@ class PartitionStorage:
     """`None`: nothing was ever uploaded, or it is not shown."""
     log_bytes: int
     """What the log takes, each record counted once, though it may lie in both tiers."""
+    log_records: int
+    """Likewise."""
     pending_bytes: int | None
     """What is still to be uploaded, the open segment included; `None`: nothing is uploaded of this topic."""
 
@@ -103,6 +105,11 @@ class TopicStorage:
     def log_bytes(self) -> int:
         """What the log takes, each record counted once."""
         return sum(partition.log_bytes for partition in self.partitions)
+
+    @property
+    def log_records(self) -> int:
+        """How many records the log has."""
+        return sum(partition.log_records for partition in self.partitions)
 
     @property
     def pending_bytes(self) -> int | None:

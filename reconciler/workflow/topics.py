@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Inventory
     from reconciler.resources.measures import Measure
     from reconciler.resources.overviews import TopicShown
+    from reconciler.resources.storages import TopicStorage
     from reconciler.workflow.beginning.invocation import Invocation, Select
 
 
@@ -57,6 +58,8 @@ class TopicDescription:
     configs: tuple[ConfigRow, ...]
     acls: tuple[AclRow, ...] = ()
     """The access rules that are asked, those of its tiers first; only what whoever asks may see of them."""
+    storage: TopicStorage | None = None
+    """What lies in which tier; `None`: it was never tiered, or its platform has no tiers."""
 
 
 def list_topics(
@@ -100,6 +103,7 @@ def describe_topic(invocation: Invocation, select: Select, address: str) -> Topi
         bytes=standing.bytes,
         configs=configs_on(provider, found, observed),
         acls=acting_acls(found, observed),
+        storage=standing.storage if standing.storage is not None and standing.storage.tiering is not None else None,
     )
 
 

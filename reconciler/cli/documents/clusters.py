@@ -9,6 +9,7 @@ from pydantic import Field
 from reconciler.cli.documents.acls import AclPart
 from reconciler.cli.documents.base import Document, Part
 from reconciler.cli.documents.groups import GroupPart
+from reconciler.cli.documents.storages import TopicStoragePart
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -106,6 +107,7 @@ class TopicDocument(Document):
     partitions: tuple[PartitionPart, ...]
     configs: tuple[ConfigPart, ...]
     acls: tuple[AclPart, ...] = Field(description="Access rules as they are asked, in that order.")
+    storage: TopicStoragePart | None = Field(description="By tier. Null: it was never tiered.")
 
     @classmethod
     def of(cls, topic: TopicDescription) -> TopicDocument:
@@ -122,4 +124,5 @@ class TopicDocument(Document):
             ),
             configs=tuple(ConfigPart(key=row.key, value=row.value, origin=row.origin) for row in topic.configs),
             acls=tuple(AclPart.of(row) for row in topic.acls),
+            storage=None if topic.storage is None else TopicStoragePart.said(topic.storage),
         )

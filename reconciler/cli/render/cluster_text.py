@@ -8,6 +8,7 @@ from reconciler.cli.render.acls_text import acls_lines
 from reconciler.cli.render.amounts import bytes_text, count_text, counted
 from reconciler.cli.render.groups_text import readers_text
 from reconciler.cli.render.lines import EMPTY, Line, Span, Tone, line
+from reconciler.cli.render.storage_text import sums_text, tiering_lines
 from reconciler.cli.render.tables import table
 from reconciler.resources.configs import DEFAULT, show_value
 
@@ -29,6 +30,8 @@ def topic_text(topic: TopicDescription) -> list[Line]:
         line(Span(topic.address, Tone.STRONG)),
         line(f"  {counted(len(topic.partitions), 'partition')}{records}{size}"),
         *([line(Span("  id ", Tone.QUIET), topic.incarnation)] if topic.incarnation else []),
+        *([] if topic.storage is None else [line(f"  {sums_text([topic.storage])}")]),
+        *tiering_lines(topic.storage.tiering if topic.storage else None),
         EMPTY,
         *table(("partition", "start", "stable", "end"), partitions, numbers=(0, 1, 2, 3)),
         *([EMPTY, *readers] if readers else []),

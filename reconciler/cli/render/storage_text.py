@@ -29,7 +29,7 @@ def storage_text(topic: TopicStorage) -> list[Line]:
         EMPTY,
         *table(_HEADINGS, rows, numbers=_RIGHT),
         EMPTY,
-        line(_sums([topic])),
+        line(sums_text([topic])),
     ]
 
 
@@ -53,7 +53,7 @@ def storages_text(found: Storages) -> list[Line]:
     return [
         *plain_table(headings, rows, numbers=(2, 3, 4, 5)),
         EMPTY,
-        line(f"{counted(len(found.topics), 'topic')}. {_sums(found.topics)}"),
+        line(f"{counted(len(found.topics), 'topic')}. {sums_text(found.topics)}"),
     ]
 
 
@@ -110,7 +110,7 @@ def _is_shown(topic: TopicStorage) -> bool:
     return topic.tiering is not None and topic.tiering.hidden is None
 
 
-def _sums(topics: Sequence[TopicStorage]) -> str:
+def sums_text(topics: Sequence[TopicStorage]) -> str:
     """Say the sums; what is remote counts once, and what lies in both tiers once in the log."""
     local = Held.sum(topic.local for topic in topics)
     said = [f"{bytes_text(local.bytes)} local"]

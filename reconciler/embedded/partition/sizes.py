@@ -1,21 +1,26 @@
-"""How much topics hold, read from heads: no part is opened."""
+"""How much topics hold, read from heads and, of what is remote only, from manifests: no part is opened."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from reconciler.embedded.partition.head import NEVER_WRITTEN, read_heads
+from reconciler.embedded.partition.entries import Entry, PageRef
+from reconciler.embedded.partition.head import read_heads
 from reconciler.embedded.partition.pages import read_pages
+from reconciler.embedded.remote.shares import share_within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from reconciler.embedded.partition.head import Head
+    from reconciler.embedded.remote.manifest import Manifest
+    from reconciler.embedded.remote.shares import ReadManifest
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.records.log import Bounds
 
 STRETCHES: Final = 100
+_AT_ONCE: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,30 +32,32 @@ class Size:
     ages: tuple[tuple[int, int], ...]
 
 
-def size_of(store: ObjectStore, topic_id: str) -> Size:
-    """Measure one topic: one listing, one GET for each partition ever written, and a few where pages are large."""
-    heads = list(read_heads(store, topic_id).values())
-    total = sum(head.stored_bytes for head in heads)
-    stretches = [stretch for head in heads for stretch in _stretches(store, head, total // STRETCHES)]
-    return Size(total, sum(head.records for head in heads), _ages(stretches))
+def size_of(store: ObjectStore, topic_id: str, manifest_of: ReadManifest = lambda _number: None) -> Size:
+    """Measure one topic, each record once: what is local, and what is in object storage alone.
 
-
-@dataclass(frozen=True, slots=True)
-class Holdings:
-    """What a topic holds: where each partition begins and ends, and the sums of all."""
-
-    bounds: Mapping[int, Bounds]
-    records: int
-    bytes: int
-
-
-def holdings_of(store: ObjectStore, topic_id: str, partitions: int) -> Holdings:
-    """Look at every partition of a topic once: one listing, and one GET for each that was ever written."""
+    One listing, one GET for each partition ever written, one more where some of it is remote only, and a few where
+    pages are large.
+    """
     heads = read_heads(store, topic_id)
-    bounds = {number: heads[number].bounds if number in heads else NEVER_WRITTEN for number in range(partitions)}
-    return Holdings(
-        bounds, sum(head.records for head in heads.values()), sum(head.stored_bytes for head in heads.values())
-    )
+    longest = sum(head.stored_bytes for head in heads.values()) // STRETCHES
+    stretches = [stretch for head in heads.values() for stretch in _stretches(store, head, longest)]
+    total, records = sum(size for _, size in stretches), sum(head.records for head in heads.values())
+    for number, manifest in _manifests(heads, manifest_of):
+        head, named = heads[number], list[PageRef | Entry]([*manifest.pages, *manifest.entries])
+        for each in named:
+            share = share_within(each, head.start, head.local_start)
+            total, records = total + share.bytes, records + share.records
+            stretches.append((each.max_ts, share.bytes))
+    return Size(total, records, _ages([(at_ms, size) for at_ms, size in stretches if size]))
+
+
+def _manifests(heads: Mapping[int, Head], manifest_of: ReadManifest) -> Iterator[tuple[int, Manifest]]:
+    """Yield the manifests of partitions of which something is remote only; many are read side by side."""
+    wanted = [number for number, head in heads.items() if head.start < head.local_start]
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="manifests") as threads:
+        for number, manifest in zip(wanted, threads.map(manifest_of, wanted), strict=True):
+            if manifest is not None:
+                yield number, manifest
 
 
 def _stretches(store: ObjectStore, head: Head, longest: int) -> Iterator[tuple[int, int]]:

@@ -11,6 +11,7 @@ from reconciler.embedded.catalog.tiering import tiering_of
 from reconciler.embedded.keys import HEADS, heads_prefix, partition_of_head
 from reconciler.embedded.partition.head import read_head
 from reconciler.embedded.remote.manifest import read_manifest
+from reconciler.embedded.remote.shares import remote_only, share_below
 from reconciler.embedded.remote.tier import remote_partition
 from reconciler.embedded.threads import SideBySide
 from reconciler.embedded.upkeep.cleanup import cleanup_policy
@@ -21,11 +22,11 @@ from reconciler.resources.storages import Held, PartitionStorage, RemoteHeld, Ti
 from reconciler.resources.tierrules import switches_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import TypeAlias
 
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.embedded.catalog.tiering import Tiering
-    from reconciler.embedded.partition.entries import Entry, PageRef
     from reconciler.embedded.partition.head import Head
     from reconciler.embedded.partition.pages import Paged
     from reconciler.embedded.remote.manifest import Manifest
@@ -34,10 +35,13 @@ if TYPE_CHECKING:
     from reconciler.resources.address import Address
     from reconciler.resources.storages import Mode
 
+    Heads: TypeAlias = Mapping[tuple[str, int], Head]
+    """By topic id and partition; so are `Manifests`."""
+    Manifests: TypeAlias = Mapping[tuple[str, int], Manifest]
+
 SHOWN: Final = "kafka_enable_describe_log_dirs_remote_storage"
 _TRUE: Final = "true"
 _AT_ONCE: Final = 16
-_NEVER_WRITTEN: Final = Held()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +61,18 @@ class StorageReport:
         Raises:
             UserError: A head or manifest is damaged.
         """
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="storage") as pool:
-            threads = SideBySide(pool, 4 * _AT_ONCE)
-            heads = self.heads(topics, threads)
-            manifests = self.manifests(topics, heads, threads)
+        heads, manifests = self.read(topics)
         for name, address in topics.items():
             yield self.topic(name, address, heads, manifests)
 
-    def heads(self, names: Mapping[str, object], threads: SideBySide) -> dict[tuple[str, int], Head]:
+    def read(self, names: Iterable[str]) -> tuple[Heads, Manifests]:
+        """Return all that is reported from, side by side."""
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="storage") as pool:
+            threads, wanted = SideBySide(pool, 4 * _AT_ONCE), tuple(names)
+            heads = self.heads(wanted, threads)
+            return heads, self.manifests(wanted, heads, threads)
+
+    def heads(self, names: Iterable[str], threads: SideBySide) -> Heads:
         """Return the heads of the named topics, by id and partition; of partitions never written there are none."""
         ids = {self.catalog.topics[name].id for name in names}
         prefix = heads_prefix(*ids) if len(ids) == 1 else HEADS
@@ -72,9 +80,7 @@ class StorageReport:
         found = threads.over(lambda place: read_head(self.store, *place), places)
         return {place: head for place, head in zip(places, found, strict=True) if head is not None}
 
-    def manifests(
-        self, names: Mapping[str, object], heads: Mapping[tuple[str, int], Head], threads: SideBySide
-    ) -> dict[tuple[str, int], Manifest]:
+    def manifests(self, names: Iterable[str], heads: Heads, threads: SideBySide) -> Manifests:
         """Return what object storage names of the partitions that have a head and whose remote tier is shown."""
         storage = self.storage
         if storage is None or self._hidden is not None:
@@ -88,13 +94,7 @@ class StorageReport:
         found = threads.over(lambda each: read_manifest(storage, each[1]), wanted)
         return {place: manifest for (place, _), manifest in zip(wanted, found, strict=True) if manifest is not None}
 
-    def topic(
-        self,
-        name: str,
-        address: Address,
-        heads: Mapping[tuple[str, int], Head],
-        manifests: Mapping[tuple[str, int], Manifest],
-    ) -> TopicStorage:
+    def topic(self, name: str, address: Address, heads: Heads, manifests: Manifests) -> TopicStorage:
         """Return what one topic takes; heads and manifests go by its id and partition."""
         tiering, limits = self._shown(name), cleanup_policy(self.catalog, name, self.cluster_id).limits
         entry, writes = self.catalog.topics[name], tiering is not None and tiering.mode in {"write_only", "full"}
@@ -164,33 +164,15 @@ def remote_of(manifest: Manifest, uploaded_to: int) -> RemoteHeld:
 def pending_bytes(head: Head, manifest: Manifest | None) -> int:
     """Return what of a partition is in no manifest yet."""
     uploaded_to = head.uploaded_to if manifest is None else max(head.uploaded_to, manifest.end)
-    return head.stored_bytes - bytes_below(head, uploaded_to)
-
-
-def log_bytes(head: Head, manifest: Manifest | None) -> int:
-    """Return what a partition takes, each record counted once: what is remote only, and all that is local."""
-    if manifest is None:
-        return head.stored_bytes
-    return head.stored_bytes + bytes_below(manifest, head.local_start) - bytes_below(manifest, head.start)
-
-
-def bytes_below(paged: Paged, offset: int) -> int:
-    """Return the bytes of all below an offset; of a page or segment across it, what its share of offsets makes."""
-    below = 0
-    named: list[PageRef | Entry] = [*paged.pages, *paged.entries]
-    for each in named:
-        if each.last < offset:
-            below += each.bytes
-        elif each.base < offset:
-            below += each.bytes * (offset - each.base) // (each.last + 1 - each.base)
-    return below
+    return head.stored_bytes - share_below(head, uploaded_to).bytes
 
 
 def _partition(
     number: int, head: Head | None, manifest: Manifest | None, limits: SegmentLimits, *, writes: bool
 ) -> PartitionStorage:
     if head is None:
-        return PartitionStorage(number, 0, 0, 0, _NEVER_WRITTEN, None, 0, 0 if writes else None)
+        return PartitionStorage(number, 0, 0, 0, Held(), None, 0, 0, 0 if writes else None)
+    far = remote_only(head, manifest)
     # Pages hold the oldest, and those were made one file each.
     segments = sum(page.entries for page in head.pages) + sum(1 for _ in segments_of(head.entries, limits))
     return PartitionStorage(
@@ -200,7 +182,8 @@ def _partition(
         head.end,
         Held(head.stored_bytes, segments),
         None if manifest is None else remote_of(manifest, head.uploaded_to),
-        log_bytes(head, manifest),
+        head.stored_bytes + far.bytes,
+        head.records + far.records,
         pending_bytes(head, manifest) if writes else None,
     )
 

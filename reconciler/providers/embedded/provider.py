@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Final
 from reconciler.embedded.access.permissions import Permissions
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.clusterfile import create_cluster, read_cluster_id
-from reconciler.embedded.partition.sizes import holdings_of, size_of
+from reconciler.embedded.partition.sizes import size_of
+from reconciler.embedded.remote.shares import manifests_of
 from reconciler.errors import RetryableError, StalePlanError, UserError
 from reconciler.noting import ms_since, note, now
 from reconciler.objectstore.opening import open_store
 from reconciler.objectstore.readonly import read_only
 from reconciler.objectstore.settings import StoreSettings
 from reconciler.planning.actions import Create, Update
-from reconciler.providers.base import Done, Failed, Standing, go_on
+from reconciler.providers.base import Done, Failed, go_on
 from reconciler.providers.embedded.binding import is_binding, prepared_storage, seen_storage, set_up
 from reconciler.providers.embedded.client import Batch
 from reconciler.providers.embedded.permitting import check_shown, hide
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.partition.sink import EmbeddedSink
     from reconciler.objectstore.base import ObjectStore
     from reconciler.planning.actions import ControlAction
-    from reconciler.providers.base import Edge, Means, Outcome, Scope, TopicAddress, Upkept
+    from reconciler.providers.base import Edge, Means, Outcome, Scope, Standing, TopicAddress, Upkept
     from reconciler.providers.embedded.producing import OneTopic
     from reconciler.records.log import Isolation
     from reconciler.resources.address import Address
@@ -171,14 +172,15 @@ class EmbeddedProvider:
     def measure(self, addresses: Sequence[Address]) -> Measures:
         """Return what topics hold, as heads say it; at most a thousand partitions are looked at."""
         cluster = self._cluster()
-        topics, left = cluster.catalog.read().topics, MEASURED_PARTITIONS
+        catalog, left = cluster.catalog.read(), MEASURED_PARTITIONS
         measures: dict[Address, Measure] = {}
         for address in addresses:
-            topic = topics.get(full_name_of(address))
+            topic = catalog.topics.get(full_name_of(address))
             if topic is None or topic.partitions > left:
                 continue
             left -= topic.partitions
-            size = size_of(self._store, topic.id)
+            manifest_of = manifests_of(self._storage, catalog, full_name_of(address), cluster.cluster_id)
+            size = size_of(self._store, topic.id, manifest_of)
             measures[address] = Measure(size.bytes, size.records, ages=size.ages)
         return measures
 
@@ -194,10 +196,10 @@ class EmbeddedProvider:
         return archived_in(self._declared.address, self._storage, cluster_id)
 
     def standing(self, topic: TopicAddress) -> Standing:
-        """Return what a topic holds: one listing, and one GET for each partition ever written."""
-        entry = self._cluster().topic(full_name_of(topic))
-        held = holdings_of(self._store, entry.id, entry.partitions)
-        return Standing(held.bounds, held.records, held.bytes)
+        """Return what a topic holds: one listing, a GET for each partition ever written, and for each manifest."""
+        from reconciler.providers.embedded.storing import standing_of  # noqa: PLC0415 - only who measures pays
+
+        return standing_of(self._cluster(), topic)
 
     def storages(self, topics: Sequence[TopicAddress]) -> Iterator[TopicStorage]:
         """Yield what topics take in each tier: one listing, a GET for each partition written and each manifest."""

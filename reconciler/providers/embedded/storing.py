@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING
 
 from reconciler.embedded.access.operations import Kind, Operation
 from reconciler.embedded.access.showing import topic_shown
+from reconciler.embedded.catalog.tiering import hides_remote
+from reconciler.embedded.partition.head import NEVER_WRITTEN
 from reconciler.embedded.remote.report import StorageReport
+from reconciler.providers.base import Standing
 from reconciler.resources.address import full_name_of
 
 if TYPE_CHECKING:
@@ -31,6 +34,26 @@ def storages_in(cluster: EmbeddedCluster, topics: Sequence[Address]) -> Iterator
         cluster.permissions.check(catalog, Operation.DESCRIBE, Kind.TOPIC, name)
         topic_shown(cluster.permissions, catalog, name)
     return report_of(cluster, catalog).of(names)
+
+
+def standing_of(cluster: EmbeddedCluster, topic: Address) -> Standing:
+    """Return where the partitions of a topic begin and end for readers, and what they hold.
+
+    Raises:
+        UserError: It does not exist.
+        NotAuthorizedError: It may not be described.
+    """
+    name, catalog = full_name_of(topic), cluster.catalog.read()
+    cluster.permissions.check(catalog, Operation.DESCRIBE, Kind.TOPIC, name)
+    entry, report = topic_shown(cluster.permissions, catalog, name), report_of(cluster, catalog)
+    heads, manifests = report.read([name])
+    storage, hides = report.topic(name, topic, heads, manifests), hides_remote(catalog, name)
+    bounds = {
+        number: heads[entry.id, number].bounds if (entry.id, number) in heads else NEVER_WRITTEN
+        for number in range(entry.partitions)
+    }
+    shown = {number: each.only_local() if hides else each for number, each in bounds.items()}
+    return Standing(shown, storage.log_records, storage.log_bytes, storage)
 
 
 def report_of(cluster: EmbeddedCluster, catalog: Catalog | None = None) -> StorageReport:
