@@ -1,0 +1,1 @@
+"""Exporting: manifests of what is there, one idea a module."""

@@ -1,0 +1,59 @@
+"""Manifests into a folder: one file a kind, all of them or none, and nothing that is there is overwritten."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from reconciler.errors import UserError
+from reconciler.objectstore.files import write_whole
+from reconciler.resources.address import kind_of
+from reconciler.resources.mirrorlink import MirrorLink
+from reconciler.resources.namespace import Namespace
+from reconciler.resources.topic import Topic
+from reconciler.workflow.accepting.fresh import manifest_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from reconciler.resources.address import Address
+    from reconciler.resources.inventory import Inventory
+
+_FILES: Final = {"namespace": "namespaces.yaml", "topic": "topics.yaml", "link": "links.yaml"}
+
+
+def written(
+    inventory: Inventory, folder: Path, above: Callable[[Address], str], *, is_forced: bool = False
+) -> tuple[Path, ...]:
+    """Write a manifest of every namespace, topic and link; `above` returns the comment lines that precede one.
+
+    Raises:
+        UserError: The folder holds something (with `is_forced`: one of the files is there), or cannot be written.
+    """
+    texts: dict[str, list[str]] = {}
+    for address in sorted(inventory):
+        resource = inventory[address].resource
+        if isinstance(resource, Topic | Namespace | MirrorLink):
+            text = above(address) + manifest_text(address, resource, inventory)
+            texts.setdefault(_FILES[kind_of(address)], []).append(text)
+    try:
+        paths = {folder / name: "---\n".join(found) for name, found in texts.items()}
+        _check_free(folder, paths, is_forced=is_forced)
+        if paths:
+            folder.mkdir(parents=True, exist_ok=True)
+        for path, text in paths.items():
+            write_whole(path, text.encode())
+    except OSError as error:
+        raise UserError(
+            f"cannot write into {folder}: {error.strerror or error}", hint="Name a folder that can be written."
+        ) from error
+    return tuple(paths)
+
+
+def _check_free(folder: Path, paths: dict[Path, str], *, is_forced: bool) -> None:
+    there = next((path for path in paths if path.exists()), None)
+    if there is not None:
+        raise UserError(f"{there} is there already", hint="Nothing was written. Name another folder.")
+    if not is_forced and folder.exists() and any(folder.iterdir()):
+        message = f"{folder} is not empty"
+        raise UserError(message, hint="Nothing was written. Name another folder, or write beside it with --force.")
