@@ -10,6 +10,7 @@ from reconciler.cli.documents.checked import CheckDocument
 from reconciler.cli.documents.checks import DriftDocument, ValidateDocument
 from reconciler.cli.documents.clusters import NamespacesDocument, TopicDocument, TopicsDocument
 from reconciler.cli.documents.events import EventDocument
+from reconciler.cli.documents.exports import ExportDocument
 from reconciler.cli.documents.groups import (
     GroupDeletionDocument,
     GroupDocument,
@@ -49,6 +50,7 @@ OUTPUTS: Final[Mapping[str, type[BaseModel]]] = {
     "drift": DriftDocument,
     "event": EventDocument,
     "explain": ExplainDocument,
+    "export": ExportDocument,
     "group-deletion": GroupDeletionDocument,
     "group-description": GroupDocument,
     "group-reset": GroupResetDocument,
