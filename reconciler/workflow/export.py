@@ -39,11 +39,11 @@ class Exported:
     """What was written, and what was not."""
 
     cluster: str
-    is_archived: bool
     files: tuple[Path, ...]
     addresses: tuple[Address, ...]
     archives: Archives
     left_out: tuple[LeftOut, ...] = ()
+    is_archived: bool = False
 
     @property
     def verdict(self) -> ReconcilerError | None:
@@ -80,7 +80,8 @@ def _archived(work: Work, cluster: str, options: ExportOptions) -> Exported:
         return "" if found is None else f"# Up to {ends_text(found)}: later records were not uploaded.\n"
 
     files = written(archives.inventory, options.out, above, is_forced=options.is_forced)
-    return Exported(cluster, True, files, tuple(sorted(archives.inventory)), archives, archives.left_out)
+    addresses = tuple(sorted(archives.inventory))
+    return Exported(cluster, files, addresses, archives, archives.left_out, is_archived=True)
 
 
 def _live(work: Work, cluster: str, options: ExportOptions) -> Exported:
@@ -103,4 +104,4 @@ def _live(work: Work, cluster: str, options: ExportOptions) -> Exported:
     kept = {address: found for address, found in inventory.items() if address not in gone}
     files = written(kept, options.out, lambda _: "", is_forced=options.is_forced)
     declared = tuple(address for address in sorted(kept) if not address.startswith("mirror/"))
-    return Exported(cluster, False, files, declared, Archives(), left_out)
+    return Exported(cluster, files, declared, Archives(), left_out)
