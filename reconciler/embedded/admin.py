@@ -23,6 +23,7 @@ from reconciler.embedded.catalog.namespaces import (
 )
 from reconciler.embedded.catalog.tiering import disabling
 from reconciler.embedded.catalog.topics import TopicShape, alter_topic, create_topic, delete_topic, move_topic
+from reconciler.embedded.remote.deletion import RemoteDeletion
 from reconciler.embedded.remote.disabling import finish_disablings
 from reconciler.embedded.remote.storagefile import create_storage
 from reconciler.embedded.remote.tier import RemoteTier, remote_tier
@@ -138,7 +139,7 @@ class Admin:
 
         def decide(draft: Draft) -> bool:
             check_deletion(self.permissions, draft, name)
-            return delete_namespace(draft, name, recursive=recursive)
+            return delete_namespace(draft, name, cluster_id=self.cluster_id, recursive=recursive)
 
         return self._deleting(decide)
 
@@ -187,7 +188,10 @@ class Admin:
 
     def delete_topic(self, full_name: str) -> bool:
         """Delete a topic with its records, marked first; say whether it was there."""
-        return self._deleting(lambda draft: delete_topic(draft, full_name), (Operation.DELETE, Kind.TOPIC, full_name))
+        return self._deleting(
+            lambda draft: delete_topic(draft, full_name, cluster_id=self.cluster_id),
+            (Operation.DELETE, Kind.TOPIC, full_name),
+        )
 
     def topics(self) -> Mapping[str, TopicEntry]:
         """Return every topic that may be described, by full name, sorted."""
@@ -244,7 +248,7 @@ class Admin:
 
     def finish_deletions(self) -> int:
         """Delete the objects of what is marked; return how many topics it was."""
-        return finish_deletions(self.store, self.catalog)
+        return finish_deletions(self.store, self.catalog, RemoteDeletion(self.storage, self.cluster_id))
 
     def finish_disablings(self, *, may_go_on: Callable[[], None] = lambda: None) -> int:
         """Drive what is being switched off of tiering to its end; return how many topics it was.

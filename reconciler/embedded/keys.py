@@ -28,6 +28,7 @@ REMOTE_TOPICS: Final = "topics/"
 TOPIC_MANIFEST: Final = "topic.json"
 
 _PIECES_OF_PAGE: Final = 4
+_PIECES_OF_REMOTE: Final = 5
 _PIECES_OF_LOCATION: Final = 4
 _SHORT: Final = 8
 _LONG: Final = 16
@@ -103,6 +104,26 @@ def topic_manifest_key(cluster_id: str, revision: int) -> str:
 def manifest_key(cluster_id: str, revision: int, partition: int) -> str:
     """Return the key of a partition's register in object storage."""
     return f"{location_prefix(cluster_id, revision)}{partition:05}/manifest.json"
+
+
+def remote_place_of(key: str) -> tuple[str, int, int, str] | None:
+    """Return cluster id, revision and partition of a key in object storage, and what it is called there.
+
+    `None`: it lies in no partition's folder.
+    """
+    pieces = key.split("/", 4)
+    if not key.startswith(REMOTE_TOPICS) or len(pieces) < _PIECES_OF_REMOTE:
+        return None
+    _, cluster_id, revision, partition, name = pieces
+    if not (revision.isdecimal() and partition.isdecimal() and cluster_id):
+        return None
+    return cluster_id, int(revision), int(partition), name
+
+
+def partition_of_manifest(key: str) -> int | None:
+    """Return the partition whose register in object storage has a key; `None`: it is none's."""
+    place = remote_place_of(key)
+    return None if place is None or key != manifest_key(*place[:3]) else place[2]
 
 
 def manifest_page_key(cluster_id: str, revision: int, partition: int) -> str:

@@ -218,7 +218,7 @@ def test_a_topic_that_is_disabling_moves_where_it_stays_off_and_nowhere_else() -
 def test_a_topic_deleted_while_disabling_is_no_longer_waited_for() -> None:
     it = filled()
     begun(it, OFF_AND_DELETE)
-    it.cluster.catalog.commit(lambda draft: delete_topic(draft, TOPIC))
+    it.cluster.catalog.commit(lambda draft: delete_topic(draft, TOPIC, cluster_id=it.cluster.cluster_id))
     assert it.cluster.finish_disablings() == 0
     it.cluster.finish_deletions()
     assert it.cluster.topics() == {}

@@ -390,7 +390,7 @@ def test_deletion_is_marked_first_and_finished_by_whoever_comes_next(
     store: ObjectStore, cluster: EmbeddedCluster, orders: str
 ) -> None:
     produce(cluster, "a")
-    cluster.catalog.commit(lambda draft: delete_topic(draft, "orders"))
+    cluster.catalog.commit(lambda draft: delete_topic(draft, "orders", cluster_id=""))
     assert list(cluster.catalog.read().deletions) == [orders]
     assert keys(store, "topics/") != []
     assert finish_deletions(store, cluster.catalog) == 1

@@ -179,7 +179,7 @@ def test_what_is_deleted_is_marked_in_one_commit_and_finished_by_whoever_comes_n
         cluster.create_topic(name, partitions=2)
         produce(cluster, name, "old")
     serial = cluster.catalog.read().serial
-    cluster.catalog.commit(lambda draft: delete_namespace(draft, "shop", recursive=True))
+    cluster.catalog.commit(lambda draft: delete_namespace(draft, "shop", cluster_id="", recursive=True))
     catalog = cluster.catalog.read()
     assert (catalog.serial, dict(catalog.namespaces), dict(catalog.topics)) == (serial + 1, {}, {})
     assert sorted(entry.name for entry in catalog.deletions.values()) == ["shop:eu:refunds", "shop:orders"]

@@ -79,8 +79,8 @@ def encrypt_namespace(draft: Draft, name: str, kms_key_id: str | None) -> None:
     mark_rewrites(draft, topics, before)
 
 
-def delete_namespace(draft: Draft, name: str, *, recursive: bool) -> bool:
-    """Remove a namespace and mark its topics for deletion; say whether it was there.
+def delete_namespace(draft: Draft, name: str, *, cluster_id: str, recursive: bool) -> bool:
+    """Remove a namespace of the cluster `cluster_id` and mark its topics for deletion; say whether it was there.
 
     Raises:
         BlockedError: It holds namespaces and the deletion is not recursive; nothing is deleted.
@@ -92,7 +92,7 @@ def delete_namespace(draft: Draft, name: str, *, recursive: bool) -> bool:
         message = f"namespace {name} holds namespaces: {', '.join(nested[:5])}{' …' if nested[5:] else ''}"
         raise BlockedError(message, hint="Delete those first, or delete recursively.")
     for topic in topics_under(draft, name):
-        delete_topic(draft, topic)
+        delete_topic(draft, topic, cluster_id=cluster_id)
     for namespace in (*nested, name):
         draft.put_namespace(namespace, None)
     return True

@@ -114,6 +114,24 @@ def location_of(full_name: str, topic: TopicEntry, cluster_id: str) -> TopicLoca
     return TopicLocation(name, made_by, topic.revision)
 
 
+def doomed_location(catalog: Catalog | Draft, full_name: str, cluster_id: str) -> str | None:
+    """Return the location whose objects go when a topic is deleted; `None`: they stay, and can be recovered.
+
+    They go where the topic deletes, writes and reads remotely (F-R-008, F-R-009, F-R-010), and where switching its
+    tiering off was to delete them.
+    """
+    topic = catalog.topics[full_name]
+    if topic.tiering is None:
+        return None
+    configs = set_configs(catalog, full_name)
+    deletes = configs["remote.delete"][0] if "remote.delete" in configs else CONFIGS["remote.delete"].default
+    switches = switches_in(configs)
+    is_emptied = topic.tiering.state != TieringState.ENABLED and topic.tiering.policy == "delete"
+    if deletes != _TRUE or not ((switches.write and switches.read) or is_emptied):
+        return None
+    return str(location_of(full_name, topic, cluster_id))
+
+
 def retier(draft: Draft, full_names: Iterable[str], *, or_else: Callable[[], object]) -> None:
     """Move the tiering of topics to what their configs ask for now; each transition raises the tiered epoch (F-K-056).
 

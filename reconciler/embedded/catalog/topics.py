@@ -11,7 +11,7 @@ from reconciler.embedded.catalog.entries import AclEntry, DeletionEntry, TopicEn
 from reconciler.embedded.catalog.lookups import check_free, topic_named
 from reconciler.embedded.catalog.quotas import Usage, check_quotas
 from reconciler.embedded.catalog.syncing import check_not_synced
-from reconciler.embedded.catalog.tiering import check_not_disabling, retier
+from reconciler.embedded.catalog.tiering import check_not_disabling, doomed_location, retier
 from reconciler.errors import StalePlanError, UserError
 from reconciler.resources.address import split_name
 from reconciler.resources.clusterproperties import CREATION_DEFAULTS
@@ -124,8 +124,8 @@ def move_topic(draft: Draft, old: str, new: str, *, cluster_id: str) -> None:
     mark_rewrites(draft, [new], before)
 
 
-def delete_topic(draft: Draft, full_name: str, *, topic_id: str | None = None) -> bool:
-    """Mark a topic for deletion and free its name; say whether it was there.
+def delete_topic(draft: Draft, full_name: str, *, cluster_id: str, topic_id: str | None = None) -> bool:
+    """Mark a topic of the cluster `cluster_id` for deletion and free its name; say whether it was there.
 
     Raises:
         StalePlanError: The name now belongs to another topic than `topic_id`.
@@ -136,10 +136,11 @@ def delete_topic(draft: Draft, full_name: str, *, topic_id: str | None = None) -
     if topic_id is not None and entry.id != topic_id:
         message = f"topic {full_name} was deleted and made anew since it was looked at"
         raise StalePlanError(message, hint="Plan again.")
+    location = doomed_location(draft, full_name, cluster_id)
     draft.put_topic(full_name, None)
     if entry.id in draft.rewrites:
         draft.put_rewrite(entry.id, None)
-    draft.put_deletion(entry.id, DeletionEntry(full_name))
+    draft.put_deletion(entry.id, DeletionEntry(full_name, location))
     return True
 
 

@@ -1,5 +1,7 @@
 """Deleting in the background: what is marked in the catalog loses its parts, pages and heads, in this order.
 
+What lies in object storage goes after it, where the mark says so: by then nobody can upload to it any more.
+
 Every step may be repeated: a run that died is finished by whoever comes next.
 """
 
@@ -8,8 +10,10 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from reconciler.embedded.catalog.tiering import TopicLocation
 from reconciler.embedded.keys import HEADS, heads_prefix, partition_of_head
 from reconciler.embedded.partition.removing import remove_partition
+from reconciler.embedded.remote.deletion import RemoteDeletion
 from reconciler.embedded.threads import SideBySide
 from reconciler.errors import ReconcilerError
 
@@ -28,13 +32,17 @@ _MANY: Final = 100
 """From here on one listing of all heads is cheaper than one for each topic."""
 
 
-def finish_deletions(store: ObjectStore, catalog: CatalogRegister) -> int:
+def finish_deletions(store: ObjectStore, catalog: CatalogRegister, remote: RemoteDeletion | None = None) -> int:
     """Delete the objects of every topic that is marked, then the marks by one commit; return how many are done.
 
+    `remote` deletes what lies in object storage.
+
     Raises:
-        UserError: A head cannot be read; the topics without such a one are done.
+        UserError: A head or manifest cannot be read, or object storage is not at hand; the topics without such are
+            done.
     """
-    marked = catalog.read().deletions
+    read = catalog.read()
+    marked = read.deletions
     if not marked:
         return 0
 
@@ -43,6 +51,11 @@ def finish_deletions(store: ObjectStore, catalog: CatalogRegister) -> int:
         return True
 
     failed = each_head(removed, heads_of(store, marked))
+    for topic_id, entry in marked.items():
+        if entry.location is not None and topic_id not in failed:
+            error = _failure(remote or RemoteDeletion(None, ""), entry.location, read.cluster.storage_id)
+            if error is not None:
+                failed[topic_id] = error
     done = [topic_id for topic_id in marked if topic_id not in failed]
 
     def unmark(draft: Draft) -> None:
@@ -53,6 +66,14 @@ def finish_deletions(store: ObjectStore, catalog: CatalogRegister) -> int:
     catalog.commit(unmark)
     raise_first(failed)
     return len(done)
+
+
+def _failure(remote: RemoteDeletion, location: str, storage_id: str | None) -> Failure:
+    try:
+        remote.delete(TopicLocation.parse(location), storage_id)
+    except ReconcilerError as error:
+        return error
+    return None
 
 
 def each_head(tend: Callable[[tuple[str, int]], bool], heads: Iterable[tuple[str, int]]) -> dict[str, Failure]:

@@ -189,9 +189,9 @@ class Batch:
     def _delete(self, draft: Draft, action: Delete) -> None:
         match action.before:
             case Namespace() as namespace:
-                _delete_namespace(draft, namespace.metadata.name)
+                _delete_namespace(draft, namespace.metadata.name, self._cluster_id)
             case Topic() | MirrorTopic() as topic:
-                delete_topic(draft, topic.full_name, topic_id=action.incarnation)
+                delete_topic(draft, topic.full_name, cluster_id=self._cluster_id, topic_id=action.incarnation)
             case MirrorLink() as link:
                 _delete_link(draft, link.metadata.name, action.incarnation)
             case Cluster() | Mounting() | TieringPolicy():
@@ -215,13 +215,13 @@ def _is_mirror_of(existing: TopicEntry, mirror: MirrorTopic, link_id: str) -> bo
     return existing.mirror is not None and (existing.mirror.link_id, existing.mirror.source) == (link_id, mirror.source)
 
 
-def _delete_namespace(draft: Draft, name: str) -> None:
+def _delete_namespace(draft: Draft, name: str, cluster_id: str) -> None:
     """Remove a namespace that is empty: a plan shows each delete by itself, so none hides in another."""
     topics = topics_under(draft, name)
     if topics:
         message = f"namespace {name} holds topics: {', '.join(topics[:5])}{' …' if topics[5:] else ''}"
         raise BlockedError(message, hint="They were made since the plan: plan again.")
-    delete_namespace(draft, name, recursive=False)
+    delete_namespace(draft, name, cluster_id=cluster_id, recursive=False)
 
 
 def _delete_link(draft: Draft, name: str, link_id: str | None) -> None:
