@@ -79,6 +79,7 @@ def plan(desired: Desired, recorded: Record, observed: Inventory, *, given: Give
                 *warnings_of(hiding, situation),
                 *quotas.warnings,
                 *warnings_of_return(given, actions),
+                *impact.warnings(actions),
             ]
         ),
         unmeasured=impact.unmeasured,

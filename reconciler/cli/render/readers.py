@@ -8,6 +8,7 @@ from reconciler.cli.render.amounts import about, bytes_text, counted, rough_coun
 from reconciler.cli.render.lines import Tone
 from reconciler.cli.render.reasons import reason_text
 from reconciler.cli.render.values import change_text, configs_text, field_name, value_text
+from reconciler.lifecycles.tiering import TIERING
 from reconciler.planning.actions import (
     Action,
     Adopt,
@@ -181,8 +182,18 @@ def _move(action: Transition) -> str:
     if isinstance(action.after, Mounting):
         alias = f" as {action.after.spec.as_}" if action.after.spec.as_ else ""
         return f"{action.verb} {action.after.spec.source or action.after.full_name}{alias}"
+    if action.machine == TIERING.name:
+        return f"{_switched(action)}: {', '.join(change_text(change) for change in action.changes)}"
     parameters = "".join(f", {key} {value_text(key, action.parameters[key])}" for key in sorted(action.parameters))
     return f"{action.verb}: {action.from_state} → {action.to_state}{parameters}"
+
+
+def _switched(action: Transition) -> str:
+    """Return what becomes of the tiering of a topic, and of its data in object storage."""
+    if action.verb == "enable-tiering":
+        return "tiering on again"
+    is_deleted = action.parameters.get("policy") == "delete"
+    return f"tiering off, remote data {'deleted' if is_deleted else 'kept'}"
 
 
 def _size(estimate: Estimate) -> str:

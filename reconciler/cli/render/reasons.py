@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from reconciler.cli.render.amounts import bytes_text, counted
-from reconciler.planning.actions import Action, Create, Delete, Forget, Reason
+from reconciler.planning.actions import Action, Create, Delete, Estimate, Forget, Reason
 from reconciler.resources.topic import Topic
 
 
@@ -24,17 +24,41 @@ def _recovered(action: Action) -> str:
     return f"to be copied{where}: {', '.join(filter(None, parts))}"
 
 
+def _unmeasured(action: Action) -> str:
+    if isinstance(action, Delete):
+        return "size unknown"
+    if Reason.BECOMES_UNREADABLE in action.reasons:
+        return "cannot tell what becomes unreadable"
+    return "cannot tell how much expires now"
+
+
+def _unreadable(estimate: Estimate) -> str:
+    """Return what is lost in offsets and bytes, in all; by partition it stands in the JSON."""
+    lost = estimate.unreadable
+    if not lost:
+        return ""
+    offsets = counted(sum(each.stop - each.start for each in lost), "offset")
+    places = counted(len(lost), "partition")
+    return f"{offsets} of {places} become unreadable, about {bytes_text(sum(each.bytes for each in lost))}"
+
+
+def _expiring(action: Action) -> int:
+    return action.estimate.bytes - sum(each.bytes for each in action.estimate.unreadable)
+
+
 def reason_text(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 - one case a reason
     """Return a reason in words; nothing where the line itself says it."""
     match reason:
         case Reason.NO_LONGER_DECLARED:
             return "" if isinstance(action, Delete | Forget) else "no longer declared"
         case Reason.RETENTION_LOWERED | Reason.DELETE_ADDED:
-            return (
-                "" if Reason.UNMEASURED in action.reasons else f"about {bytes_text(action.estimate.bytes)} expire now"
-            )
+            return "" if Reason.UNMEASURED in action.reasons else f"about {bytes_text(_expiring(action))} expire now"
         case Reason.UNMEASURED:
-            return "size unknown" if isinstance(action, Delete) else "cannot tell how much expires now"
+            return _unmeasured(action)
+        case Reason.BECOMES_UNREADABLE:
+            return _unreadable(action.estimate)
+        case Reason.UPLOADS:
+            return f"about {bytes_text(action.estimate.uploads)} to upload"
         case Reason.DRIFTED:
             return "sets drift back"
         case Reason.ADOPTED_DIFFERS:

@@ -18,6 +18,7 @@ from reconciler.planning.actions import (
     Risk,
     RunJob,
     Transition,
+    Unreadable,
     Update,
     Value,
 )
@@ -104,6 +105,7 @@ def _transition(document: ActionDocument, carried: dict[str, Any]) -> Transition
         to_state=after,
         after=_resource(document),
         parameters=given,
+        changes=tuple(map(_change, document.changes)),
         **carried,
     )
 
@@ -116,7 +118,17 @@ def _carried(document: ActionDocument) -> dict[str, Any]:
         "reasons": tuple(Reason(reason) for reason in document.reasons),
         "depends_on": document.depends_on,
         "wave": document.wave,
-        "estimate": Estimate(estimate.bytes, estimate.records, estimate.seconds, estimate.groups),
+        "estimate": Estimate(
+            estimate.bytes,
+            estimate.records,
+            estimate.seconds,
+            estimate.groups,
+            estimate.uploads,
+            tuple(
+                Unreadable(Address(lost.topic), lost.partition, lost.start, lost.stop, lost.bytes)
+                for lost in estimate.unreadable
+            ),
+        ),
         "source": document.source,
         "precondition": document.precondition,
         "blocked": Block(blocked.guard, blocked.message, blocked.allow) if blocked else None,

@@ -118,20 +118,20 @@ def _error(finding: Finding) -> Row:
     return Row("✗", Tone.DANGER, where, f"{what}. {finding.hint}")
 
 
-def _changes_by_field(plan: Plan) -> Mapping[tuple[str, str], tuple[Update, Change]]:
+def _changes_by_field(plan: Plan) -> Mapping[tuple[str, str], tuple[Update | Transition, Change]]:
     return {
         (action.address, change.path): (action, change)
         for action in plan.actions
-        if isinstance(action, Update)
+        if isinstance(action, Update | Transition)
         for change in action.changes
     }
 
 
-def _drift(finding: DriftFinding, by_field: Mapping[tuple[str, str], tuple[Update, Change]]) -> Row:
+def _drift(finding: DriftFinding, by_field: Mapping[tuple[str, str], tuple[Update | Transition, Change]]) -> Row:
     return Row("!", Tone.CHANGE, finding.address, f"{drift_text(finding)} ({_end_of(finding, by_field)})")
 
 
-def _end_of(finding: DriftFinding, by_field: Mapping[tuple[str, str], tuple[Update, Change]]) -> str:
+def _end_of(finding: DriftFinding, by_field: Mapping[tuple[str, str], tuple[Update | Transition, Change]]) -> str:
     if finding.ignored is not None:
         return f"left as it is: {finding.ignored}"
     if not finding.path:

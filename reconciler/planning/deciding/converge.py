@@ -10,8 +10,10 @@ from reconciler.planning.canonical import plain
 from reconciler.planning.deciding.adopting import as_observed, observed_origins
 from reconciler.planning.deciding.decision import Decision, precondition
 from reconciler.planning.deciding.differences import Comparison, Differences, differences, drifted
+from reconciler.planning.deciding.tiering import is_disabling, parted, problems
 from reconciler.planning.fields import LINK_FEATURES
 from reconciler.planning.judging.limits import check_changes
+from reconciler.planning.plan import Waiting
 from reconciler.resources.address import cluster_of
 from reconciler.resources.mirrorlink import MirrorLink
 
@@ -120,6 +122,15 @@ def update(sides: Sides, before: Observed, found: Differences) -> Update:
     )
 
 
+def change(sides: Sides, before: Observed, found: Differences, situation: Situation, decision: Decision) -> None:
+    """Bring what is there to what is wanted: what switches its tiering off or on first, then field by field."""
+    move, rest = parted(sides, before, found, situation)
+    if move is not None:
+        decision.actions.append(move)
+    if rest.changes:
+        decision.actions.append(update(sides, before, rest))
+
+
 def compare(sides: Sides, before: Observed, situation: Situation) -> Differences:
     """Compare one address with what is there, as far as its platform can hold it."""
     capabilities = situation.capabilities(cluster_of(sides.address) or "")
@@ -140,30 +151,33 @@ def is_another(last: Recorded, before: Observed) -> bool:
 def _adopt_new(sides: Sides, before: Observed, situation: Situation, decision: Decision, reason: Reason) -> None:
     fresh = Sides(sides.address, sides.wanted, None, before)
     found = compare(fresh, before, situation)
-    if not _refused(sides, found.changes, situation, decision):
+    if not _refused(fresh, before, found.changes, situation, decision):
         decision.actions.append(adopt(fresh, before, found, reason))
-        if found.changes:
-            decision.actions.append(update(fresh, before, found))
+        change(fresh, before, found, situation, decision)
 
 
 def _change(sides: Sides, before: Observed, situation: Situation, decision: Decision) -> None:
     found = compare(sides, before, situation)
     decision.drift.extend(found.drift)
-    if _refused(sides, found.changes, situation, decision):
+    if _refused(sides, before, found.changes, situation, decision):
         return
     # What only the record holds is shown as an action of its own, so that nobody misses it beside other changes.
     if found.record_changes or (found.is_stale and not found.changes):
         decision.actions.append(adopt(sides, before, found, Reason.RECORD_ONLY))
-    if found.changes:
-        decision.actions.append(update(sides, before, found))
+    change(sides, before, found, situation, decision)
 
 
-def _refused(sides: Sides, changes: tuple[Change, ...], situation: Situation, decision: Decision) -> bool:
+def _refused(
+    sides: Sides, before: Observed, changes: tuple[Change, ...], situation: Situation, decision: Decision
+) -> bool:
+    """Tell whether what differs cannot be brought together; say what is on its way by itself."""
+    if is_disabling(before):
+        decision.waiting.append(Waiting(sides.address, before.state or ""))
     capabilities = situation.capabilities(cluster_of(sides.address) or "")
-    problems = list(check_changes(changes, capabilities))
-    for message, hint in problems:
+    found = [*check_changes(changes, capabilities), *problems(sides, before, changes, situation)]
+    for message, hint in found:
         decision.refuse(sides.address, sides.wanted.source, message, hint)
-    return bool(problems)
+    return bool(found)
 
 
 def _is_held(path: str, features: frozenset[str]) -> bool:

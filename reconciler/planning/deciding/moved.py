@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from reconciler.planning.actions import Forget, Reason, Risk, Transition
 from reconciler.planning.deciding.adopting import as_observed, observed_origins
-from reconciler.planning.deciding.converge import Sides, adopt, compare, update
+from reconciler.planning.deciding.converge import Sides, adopt, change, compare
 from reconciler.planning.deciding.decision import state_precondition
 from reconciler.planning.deciding.differences import Differences
+from reconciler.planning.deciding.tiering import problems
 from reconciler.planning.judging.limits import beyond, check_changes
 from reconciler.planning.wanted.names import physical_name
 from reconciler.resources.address import Address, cluster_of, full_name_of
@@ -72,12 +73,13 @@ def moved_from(action: Action) -> Address | None:
 
 def _move(sides: Sides, old: Address, before: Observed, situation: Situation, decision: Decision) -> None:
     moved = Sides(sides.address, sides.wanted, situation.recorded.get(old), before)
-    problems = [*_obstacles(sides, old, situation)]
-    found = Differences() if problems else compare(moved, before, situation)
-    problems += check_changes(found.changes, situation.capabilities(cluster_of(sides.address) or ""))
-    for message, hint in problems:
+    reasons = [*_obstacles(sides, old, situation)]
+    found = Differences() if reasons else compare(moved, before, situation)
+    reasons += check_changes(found.changes, situation.capabilities(cluster_of(sides.address) or ""))
+    reasons += problems(moved, before, found.changes, situation)
+    for message, hint in reasons:
         decision.refuse(sides.address, sides.wanted.source, message, hint)
-    if problems:
+    if reasons:
         return
     decision.actions.append(
         Transition(
@@ -95,8 +97,7 @@ def _move(sides: Sides, old: Address, before: Observed, situation: Situation, de
             precondition=state_precondition(old, before),
         )
     )
-    if found.changes:
-        decision.actions.append(update(moved, before, found))
+    change(moved, before, found, situation, decision)
 
 
 def _obstacles(sides: Sides, old: Address, situation: Situation) -> Iterator[tuple[str, str]]:
@@ -122,8 +123,7 @@ def _follow(sides: Sides, old: Address, reason: Reason, situation: Situation, de
     found = compare(moved, before, situation) if is_same_kind else Differences()
     decision.actions.append(adopt(moved, before, found, reason, moved_from=old))
     decision.actions.append(Forget(address=old, reasons=(reason,)))
-    if found.changes:
-        decision.actions.append(update(moved, before, found))
+    change(moved, before, found, situation, decision)
 
 
 def hand_over(sides: Sides, old: Address, situation: Situation, decision: Decision) -> None:

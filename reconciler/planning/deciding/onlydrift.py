@@ -49,6 +49,8 @@ def _kept(decision: Decision, situation: Situation) -> Iterator[Action]:
             case RunJob():
                 if Reason.FIRST_COPY in action.reasons:
                     yield action
+            case Transition() if action.changes:
+                yield from _switched_back(action, situation, decision)
             case Adopt() | Delete() | Forget() | Transition():
                 pass
             case _:
@@ -75,6 +77,17 @@ def _back(action: Update, situation: Situation, decision: Decision) -> Iterator[
             action.address, situation.observed.get(action.address), (change.path for change in changes)
         ),
     )
+
+
+def _switched_back(action: Transition, situation: Situation, decision: Decision) -> Iterator[Transition]:
+    """Yield a move of tiering that somebody else made necessary; one that the files changed meanwhile is left alone."""
+    last = situation.recorded.get(action.address)
+    drifted = [change for change in action.changes if change.drift]
+    if last is not None and len(drifted) == len(action.changes):
+        yield replace(action, after=last.resource, origins=last.origins, reasons=(Reason.DRIFTED,))
+    elif drifted:
+        message = f"it is left {action.from_state}: the files changed its tiering, too"
+        decision.warn(action.address, action.source, message, "`reconciler apply` brings it to what the files say.")
 
 
 def _backwards(change: Change, moved: Mapping[str, Value], last: Recorded | None) -> Change:

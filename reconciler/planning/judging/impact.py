@@ -22,6 +22,7 @@ from reconciler.planning.deciding.moved import moved_from
 from reconciler.planning.fields import CONFIGS
 from reconciler.planning.judging.access import access_reason
 from reconciler.planning.judging.retention import KEYS, Keeping, Loss, loss, reason_of
+from reconciler.planning.judging.switching import Cost, Switching
 from reconciler.planning.situation import mirror_at
 from reconciler.resources.address import (
     Address,
@@ -37,9 +38,10 @@ from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from reconciler.planning.actions import Action
+    from reconciler.planning.finding import Finding
     from reconciler.planning.situation import Situation
     from reconciler.resources.measures import Measure
 
@@ -53,11 +55,17 @@ class Impact:
     def __init__(self, situation: Situation) -> None:
         self._situation = situation
         self._missing: dict[Address, None] = {}
+        self._wished: dict[Address, None] = {}
+        self._switching = Switching(situation, self._topics_below, self.measure)
 
     @property
     def unmeasured(self) -> tuple[Address, ...]:
-        """The topics that should be measured, sorted."""
-        return tuple(sorted(self._missing))
+        """The topics that should be measured: sorted, those first on which a risk rests."""
+        return (*sorted(self._missing), *sorted(self._wished.keys() - self._missing.keys()))
+
+    def warnings(self, actions: Sequence[Action]) -> Iterator[Finding]:
+        """Yield what of the records is not lost, and yet to know before agreeing."""
+        yield from self._switching.warnings(actions)
 
     def judge(self, action: Action) -> Action:
         """Return the action with its risk, its estimate and the reasons of both."""
@@ -69,11 +77,23 @@ class Impact:
             case RunJob():
                 return self._job(action)
             case Transition():
-                return self._moved(action)
+                return self._switched(self._moved(action), action)
             case Create() | Adopt() | Forget():
                 return action
             case _:
                 assert_never(action)
+
+    def _switched(self, judged: Transition, action: Transition) -> Transition:
+        """What a move makes of the tiering of a topic comes on top of what else it costs."""
+        cost = self._switching.cost(action)
+        if cost == Cost():
+            return judged
+        return replace(
+            judged,
+            risk=Risk.DATA_LOSS if cost.is_loss else judged.risk,
+            reasons=_united(judged.reasons, cost.reasons),
+            estimate=_added(judged.estimate, cost.estimate),
+        )
 
     def _moved(self, action: Transition) -> Transition:
         """A topic that moves inherits from other tiers, which may keep less."""
@@ -117,19 +137,25 @@ class Impact:
         if any(change.path == "partitions" for change in action.changes):
             reasons.append(Reason.PARTITIONS_INCREASE)
             risk = Risk.IRREVERSIBLE  # keys move to other partitions
-        found = self._loss(action)
+        found, cost = self._loss(action), self._switching.cost(action)
         if found.risk is Risk.DATA_LOSS:
             risk = Risk.DATA_LOSS
             named = {reason_of(change) for change in action.changes if change.path.removeprefix(CONFIGS) in KEYS}
             reasons += [reason for reason in Reason if reason in named]
             reasons += [] if found.is_known else [Reason.UNMEASURED]
+        risk = Risk.DATA_LOSS if cost.is_loss else risk
         access = access_reason(action, self._situation)
         if access is not None:
             reasons.append(access)
             risk = Risk.DISRUPTIVE if risk is Risk.NONE else risk
-        if risk is Risk.NONE:
+        if risk is Risk.NONE and cost == Cost():
             return action
-        return replace(action, risk=risk, reasons=tuple(reasons), estimate=found.estimate)
+        return replace(
+            action,
+            risk=risk,
+            reasons=_united(reasons, cost.reasons),
+            estimate=_added(found.estimate, cost.estimate),
+        )
 
     def _loss(self, action: Update) -> Loss:
         touched = {change.path.removeprefix(CONFIGS): change.after for change in action.changes}
@@ -181,6 +207,9 @@ class Impact:
             case _:
                 assert_never(before)
 
+    def _topics_below(self, address: Address) -> Iterator[Address]:
+        yield from (topic for topic, _ in self._below.get(address, ()))
+
     @cached_property
     def _below(self) -> Mapping[Address, list[tuple[Address, Topic]]]:
         found: dict[Address, list[tuple[Address, Topic]]] = {}
@@ -215,12 +244,23 @@ class Impact:
         seconds = max(1, measure.bytes // _BYTES_A_SECOND)
         return replace(action, estimate=Estimate(bytes=measure.bytes, records=measure.records, seconds=seconds))
 
-    def measure(self, address: Address) -> Measure | None:
-        """Return what was measured of a topic; what was not is noted among `unmeasured`."""
+    def measure(self, address: Address, *, is_wish: bool = False) -> Measure | None:
+        """Return what was measured of a topic; what was not is noted among `unmeasured`.
+
+        `is_wish`: no risk rests on it, so it is measured last.
+        """
         found = self._situation.given.measures.get(address)
         if found is None and cluster_of(address) in self._situation.trusted:
-            self._missing[address] = None
+            (self._wished if is_wish else self._missing)[address] = None
         return found
+
+
+def _united(reasons: Iterable[Reason], more: Iterable[Reason]) -> tuple[Reason, ...]:
+    return tuple(dict.fromkeys((*reasons, *more)))
+
+
+def _added(estimate: Estimate, more: Estimate) -> Estimate:
+    return replace(estimate, bytes=estimate.bytes + more.bytes, uploads=more.uploads, unreadable=more.unreadable)
 
 
 def _as_topic(address: Address) -> Address:

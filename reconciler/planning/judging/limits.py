@@ -5,7 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from reconciler.planning.wanted.policies import NEEDS_TIERING, REMOTE_WRITE, is_harmless
+from reconciler.planning.wanted.policies import NEEDS_TIERING, is_harmless
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -82,11 +82,6 @@ def check_changes(changes: tuple[Change, ...], capabilities: Capabilities) -> It
                 yield beyond(capabilities, "add partitions to a topic")
         elif change.path == "replicationFactor" and not capabilities.replication_change:
             yield beyond(capabilities, f"change the replication factor of a topic ({before} → {after})")
-        elif change.path == f"configs.{REMOTE_WRITE}" and before == "true" and after is None:
-            yield (
-                "its tiered storage would be left to chance: nothing names remote.write any more, and it is on",
-                "Switch it off first: keep the policy with remoteWrite: false and remoteRead: false for one apply.",
-            )
         elif change.path in {"mode", "prefix", "source"}:
             yield (
                 f"{change.path} of a link never changes ({before!r} → {after!r})",

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final, assert_never
 from reconciler.errors import UserError
 from reconciler.manifests.editing.textedits import UneditableError
 from reconciler.manifests.origins import explain_origin
-from reconciler.planning.actions import Transition, Update
+from reconciler.planning.actions import Transition
+from reconciler.planning.document.rows import moves_of
 from reconciler.resources.address import Address, cluster_of, kind_of, matches, rank
 from reconciler.resources.configs import DEFAULT
 from reconciler.workflow.accepting.fields import accept_field, field_by_hand, place_of
@@ -183,8 +184,8 @@ class _Accepting:
         changes = (
             change
             for action in self._decided.plan.actions
-            if isinstance(action, Update) and action.address == found.address
-            for change in action.changes
+            if action.address == found.address
+            for change in moves_of(action)
             if change.path == found.path
         )
         change = next(changes, None)

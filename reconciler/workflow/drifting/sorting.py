@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reconciler.planning.actions import Adopt, Create, RunJob, Update
+from reconciler.planning.actions import Adopt, Create, RunJob
 from reconciler.planning.canonical import plain
+from reconciler.planning.document.rows import moves_of
 from reconciler.workflow.drifting.finding import Found, fingerprint_of
 
 if TYPE_CHECKING:
@@ -39,12 +40,7 @@ def sort_out(plan: Plan) -> tuple[Found, ...]:
 def _agreed(plan: Plan) -> frozenset[_Field]:
     """Return the fields that moved to what the files say by now: only the record has to learn it."""
     refused = {finding.address for finding in plan.errors}
-    changing = {
-        (action.address, change.path)
-        for action in plan.actions
-        if isinstance(action, Update)
-        for change in action.changes
-    }
+    changing = {(action.address, change.path) for action in plan.actions for change in moves_of(action)}
     return frozenset(
         (finding.address, finding.path)
         for finding in plan.drift
@@ -83,8 +79,8 @@ def _pending(plan: Plan, told: AbstractSet[_Field]) -> Iterator[Found]:
 
 def _is_told(action: Action, told: AbstractSet[_Field]) -> bool:
     """Tell whether all that an action is for was found to have drifted already."""
-    if isinstance(action, Update):
-        return all((action.address, change.path) in told for change in action.changes)
+    if moves := moves_of(action):
+        return all((action.address, change.path) in told for change in moves)
     is_gone = (action.address, "") in told
     if isinstance(action, Create | RunJob):
         return is_gone
@@ -94,8 +90,8 @@ def _is_told(action: Action, told: AbstractSet[_Field]) -> bool:
 
 def _aim(action: Action) -> object:
     """Return what makes a planned action another one: what is asked for is told anew when it changes."""
-    if isinstance(action, Update):
-        return [action.id, [[change.path, plain(change.after)] for change in action.changes]]
+    if moves := moves_of(action):
+        return [action.id, [[change.path, plain(change.after)] for change in moves]]
     return action.id
 
 
