@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from reconciler.lifecycles.housekeeping import HOUSEKEEPING
 from reconciler.lifecycles.mirror import LINK, MIRROR
 from reconciler.lifecycles.mounting import MOUNT, UNMOUNT
 from reconciler.lifecycles.segments import PARTITION_DELETION, SEGMENT
@@ -16,5 +17,8 @@ if TYPE_CHECKING:
     from reconciler.lifecycles.table import Lifecycle
 
 LIFECYCLES: Final[Mapping[str, Lifecycle[Any]]] = MappingProxyType(
-    {lifecycle.name: lifecycle for lifecycle in (MOUNT, UNMOUNT, MIRROR, LINK, TIERING, SEGMENT, PARTITION_DELETION)}
+    {
+        lifecycle.name: lifecycle
+        for lifecycle in (MOUNT, UNMOUNT, MIRROR, LINK, TIERING, SEGMENT, PARTITION_DELETION, HOUSEKEEPING)
+    }
 )

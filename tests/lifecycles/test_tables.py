@@ -76,6 +76,14 @@ DELETE_PARTITION_STARTED  | | DELETE_PARTITION_FINISHED
 DELETE_PARTITION_FINISHED | |
 """
 
+HOUSEKEEPINGS = """
+idle     | stop=stopped | active draining
+active   | stop=stopped | pause idle
+pause    | stop=stopped | active draining
+draining | stop=stopped | idle
+stopped  |              |
+"""
+
 TABLES = {
     "mount": MIGRATION,
     "unmount": MIGRATION,
@@ -84,6 +92,7 @@ TABLES = {
     "tiering": TIERS,
     "segment": SEGMENTS,
     "partition-deletion": PARTITION_DELETIONS,
+    "housekeeping": HOUSEKEEPINGS,
 }
 
 

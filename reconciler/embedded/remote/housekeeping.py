@@ -1,0 +1,103 @@
+"""Housekeeping of the remote tier: merging, compaction and scrub wait until nobody else uses object storage.
+
+A machine over an injected clock and a meter of requests, which housekeeping's own are not counted by. It is asked when
+a job's turn comes, and again and again while the job works; what it says decides between pieces of work, never within.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from threading import RLock
+from typing import TYPE_CHECKING
+
+from reconciler.lifecycles.housekeeping import HOUSEKEEPING, HousekeepingState
+from reconciler.resources.clusterproperties import property_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_WORKS = frozenset({HousekeepingState.ACTIVE, HousekeepingState.DRAINING})
+
+
+@dataclass(frozen=True, slots=True)
+class IdleLimits:
+    """When object storage counts as idle, and how long housekeeping waits for that at most."""
+
+    window_ms: int
+    requests: float
+    """In the window, at most."""
+    interval_ms: int
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str]) -> IdleLimits:
+        """Return what the cluster's properties say."""
+        window_ms = int(property_of(properties, "cloud_storage_idle_timeout_ms") or 0)
+        per_second = float(property_of(properties, "cloud_storage_idle_threshold_rps") or 0)
+        interval_ms = int(property_of(properties, "cloud_storage_housekeeping_interval_ms") or 0)
+        return cls(window_ms, per_second * window_ms / 1000, interval_ms)
+
+
+@dataclass(slots=True)
+class Housekeeping:
+    """Whether the remote tier may be tidied now. Safe from any thread; jobs take turns."""
+
+    requests: Callable[[int], int]
+    """How many requests others made in the last so many milliseconds."""
+    now_ms: Callable[[], int]
+    state: HousekeepingState = HOUSEKEEPING.initial
+    _limits: IdleLimits = field(default_factory=lambda: IdleLimits.of({}))
+    _began_ms: int = field(init=False)
+    _ran_ms: dict[str, int] = field(default_factory=dict)
+    """When each job was through last."""
+    _was_paused: bool = False
+    _lock: RLock = field(default_factory=RLock, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Wait from now on."""
+        self._began_ms = self.now_ms()
+
+    def begins(self, job: str, limits: IdleLimits, *, drains: bool = False) -> bool:
+        """Tell whether a job may work now. `drains`: it does whatever others do, as when somebody waits for it."""
+        with self._lock:
+            if self.state is HousekeepingState.STOPPED:
+                return False
+            self._limits, self._was_paused = limits, False
+            waited_ms = self.now_ms() - self._ran_ms.get(job, self._began_ms)
+            if drains or waited_ms >= limits.interval_ms:
+                self._move(HousekeepingState.DRAINING)
+            elif self._is_idle():
+                self._move(HousekeepingState.ACTIVE)
+            return self.state in _WORKS
+
+    def goes_on(self) -> bool:
+        """Tell whether the job that works may go on: new traffic pauses it until others are idle again."""
+        with self._lock:
+            is_idle = self._is_idle()
+            if self.state is HousekeepingState.ACTIVE and not is_idle:
+                self._was_paused = True
+                self._move(HousekeepingState.PAUSE)
+            elif self.state is HousekeepingState.PAUSE and is_idle:
+                self._move(HousekeepingState.ACTIVE)
+            return self.state in _WORKS
+
+    def ends(self, job: str) -> None:
+        """Say that a job has come to its end; one that was paused has something left."""
+        with self._lock:
+            if self.state not in _WORKS:
+                return
+            self._move(HousekeepingState.IDLE)
+            if not self._was_paused:
+                self._ran_ms[job] = self.now_ms()
+
+    def stop(self) -> None:
+        """Let nothing begin any more."""
+        with self._lock:
+            if self.state is not HousekeepingState.STOPPED:
+                self.state = HOUSEKEEPING.step(self.state, "stop")
+
+    def _is_idle(self) -> bool:
+        return self.requests(self._limits.window_ms) <= self._limits.requests
+
+    def _move(self, state: HousekeepingState) -> None:
+        if state is not self.state:
+            self.state = HOUSEKEEPING.follow(self.state, state)

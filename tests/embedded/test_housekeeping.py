@@ -1,0 +1,176 @@
+"""When the remote tier is tidied: by the requests of the last seconds, at the latest when an interval has passed."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+
+from reconciler.embedded.remote.housekeeping import Housekeeping, IdleLimits
+from reconciler.lifecycles.housekeeping import HousekeepingState
+from reconciler.objectstore.directory import DirectoryStore
+from reconciler.objectstore.memory import MemoryStore
+from reconciler.objectstore.metered import MeteredStore, RequestMeter
+from tests.embedded.upkeeping import Clock
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+IDLE, ACTIVE, PAUSE, DRAINING, STOPPED = HousekeepingState
+LIMITS = IdleLimits.of({})
+
+
+@dataclass
+class Kept:
+    """Housekeeping over a store whose requests are counted."""
+
+    clock: Clock = field(default_factory=Clock)
+    meter: RequestMeter = field(init=False)
+    storage: MeteredStore = field(init=False)
+    keeping: Housekeeping = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin now."""
+        self.meter = RequestMeter(self.clock)
+        self.storage = MeteredStore(MemoryStore(), self.meter)
+        self.keeping = Housekeeping(self.meter.within, self.clock)
+
+    def ask(self, requests: int) -> None:
+        """Use object storage."""
+        for _ in range(requests):
+            self.storage.get("topics/none")
+
+    def wait(self, ms: int) -> None:
+        self.clock.now_ms += ms
+
+
+@pytest.mark.fact("F-R-057")
+@pytest.mark.parametrize(("requests", "begins"), [(0, True), (10, True), (11, False)])
+def test_idle_is_at_most_the_threshold_times_the_window(requests: int, begins: bool) -> None:  # noqa: FBT001 - a table
+    kept = Kept()
+    kept.ask(requests)
+    kept.wait(9_000)
+    assert kept.keeping.begins("merge", LIMITS) is begins
+    assert kept.keeping.state is (ACTIVE if begins else IDLE)
+
+
+@pytest.mark.fact("F-R-057")
+def test_the_window_slides() -> None:
+    kept = Kept()
+    kept.ask(11)
+    kept.wait(10_099)
+    assert kept.keeping.begins("merge", LIMITS)
+    wider = IdleLimits.of({"cloud_storage_idle_timeout_ms": "60000", "cloud_storage_idle_threshold_rps": "0.1"})
+    assert wider.requests == pytest.approx(6)
+    other = Kept()
+    other.ask(7)
+    other.wait(50_000)
+    assert not other.keeping.begins("merge", wider)
+
+
+@pytest.mark.fact("F-R-058")
+def test_it_starts_when_idle_pauses_on_traffic_and_goes_on_when_idle_again() -> None:
+    kept = Kept()
+    assert kept.keeping.begins("merge", LIMITS)
+    assert kept.keeping.goes_on()
+    kept.ask(11)
+    assert not kept.keeping.goes_on()
+    assert kept.keeping.state is PAUSE
+    kept.wait(11_000)
+    assert kept.keeping.goes_on()
+    assert kept.keeping.state is ACTIVE
+
+
+@pytest.mark.fact("F-R-058")
+def test_its_own_requests_are_no_traffic() -> None:
+    kept = Kept()
+    assert kept.keeping.begins("merge", LIMITS)
+    for _ in range(100):
+        kept.storage.inner.get("topics/none")
+    assert kept.keeping.goes_on()
+
+
+@pytest.mark.fact("F-R-059")
+def test_where_storage_is_never_idle_every_job_runs_once_an_interval() -> None:
+    kept = Kept()
+    ran: dict[str, list[int]] = {"merge": [], "scrub": []}
+    for second in range(1_000):
+        kept.ask(20)
+        for job, times in ran.items():
+            if kept.keeping.begins(job, LIMITS):
+                assert kept.keeping.state is DRAINING
+                kept.ask(20)
+                assert kept.keeping.goes_on()
+                times.append(second)
+                kept.keeping.ends(job)
+        kept.wait(1_000)
+    assert ran == {"merge": [300, 600, 900], "scrub": [300, 600, 900]}
+
+
+@pytest.mark.fact("F-R-059")
+def test_what_was_paused_has_not_run_and_is_drained_once_the_interval_has_passed() -> None:
+    kept = Kept()
+    kept.wait(299_000)
+    assert kept.keeping.begins("merge", LIMITS)
+    kept.ask(11)
+    assert not kept.keeping.goes_on()
+    kept.keeping.ends("merge")
+    assert kept.keeping.state is PAUSE
+    assert not kept.keeping.begins("merge", LIMITS)
+    kept.wait(1_000)
+    assert kept.keeping.begins("merge", LIMITS)
+    assert kept.keeping.state is DRAINING
+    kept.keeping.ends("merge")
+    assert kept.keeping.state is IDLE
+    assert not kept.keeping.begins("merge", LIMITS)
+
+
+def test_a_job_that_went_on_after_a_pause_has_something_left_for_the_interval() -> None:
+    kept = Kept()
+    kept.wait(200_000)
+    assert kept.keeping.begins("merge", LIMITS)
+    kept.ask(11)
+    assert not kept.keeping.goes_on()
+    kept.wait(20_000)
+    assert kept.keeping.goes_on()
+    kept.keeping.ends("merge")
+    kept.wait(80_000)
+    kept.ask(11)
+    assert kept.keeping.begins("merge", LIMITS)
+    assert kept.keeping.state is DRAINING
+
+
+def test_who_waits_for_it_gets_it_at_once() -> None:
+    kept = Kept()
+    kept.ask(1_000)
+    assert kept.keeping.begins("merge", LIMITS, drains=True)
+    assert kept.keeping.goes_on()
+
+
+def test_what_is_stopped_never_begins_again() -> None:
+    kept = Kept()
+    kept.keeping.stop()
+    kept.keeping.stop()
+    assert not kept.keeping.begins("merge", LIMITS, drains=True)
+    assert not kept.keeping.goes_on()
+    assert kept.keeping.state is STOPPED
+
+
+def test_every_kind_of_request_is_counted_and_the_store_travels_without_its_meter(tmp_path: Path) -> None:
+    meter = RequestMeter(Clock())
+    store = MeteredStore(MemoryStore(), meter)
+    store.put("a", b"1")
+    store.swap("b", b"2", expected=None)
+    store.copy_in("c", store, "a")
+    assert store.get("c") is not None
+    assert store.get_range("a", 0, 1) == b"1"
+    assert [listed.key for listed in store.list("")] == ["a", "b", "c"]
+    store.delete(["a"])
+    store.clock_ms()
+    assert not store.probe()
+    assert meter.within(1_000) == 9
+    folder = DirectoryStore(tmp_path)
+    there = pickle.loads(pickle.dumps(MeteredStore(folder, meter)))  # noqa: S301 - just pickled
+    assert isinstance(there, DirectoryStore)
