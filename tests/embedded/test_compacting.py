@@ -14,7 +14,7 @@ from reconciler.embedded.upkeep import compacting
 from reconciler.embedded.upkeep.chores import Chore
 from reconciler.embedded.upkeep.choretasks import ChoreTask
 from reconciler.embedded.upkeep.newest import NewestOffsets
-from reconciler.embedded.upkeep.passes import Tended
+from reconciler.embedded.upkeep.tended import Tended
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.samples import NOW
 from tests.embedded.upkeeping import (

@@ -11,7 +11,7 @@ from reconciler.embedded.partition.headswaps import Partition
 from reconciler.embedded.partition.replacing import STALE_MS, Rewritten, publish_rewritten
 from reconciler.embedded.upkeep.chores import Chore
 from reconciler.embedded.upkeep.choretasks import ChoreTask
-from reconciler.embedded.upkeep.passes import Tended
+from reconciler.embedded.upkeep.tended import Tended
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange
 from tests.embedded.samples import NOW, numbered

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.embedded.upkeep.passes import Tended
 from reconciler.embedded.upkeep.retention import live_entries
+from reconciler.embedded.upkeep.tended import Tended
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.tiered import Tiered, tiered
 from tests.embedded.upkeeping import (

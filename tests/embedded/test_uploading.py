@@ -10,7 +10,7 @@ from pyarrow import BufferReader
 
 from reconciler.embedded.keys import index_key
 from reconciler.embedded.remote.topicmanifest import TopicManifest, read_topic_manifest, write_topic_manifest
-from reconciler.embedded.upkeep.passes import Tended
+from reconciler.embedded.upkeep.tended import Tended
 from reconciler.errors import OwnershipLostError
 from tests.embedded.tiered import tiered
 from tests.embedded.upkeeping import DAY, TOPIC, head_of

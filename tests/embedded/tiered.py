@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from reconciler.embedded.catalog.tiering import Tiering
     from reconciler.embedded.partition.entries import Entry
-    from reconciler.embedded.upkeep.passes import Tended
+    from reconciler.embedded.upkeep.tended import Tended
     from reconciler.objectstore.base import ObjectStore
 
 BOTH: Mapping[str, str] = {"remote.write": "true", "remote.read": "true"}

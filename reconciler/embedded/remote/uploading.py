@@ -16,9 +16,9 @@ from reconciler.embedded.partition.pages import entries_within
 from reconciler.embedded.partition.partfiles import read_part
 from reconciler.embedded.remote.segmentfiles import SegmentWriter, footer_of
 from reconciler.embedded.remote.tier import remote_partition
+from reconciler.embedded.upkeep.rolling import merged_digest
 from reconciler.embedded.upkeep.segments import Segment, segments_of
 from reconciler.errors import UserError
-from reconciler.records.digest import Digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -115,11 +115,16 @@ class Upload:
     def _segment(self, segment: Segment, offsets: OffsetRange) -> Entry | None:
         first = segment.entries[0]
         if len(segment.entries) == 1 and first.is_within(offsets):
-            return self._copy(first)
+            return self.copy(first)
         return self._one_file(segment, offsets)
 
-    def _copy(self, entry: Entry) -> Entry:
-        """Copy a file as it is."""
+    def copy(self, entry: Entry) -> Entry:
+        """Put a file as it is, with its index.
+
+        Raises:
+            MissingObjectError: It is not there.
+            UserError: It is damaged, or the storage cannot encrypt as the namespace asks.
+        """
         kms_key_id = self.rules.kms_key_id
         key = segment_key(self.remote.place, (entry.base, entry.last), entry.bytes, entry.epoch)
         footer = footer_of(self.store, entry.key, entry.bytes)
@@ -136,7 +141,7 @@ class Upload:
         is_whole = all(entry.is_within(offsets) for entry in segment.entries)
         if written is None and not is_whole:
             return None
-        if written is None or (is_whole and written.digest != _merged_digest(segment.entries)):
+        if written is None or (is_whole and written.digest != merged_digest(segment.entries)):
             self.storage.delete([] if written is None else [written.key, index_key(written.key)])
             where = f"{self.partition}, offsets {segment.base} to {segment.last}"
             message = f"{self.store.url}: {where}: its records are not those whose digest the head keeps"
@@ -144,8 +149,3 @@ class Upload:
         horizons = [entry.horizon_ms for entry in segment.entries if entry.horizon_ms is not None]
         horizon_ms = max(horizons) if horizons else None
         return replace(written, epoch=segment.epoch, is_segment=True, horizon_ms=horizon_ms)
-
-
-def _merged_digest(entries: Iterable[Entry]) -> Digest:
-    found = tuple(entries)
-    return sum((entry.digest.shifted(entry.base - found[0].base) for entry in found), Digest())

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from reconciler.errors import ReconcilerError
     from reconciler.records.log import OffsetRange
 
-Job: TypeAlias = Literal["roll", "upload", "compact", "merge"]
+Job: TypeAlias = Literal["roll", "upload", "reupload", "compact", "merge"]
 
 _COST: Final = 256 * 1024
 _LITTLE: Final = 64 * 1024 * 1024

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Final, assert_never
 from reconciler.embedded.clusterfile import check_shared, read_cluster_id
 from reconciler.embedded.partition.head import read_head
 from reconciler.embedded.producing.admission import rules_of
+from reconciler.embedded.remote.manifest import read_manifest
 from reconciler.embedded.remote.merging import Merge
+from reconciler.embedded.remote.reuploading import reuploaded
 from reconciler.embedded.remote.storagefile import check_storage
 from reconciler.embedded.remote.uploading import Upload
 from reconciler.embedded.upkeep.chores import Chore, Refused
@@ -57,7 +59,7 @@ class ChoreTask:
             UserError: The cluster, or its object storage, is not seen from this machine.
         """
         catalog = self.catalog.read()
-        if self.job in {"upload", "merge"} and self.remote is not None:
+        if self.remote is not None:
             check_storage(self.remote.storage, catalog.cluster.storage_id)
         names = {entry.id: name for name, entry in catalog.topics.items()}
         for chore in chores:
@@ -96,7 +98,7 @@ class ChoreTask:
             case "compact":
                 compaction = Compaction(self.store, chore.partition, policy, rules, self.remote)
                 return compaction.compacted(head, now_ms=self.now_ms)
-            case "upload":
+            case "upload" | "reupload":
                 return self._uploaded(head, chore, policy, rules)
             case "merge":
                 if self.remote is None or chore.offsets is None:
@@ -105,11 +107,14 @@ class ChoreTask:
             case _:
                 assert_never(self.job)
 
-    def _uploaded(self, head: Head, chore: Chore, policy: CleanupPolicy, rules: Rules) -> Uploaded | None:
+    def _uploaded(self, head: Head, chore: Chore, policy: CleanupPolicy, rules: Rules) -> Rewritten | Uploaded | None:
         if self.remote is None or chore.offsets is None or policy.tiering is None or not policy.tiering.uploads:
             return None
         upload = Upload(self.store, self.remote.storage, chore.partition, policy.tiering, rules)
-        return upload.put(head, policy.limits, chore.offsets)
+        if self.job == "upload":
+            return upload.put(head, policy.limits, chore.offsets)
+        manifest = read_manifest(self.remote.storage, upload.remote)
+        return None if manifest is None else reuploaded(upload, head, manifest, self.remote, chore.offsets)
 
 
 def do_here(chores: Sequence[Chore], task: ChoreTask) -> Iterator[list[Rewritten | Uploaded | Refused]]:

@@ -6,7 +6,6 @@ writes records anew is handed to a `Spread`, which does it here or on executors.
 
 from __future__ import annotations
 
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
@@ -21,6 +20,7 @@ from reconciler.embedded.upkeep.describing import describe
 from reconciler.embedded.upkeep.retention import Expired, expired, live_bytes, live_entries, next_expiry_ms, retain
 from reconciler.embedded.upkeep.segments import segments_of
 from reconciler.embedded.upkeep.surveying import HeadCache, Survey
+from reconciler.embedded.upkeep.tended import Tended
 from reconciler.embedded.upkeep.wholelog import is_reached, place_of, remote_entries, whole_segments
 from reconciler.errors import ReconcilerError
 
@@ -54,41 +54,6 @@ if TYPE_CHECKING:
 
 _AT_ONCE: Final = 16
 _WAITING: Final = 256
-_NAMED: Final = 100
-
-
-@dataclass(slots=True)
-class Tended:
-    """What one job did; `records` and `bytes` are what it removed, of a roll what it wrote anew, of an upload those."""
-
-    partitions: int = 0
-    records: int = 0
-    bytes: int = 0
-    failed: int = 0
-    errors: list[ReconcilerError] = field(default_factory=list)
-    """At most a hundred of them."""
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
-
-    def count(self, *, records: int, stored: int) -> None:
-        """Count a partition that was tended."""
-        self.partitions += 1
-        self.records += records
-        self.bytes += stored
-
-    def fail(self, tended: Partition | str, error: ReconcilerError) -> None:
-        """Count a partition, or something else, that could not be tended. Safe from any thread."""
-        where = str(tended)
-        if where not in error.message:
-            error.message = f"{where}: {error.message}"
-        with self._lock:
-            self.failed += 1
-            if len(self.errors) < _NAMED:
-                self.errors.append(error)
-
-    def break_off(self, error: ReconcilerError) -> None:
-        """Say what kept the rest from being done."""
-        self.failed += 1
-        self.errors.append(error)
 
 
 @dataclass(frozen=True)
@@ -131,14 +96,20 @@ class Upkeep:
         if remote is None:
             return tended
 
-        def describe_topics(survey: Survey) -> None:
-            for full_name, error in describe(remote, catalog, self.is_wanted, survey.notes.setdefault("topics", {})):
-                tended.fail(full_name, error)
-
-        uploads = Uploads(self.store, remote, self.now_ms)
-        found = self._looked("upload", tended, _uploads, uploads.due, begin=describe_topics)
-        chores = [chore for _, of_one in sorted(found, key=_backlog) for chore in of_one]
+        uploads, survey = Uploads(self.store, remote, self.now_ms), Survey.begun(self.store, self.cluster_id, "upload")
+        for full_name, error in describe(remote, catalog, self.is_wanted, survey.notes.setdefault("topics", {})):
+            tended.fail(full_name, error)
+        found = sorted(self._found(survey, tended, _uploads, uploads.due), key=_backlog)
+        chores = [chore for _, of_one in found for chore in of_one]
+        tended.levels = uploads.share(survey.notes, sum(chore.bytes for chore in chores))
+        survey.end()
         self._spread("upload", spread, chores, tended, lambda taken, put_ms: self._name(uploads, taken, put_ms, tended))
+        again = [
+            chore
+            for _, of_one in self._looked("reupload", tended, uploads.reuploads, uploads.outdated)
+            for chore in of_one
+        ]
+        self._spread("reupload", spread, again, tended, lambda taken, put_ms: self._publish(taken, put_ms, tended))
         return tended
 
     def compact(self, spread: Spread | None = None) -> Tended:
@@ -231,9 +202,16 @@ class Upkeep:
         *,
         begin: Callable[[Survey], None] = lambda _survey: None,
     ) -> Iterator[tuple[Partition, T]]:
-        """Look at the partitions that are due, and yield those in which something was found: it changes their heads."""
+        """Look at the partitions that are due, and yield those in which something was found."""
         survey = Survey.begun(self.store, self.cluster_id, job)
         begin(survey)
+        yield from self._found(survey, tended, asks, look)
+        survey.end()
+
+    def _found(
+        self, survey: Survey, tended: Tended, asks: Callable[[CleanupPolicy], bool], look: Look[T]
+    ) -> Iterator[tuple[Partition, T]]:
+        """Yield the partitions in which something was found: their heads are going to change."""
 
         def is_asked(full_name: str, policy: CleanupPolicy) -> bool:
             return self.is_wanted(full_name) and asks(policy)
@@ -256,7 +234,6 @@ class Upkeep:
             if found is not None:
                 self.heads.changed(lying.partition)
                 yield lying.partition, found
-        survey.end()
 
     def _publish(self, taken: Iterable[Outcome], put_ms: int, tended: Tended) -> None:
         """Publish a round, many partitions at a time."""

@@ -7,17 +7,20 @@ What the manifest names counts; `Head.uploaded_to` follows it, also where somebo
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.embedded.partition.entries import STALE_MS
 from reconciler.embedded.partition.headswaps import swap_head
 from reconciler.embedded.partition.pages import entries_within
 from reconciler.embedded.partition.replacing import Gain
+from reconciler.embedded.remote.backlog import Controller, connections_of, error_of, free_bytes
 from reconciler.embedded.remote.manifest import read_manifest
 from reconciler.embedded.remote.manifestswaps import ManifestSwap
+from reconciler.embedded.remote.reuploading import outdated, reuploads
 from reconciler.embedded.remote.tier import remote_partition
 from reconciler.embedded.remote.uploading import to_upload
 from reconciler.embedded.upkeep.chores import Chore
+from reconciler.embedded.upkeep.segments import Segment
 from reconciler.errors import OwnershipLostError
 from reconciler.records.log import OffsetRange
 
@@ -30,10 +33,11 @@ if TYPE_CHECKING:
     from reconciler.embedded.remote.manifest import Manifest
     from reconciler.embedded.remote.tier import RemoteTier
     from reconciler.embedded.remote.uploading import Uploaded
-    from reconciler.embedded.upkeep.segments import Segment
+    from reconciler.embedded.upkeep.cleanup import CleanupPolicy
     from reconciler.embedded.upkeep.surveying import Lying
     from reconciler.objectstore.base import ObjectStore
 
+_LEVELS: Final = {"backlog_size": "backlog", "error": "error", "shares": "shares"}
 _CHORE_BYTES: Final = 128 * 1024 * 1024
 _CHORE_SEGMENTS: Final = 128
 """What one task does at once of a partition: neighbouring segments, named together."""
@@ -68,6 +72,36 @@ class Uploads:
             return chores, None
         has_new = due_ms is not None and not takes_open and max(manifest.end, head.local_start) < stable
         return None, due_ms if has_new else None
+
+    def reuploads(self, policy: CleanupPolicy) -> bool:
+        """Tell whether what is compacted of a topic is uploaded once more."""
+        return reuploads(policy, self.remote)
+
+    def outdated(self, lying: Lying, head: Head) -> tuple[list[Chore] | None, int | None]:
+        """Return what of a partition was compacted since it was uploaded; `None`: nothing, until its head changes."""
+        tiering = lying.policy.tiering
+        if tiering is None or head.compacted_to <= head.local_start:
+            return None, None
+        manifest = read_manifest(self.remote.storage, remote_partition(tiering.location, lying.partition.number))
+        if manifest is None:
+            return None, None
+        found = outdated(self.store, self.remote.storage, head, manifest)
+        runs = (Segment(there, is_closed=True) for there, _ in found)
+        return list(_chores(lying.partition, runs, head.local_start)) or None, None
+
+    def share(self, notes: dict[str, Any], backlog_bytes: int) -> dict[str, float]:
+        """Set the share of the connections that uploads have, anew once in a while; return what it is, and why."""
+        controller = Controller.of(self.remote.properties)
+        noted = notes.get("controller") or {"at_ms": 0, "backlog": 0, "error": 0.0, "shares": controller.min_shares}
+        now_ms = self.now_ms()
+        error = error_of(backlog_bytes, free_bytes(self.store))
+        if (error or noted["error"]) and now_ms - noted["at_ms"] >= controller.interval_ms:
+            shares = controller.shares(error, noted["error"])
+            noted = {"at_ms": now_ms, "backlog": backlog_bytes, "error": error, "shares": shares}
+            notes["controller"] = noted
+        connections = self.remote.connections
+        connections.share = connections_of(noted["shares"], connections.limit)
+        return {f"upload_backlog_controller_{name}": noted[key] for name, key in _LEVELS.items()}
 
     def publish(self, uploads: Sequence[Uploaded], *, put_ms: int) -> Gain | None:
         """Name what was put of one partition, oldest first, by one swap; delete what cannot be named.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.embedded.upkeep.passes import Tended
+    from reconciler.embedded.upkeep.tended import Tended
     from reconciler.providers.base import Means
 
 
@@ -58,7 +58,8 @@ def _counted(do: Callable[[], Upkept], counting: CountingStore) -> Callable[[], 
 
 
 def _tended(done: Tended) -> Upkept:
-    return Upkept("partition", done.partitions, done.records, done.bytes, done.failed, tuple(done.errors))
+    errors = tuple(done.errors)
+    return Upkept("partition", done.partitions, done.records, done.bytes, done.failed, errors, levels=done.levels)
 
 
 def _recovered(cluster: EmbeddedCluster, means: Means, is_wanted: Callable[[str], bool]) -> Upkept:

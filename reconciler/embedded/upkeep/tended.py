@@ -1,0 +1,51 @@
+"""What one job of a pass did, and what of it could not be done."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from reconciler.embedded.partition.headswaps import Partition
+    from reconciler.errors import ReconcilerError
+
+_NAMED: Final = 100
+
+
+@dataclass(slots=True)
+class Tended:
+    """What one job did; `records` and `bytes` are what it removed, of a roll what it wrote anew, of an upload those."""
+
+    partitions: int = 0
+    records: int = 0
+    bytes: int = 0
+    failed: int = 0
+    errors: list[ReconcilerError] = field(default_factory=list)
+    """At most a hundred of them."""
+    levels: Mapping[str, float] = field(default_factory=dict, compare=False)
+    """What holds after it, by the names of `resources.vitals.LEVELS`."""
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def count(self, *, records: int, stored: int) -> None:
+        """Count a partition that was tended."""
+        self.partitions += 1
+        self.records += records
+        self.bytes += stored
+
+    def fail(self, tended: Partition | str, error: ReconcilerError) -> None:
+        """Count a partition, or something else, that could not be tended. Safe from any thread."""
+        where = str(tended)
+        if where not in error.message:
+            error.message = f"{where}: {error.message}"
+        with self._lock:
+            self.failed += 1
+            if len(self.errors) < _NAMED:
+                self.errors.append(error)
+
+    def break_off(self, error: ReconcilerError) -> None:
+        """Say what kept the rest from being done."""
+        self.failed += 1
+        self.errors.append(error)
