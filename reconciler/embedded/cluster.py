@@ -150,7 +150,7 @@ class EmbeddedCluster(Admin):
         """Delete what nobody names and is older than a day by the store's own clock."""
         from reconciler.embedded.upkeep.sweeping import sweep
 
-        return sweep(self.store, self.catalog, unless_recent=unless_recent)
+        return sweep(self.store, self.catalog, unless_recent=unless_recent, storage=self.storage)
 
     @overload
     def producer(self, transactional_id: None = None, *, delivery_timeout_ms: int = ...) -> Producer: ...

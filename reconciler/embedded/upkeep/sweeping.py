@@ -19,10 +19,13 @@ from reconciler.embedded.catalog.absence import lost_catalog, trace_of_catalog
 from reconciler.embedded.catalog.commits import catalog_register, named_by
 from reconciler.embedded.checking.headless import Headless
 from reconciler.embedded.checking.stored import IMMUTABLE, list_store
+from reconciler.embedded.clusterfile import read_cluster_id
 from reconciler.embedded.keys import HEADS, partition_of_head, runner_key
 from reconciler.embedded.partition.head import NOBODY, read_head
 from reconciler.embedded.partition.pages import all_pages, read_page
 from reconciler.embedded.partition.removing import remove_partition
+from reconciler.embedded.remote.sweeping import sweep_remote
+from reconciler.embedded.remote.tier import remote_tier
 from reconciler.embedded.threads import SideBySide
 from reconciler.errors import MissingObjectError
 
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.embedded.checking.stored import Stored
     from reconciler.embedded.partition.head import Head
+    from reconciler.embedded.remote.tier import RemoteTier
     from reconciler.objectstore.base import Listed, ObjectStore
 
 OLD_MS: Final = 24 * 60 * 60 * 1000
@@ -54,13 +58,17 @@ class Swept:
     """Of topics that are gone: all that their heads named went with them."""
 
 
-def sweep(store: ObjectStore, catalog: CatalogRegister, *, unless_recent: bool = False) -> Swept:
+def sweep(
+    store: ObjectStore, catalog: CatalogRegister, *, unless_recent: bool = False, storage: ObjectStore | None = None
+) -> Swept:
     """Delete what nobody names and is older than a day. Safe beside any writer, and to be repeated.
 
-    `unless_recent`: only where the last sweep is hours ago, for it reads every head.
+    `unless_recent`: only where the last sweep is hours ago, for it reads every head. `storage`: the cluster's object
+    storage, which is swept after the cluster itself.
 
     Raises:
-        UserError: A head, a page or the catalog cannot be read; nothing was deleted.
+        UserError: A head, a page or the catalog cannot be read; nothing was deleted. Or a manifest; then nothing was
+            deleted in object storage.
     """
     now_ms = store.clock_ms()
     if unless_recent and now_ms - _last_ms(store) < RECENT_MS:
@@ -80,8 +88,17 @@ def sweep(store: ObjectStore, catalog: CatalogRegister, *, unless_recent: bool =
         store.delete(listed.key for listed in batch)
         objects += len(batch)
         size += sum(listed.size for listed in batch)
+    remote = _remote(store, catalog, storage)
+    if remote is not None:
+        remote_objects, remote_size = sweep_remote(remote, catalog)
+        objects, size = objects + remote_objects, size + remote_size
     _remember(store, now_ms)
     return Swept(objects, size, partitions)
+
+
+def _remote(store: ObjectStore, catalog: CatalogRegister, storage: ObjectStore | None) -> RemoteTier | None:
+    cluster_id = None if storage is None else read_cluster_id(store)
+    return None if cluster_id is None else remote_tier(storage, cluster_id, catalog.read().cluster)
 
 
 def _last_ms(store: ObjectStore) -> int:
