@@ -14,15 +14,17 @@ from typing import Any
 
 import yaml
 
-from reconciler.errors import NotAuthorizedError
+from reconciler.errors import NotAuthorizedError, UserError
 from reconciler.planning.canonical import plain
 from reconciler.planning.document.digest import parameters_of
 from reconciler.planning.document.rows import changes_of
 from reconciler.planning.plan import Base, Given, Plan, Selection
+from reconciler.resources.address import Address
 from reconciler.resources.capabilities import Capabilities, ClusterIdentity
 from reconciler.resources.configs import EMBEDDED_CONFIGS
 from reconciler.resources.guards import Guards
 from reconciler.resources.measures import Measure
+from reconciler.resources.recoverable import Recoverable
 from tests.planning.short import declared, observed, recorded
 from tests.planning.world import World
 
@@ -120,6 +122,10 @@ def _hidden() -> NotAuthorizedError:
     return NotAuthorizedError("User:x may not describe it", hint="Ask.")
 
 
+def _recovery(problem: str | None = None, **said: Any) -> Recoverable | UserError:
+    return Recoverable(full_name="a", **said) if problem is None else UserError(problem, hint="Look there.")
+
+
 def _texts(what: str, found: list[str], row: dict[str, Any]) -> list[str]:
     expected = row.get(what, [])
     matched = len(found) == len(expected) and all(part in text for part, text in zip(expected, found, strict=True))
@@ -162,6 +168,7 @@ def _given(row: dict[str, Any], declared_names: list[str], standing: list[str]) 
             )
             for address, said in row.get("measures", {}).items()
         },
+        recoveries={Address(address): _recovery(**said) for address, said in row.get("recoveries", {}).items()},
         base=Base("lineage", 7, "0" * 64),
         tool="0.1.0",
         is_destroy=row.get("destroy", False),
