@@ -62,6 +62,8 @@ class Admin:
         self.now_ms = now_ms
         self._new_id = new_id
         self.catalog = CatalogRegister(store)
+        self.cache_folder: str | None = None
+        """Where what is fetched from object storage is cached, unless a property says it; a full path."""
         self.permissions = SUPER_USER
         """What who acts may do: `cluster.permissions.check(catalog, operation, kind, full name)`."""
 
@@ -70,7 +72,7 @@ class Admin:
         """The remote tier, where the cluster has object storage and was bound to it."""
         if self.storage is None:
             return None  # and the catalog is not read for that
-        return remote_tier(self.storage, self.cluster_id, self.catalog.known().cluster)
+        return remote_tier(self.storage, self.cluster_id, self.catalog.known().cluster, self.cache_folder)
 
     def alter_cluster(self, properties: Mapping[str, str | None]) -> None:
         """Set cluster properties, `None` puts one back to its default. Bind its object storage where it has one.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -11,8 +12,8 @@ from reconciler.embedded.catalog.lookups import name_with_id, topic_with_id
 from reconciler.embedded.clusterfile import check_shared
 from reconciler.embedded.partition.head import NEVER_WRITTEN, read_bounds, read_head
 from reconciler.embedded.partition.pages import entries_within
-from reconciler.embedded.partition.partfiles import first_since, read_part
 from reconciler.embedded.partition.tiers import Tiers
+from reconciler.embedded.remote.reading import first_since_of, read_pieces
 from reconciler.embedded.remote.storagefile import check_storage
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.hashing import digest_of
@@ -94,11 +95,10 @@ class EmbeddedLog:
         self._check(Operation.READ)
         looks = _Looks(self, partition, offsets)
         while looks.again():
-            with looks:
-                for piece in looks.pieces():
-                    for batch in read_part(piece.store, piece.entry, partition, piece.offsets):
-                        yield batch
-                        looks.reached(batch.column("offset")[-1].as_py() + 1)
+            with looks, closing(read_pieces(self.remote, looks.pieces(), partition)) as batches:
+                for batch in batches:
+                    yield batch
+                    looks.reached(batch.column("offset")[-1].as_py() + 1)
 
     def extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
         """Yield how `offsets` is stored: one extent a part, cut at both ends; reads no records."""
@@ -125,7 +125,7 @@ class EmbeddedLog:
         while looks.again():
             with looks:
                 for piece in looks.pieces(since_ms=timestamp_ms):
-                    found = first_since(piece.store, piece.entry, timestamp_ms, piece.offsets)
+                    found = first_since_of(self.remote, piece, timestamp_ms)
                     if found is not None:
                         return found
                     looks.reached(piece.offsets.stop)

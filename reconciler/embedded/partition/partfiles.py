@@ -66,11 +66,9 @@ def first_since(store: ObjectStore, entry: Entry, since_ms: int, offsets: Offset
 
 def first_since_in(file: pq.ParquetFile, entry: Entry, since_ms: int, offsets: OffsetRange) -> int | None:
     """Return the same of a part that is open; row groups that end before that time are not read."""
-    for group in range(file.num_row_groups):
+    for group in groups_within(file.metadata, entry, offsets):
         newest = file.metadata.row_group(group).column(1).statistics
-        first, last = _ends(file, group, entry)
-        is_older = newest is not None and newest.has_min_max and newest.max < since_ms
-        if is_older or last < offsets.start or first >= offsets.stop:
+        if newest is not None and newest.has_min_max and newest.max < since_ms:
             continue
         times = file.read_row_group(group, ["offset_delta", "timestamp_ms"], use_threads=False)
         found = times.column("offset_delta").to_numpy() + entry.base
@@ -146,15 +144,23 @@ def _damaged(store: ObjectStore, entry: Entry, why: str) -> UserError:
 def _batches(
     file: pq.ParquetFile, entry: Entry, offsets: OffsetRange, columns: list[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    for group in range(file.num_row_groups):
-        first, last = _ends(file, group, entry)
+    for group in groups_within(file.metadata, entry, offsets):
+        yield from file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns, use_threads=False)
+
+
+def groups_within(found: pq.FileMetaData, entry: Entry, offsets: OffsetRange) -> list[int]:
+    """Return the row groups of a part that may hold records of a range, first to last."""
+    wanted: list[int] = []
+    for group in range(found.num_row_groups):
+        first, last = _ends(found, group, entry)
         if first < offsets.stop and offsets.start <= last:
-            yield from file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns, use_threads=False)
+            wanted.append(group)
+    return wanted
 
 
-def _ends(file: pq.ParquetFile, group: int, entry: Entry) -> tuple[int, int]:
+def _ends(found: pq.FileMetaData, group: int, entry: Entry) -> tuple[int, int]:
     """Return the first and last offset of a row group, from the statistics of `offset_delta`."""
-    statistics = file.metadata.row_group(group).column(0).statistics
+    statistics = found.row_group(group).column(0).statistics
     if statistics is None or not statistics.has_min_max:
         return entry.base, entry.last
     return entry.base + statistics.min, entry.base + statistics.max

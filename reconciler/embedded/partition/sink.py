@@ -21,6 +21,7 @@ from reconciler.embedded.partition.head import Head, read_bounds
 from reconciler.embedded.partition.log import EmbeddedLog
 from reconciler.embedded.partition.partfiles import within
 from reconciler.embedded.partition.parts import PartWriter
+from reconciler.embedded.remote.connections import unbounded
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.digest import Digest
 from reconciler.records.log import OffsetRange, Staged
@@ -125,7 +126,7 @@ class EmbeddedSink:
         key = part_key(self.gate.full_name, partition)
         kms_key_id = self.rules.kms_key_id
         try:
-            self.gate.store.copy_in(key, piece.store, piece.entry.key, kms_key_id=kms_key_id)
+            self.gate.store.copy_in(key, unbounded(piece.store), piece.entry.key, kms_key_id=kms_key_id)
         except MissingObjectError:
             return None
         return replace(piece.entry, key=key, producer=None, txn=None, kms_key_id=kms_key_id)

@@ -76,7 +76,7 @@ def connections_to(url: str, limit: int) -> Connections:
 
 def bounded(storage: ObjectStore, limit: int) -> BoundedStore:
     """Return a storage that is asked for no more than `limit` things at once, by all of this process together."""
-    return BoundedStore(_within(storage), limit)
+    return BoundedStore(unbounded(storage), limit)
 
 
 class BoundedStore:
@@ -136,7 +136,7 @@ class BoundedStore:
     def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
         """Store a copy of another store's object under a fresh name."""
         with self.connections.upload():
-            self._inner.copy_in(key, _within(source), source_key, kms_key_id=kms_key_id)
+            self._inner.copy_in(key, unbounded(source), source_key, kms_key_id=kms_key_id)
 
     def list(self, prefix: str) -> Iterator[Listed]:
         """Yield what lies under `prefix`, sorted by key."""
@@ -152,5 +152,6 @@ class BoundedStore:
         return self._inner.probe()
 
 
-def _within(store: ObjectStore) -> ObjectStore:
+def unbounded(store: ObjectStore) -> ObjectStore:
+    """Return the store itself: what copies from it on its own side must know it."""
     return store._inner if isinstance(store, BoundedStore) else store  # noqa: SLF001 - one of our own kind

@@ -259,6 +259,7 @@ class EmbeddedProvider:
             cluster = EmbeddedCluster(
                 self._store, cluster_id, now_ms=edge.now_ms, new_id=edge.new_id, storage=self._storage
             )
+            cluster.cache_folder = _cache_folder(edge)
             self._opened = cluster.acting_as(edge.principal, edge.host)
         return self._opened
 
@@ -304,6 +305,14 @@ def _opened(location: LocationSpec, edge: Edge) -> ObjectStore:
     )
     store = open_store(settings.resolved(edge.folder))
     return read_only(store, edge.now_ms) if edge.is_reader else store
+
+
+def _cache_folder(edge: Edge) -> str | None:
+    """Return where this user's programs keep what they can fetch again; `None`: nobody says."""
+    environ = edge.environ
+    home = environ.get("HOME")
+    caches = environ.get("XDG_CACHE_HOME") or (f"{home}/.cache" if home else None)
+    return None if caches is None else f"{caches}/reconciler"
 
 
 def _wanted(scope: Scope) -> Callable[[str], bool] | None:
