@@ -118,11 +118,13 @@ def doomed_location(catalog: Catalog | Draft, full_name: str, cluster_id: str) -
     """Return the location whose objects go when a topic is deleted; `None`: they stay, and can be recovered.
 
     They go where the topic deletes, writes and reads remotely (F-R-008, F-R-009, F-R-010), and where switching its
-    tiering off was to delete them.
+    tiering off was to delete them. Copies that are still being made are of no use to anybody.
     """
     topic = catalog.topics[full_name]
     if topic.tiering is None:
         return None
+    if topic.recovering is not None:
+        return str(location_of(full_name, topic, cluster_id))
     configs = set_configs(catalog, full_name)
     deletes = configs["remote.delete"][0] if "remote.delete" in configs else CONFIGS["remote.delete"].default
     switches = switches_in(configs)
@@ -157,6 +159,9 @@ def check_not_disabling(full_name: str, topic: TopicEntry, changes: Iterable[str
     """
     state = None if topic.tiering is None else topic.tiering.state
     changed = sorted(SWITCHES.intersection(changes))
+    if topic.recovering is not None and changed:
+        message = f"topic {full_name}: {changed[0]} cannot change: it is being recovered from {topic.recovering}"
+        raise UserError(message, hint="`run` finishes it; then ask again.")
     if state == TieringState.DISABLING and changed:
         message = f"topic {full_name}: {changed[0]} cannot change: its tiering is being switched off"
         raise UserError(
