@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 from reconciler.embedded.partition.entries import Entry, PageRef
 from reconciler.embedded.partition.head import read_heads
 from reconciler.embedded.partition.pages import read_pages
-from reconciler.embedded.remote.shares import share_within
+from reconciler.embedded.remote.shares import share_below, share_within
+from reconciler.resources.measures import TieredPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +31,9 @@ class Size:
     bytes: int
     records: int
     ages: tuple[tuple[int, int], ...]
+    local_only_bytes: int = 0
+    tiered: tuple[TieredPartition, ...] = ()
+    """Every partition ever written to, in order."""
 
 
 def size_of(store: ObjectStore, topic_id: str, manifest_of: ReadManifest = lambda _number: None) -> Size:
@@ -42,13 +46,24 @@ def size_of(store: ObjectStore, topic_id: str, manifest_of: ReadManifest = lambd
     longest = sum(head.stored_bytes for head in heads.values()) // STRETCHES
     stretches = [stretch for head in heads.values() for stretch in _stretches(store, head, longest)]
     total, records = sum(size for _, size in stretches), sum(head.records for head in heads.values())
+    remote = dict.fromkeys(heads, 0)
     for number, manifest in _manifests(heads, manifest_of):
         head, named = heads[number], list[PageRef | Entry]([*manifest.pages, *manifest.entries])
         for each in named:
             share = share_within(each, head.start, head.local_start)
             total, records = total + share.bytes, records + share.records
+            remote[number] += share.bytes
             stretches.append((each.max_ts, share.bytes))
-    return Size(total, records, _ages([(at_ms, size) for at_ms, size in stretches if size]))
+    return Size(
+        total,
+        records,
+        _ages([(at_ms, size) for at_ms, size in stretches if size]),
+        sum(head.stored_bytes - share_below(head, head.uploaded_to).bytes for head in heads.values()),
+        tuple(
+            TieredPartition(number, head.start, head.local_start, head.uploaded_to, remote[number])
+            for number, head in sorted(heads.items())
+        ),
+    )
 
 
 def _manifests(heads: Mapping[int, Head], manifest_of: ReadManifest) -> Iterator[tuple[int, Manifest]]:

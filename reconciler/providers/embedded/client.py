@@ -17,6 +17,7 @@ from reconciler.embedded.catalog.namespaces import (
 )
 from reconciler.embedded.catalog.topics import alter_topic, create_topic, delete_topic, move_topic
 from reconciler.errors import BlockedError, ReconcilerError, StalePlanError, UserError
+from reconciler.lifecycles.tiering import TIERING
 from reconciler.planning.actions import Create, Delete, Transition, Update
 from reconciler.providers.base import Done, Failed
 from reconciler.providers.embedded.permitting import check_action
@@ -40,7 +41,7 @@ from reconciler.resources.tieringpolicy import TieringPolicy
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from reconciler.embedded.access.permissions import Permissions
     from reconciler.embedded.catalog.entries import TopicEntry
@@ -164,7 +165,7 @@ class Batch:
         entry = draft.namespaces.get(name)
         if entry is not None:
             check_unmoved(action.address, action.changes, fields_of(entry))
-        alter_namespace(draft, name, wanted.configs)
+        alter_namespace(draft, name, wanted.configs if entry is None else _news(wanted.configs, entry.configs))
         if wanted.quotas:
             limit_namespace(draft, name, wanted.limits(draft.namespaces[name].quotas))
         for key in wanted.keys:
@@ -172,13 +173,13 @@ class Batch:
         if wanted.rules:
             set_namespace_acls(draft, name, changed_rules(draft.namespaces[name].acls, wanted.rules))
 
-    def _alter_topic(self, draft: Draft, full_name: str, action: Update) -> str:
-        wanted = moved(action.address, action.changes)
-        check_unmoved(action.address, action.changes, fields_of(topic_named(draft, full_name)))
+    def _alter_topic(self, draft: Draft, full_name: str, action: Update | Transition) -> str:
+        wanted, entry = moved(action.address, action.changes), topic_named(draft, full_name)
+        check_unmoved(action.address, action.changes, fields_of(entry))
         alter_topic(
             draft,
             full_name,
-            wanted.configs,
+            _news(wanted.configs, entry.configs),
             partitions=wanted.partitions,
             replication_factor=wanted.replication_factor,
         )
@@ -200,6 +201,8 @@ class Batch:
                 assert_never(action.before)
 
     def _transition(self, draft: Draft, action: Transition) -> str:
+        if action.machine == TIERING.name and isinstance(action.after, Topic):
+            return self._alter_topic(draft, action.after.full_name, action)
         before = action.parameters.get("from")
         if not (isinstance(action.after, Topic) and action.verb == "move" and isinstance(before, str)):
             raise _cannot(action)
@@ -209,6 +212,11 @@ class Batch:
             return draft.topics[name].id
         move_topic(draft, old, name, cluster_id=self._cluster_id)
         return draft.topics[name].id
+
+
+def _news(wanted: Mapping[str, str | None], there: Mapping[str, str]) -> dict[str, str | None]:
+    """Return the configs that change: done twice, an action asks nothing of what has begun meanwhile."""
+    return {key: value for key, value in wanted.items() if there.get(key) != value}
 
 
 def _is_mirror_of(existing: TopicEntry, mirror: MirrorTopic, link_id: str) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.embedded.access.operations import Kind, Operation
 from reconciler.errors import NotAuthorizedError
+from reconciler.lifecycles.tiering import TIERING
 from reconciler.planning.actions import Create, Delete, Transition, Update
 from reconciler.resources.address import Address, full_name_of, kind_of
 from reconciler.resources.cluster import Cluster
@@ -81,6 +82,9 @@ def check_action(who: Permissions, draft: Draft, action: ControlAction) -> None:
 
 
 def _check_move(who: Permissions, draft: Draft, action: Transition) -> None:
+    if action.machine == TIERING.name:
+        who.check(draft, Operation.ALTER_CONFIGS, Kind.TOPIC, full_name_of(action.address))
+        return
     old = action.parameters.get("from")
     if action.verb != "move" or not isinstance(old, str):
         who.check_super_user(f"{action.verb} {action.address}")

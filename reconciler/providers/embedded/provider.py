@@ -21,6 +21,7 @@ from reconciler.providers.base import Done, Failed, go_on
 from reconciler.providers.embedded.binding import is_binding, prepared_storage, seen_storage, set_up
 from reconciler.providers.embedded.client import Batch
 from reconciler.providers.embedded.permitting import check_shown, hide
+from reconciler.providers.embedded.switching import switched_off
 from reconciler.providers.embedded.recovering import archived_in, asked_in, ended, looked_up
 from reconciler.providers.embedded.translate import observed_in, overview_in
 from reconciler.resources.address import full_name_of, matches
@@ -167,7 +168,7 @@ class EmbeddedProvider:
             name = self._declared.metadata.name
             note(_LOGGER, "batch", cluster=name, actions=len(rest), failed=failed, ms=ms_since(began))
             names = {f"create:{address}": full_name_of(address) for address in asked}
-            yield from ended(cluster, batch.outcomes, names, may_go_on)
+            yield from ended(cluster, switched_off(cluster, rest, batch.outcomes, may_go_on), names, may_go_on)
 
     def measure(self, addresses: Sequence[Address]) -> Measures:
         """Return what topics hold, as heads say it; at most a thousand partitions are looked at."""
@@ -181,7 +182,8 @@ class EmbeddedProvider:
             left -= topic.partitions
             manifest_of = manifests_of(self._storage, catalog, full_name_of(address), cluster.cluster_id)
             size = size_of(self._store, topic.id, manifest_of)
-            measures[address] = Measure(size.bytes, size.records, ages=size.ages)
+            tiered = () if topic.tiering is None else size.tiered
+            measures[address] = Measure(size.bytes, size.records, (), size.ages, size.local_only_bytes, tiered)
         return measures
 
     def recoverable(self, topics: Mapping[TopicAddress, str | None]) -> Recoveries:

@@ -108,7 +108,10 @@ def _topics(catalog: Catalog, cluster: str) -> Iterator[tuple[Address, Observed]
 
 
 def _state(entry: TopicEntry) -> str | None:
-    return None if entry.recovering is None else RECOVERING
+    """Return what is going on with a topic; else where its tiering is, `None` where it has none."""
+    if entry.recovering is not None:
+        return RECOVERING
+    return None if entry.tiering is None else entry.tiering.state
 
 
 def _namespace(name: str, cluster: str, entry: NamespaceEntry) -> Namespace:
