@@ -21,6 +21,7 @@ CASES = [
     pytest.param("environments", ("-e", "dev"), id="environments-dev"),
     pytest.param("environments", ("-e", "prod"), id="environments-prod"),
     pytest.param("flights", (), id="flights", marks=pytest.mark.spark),
+    pytest.param("tiering", (), id="tiering"),
 ]
 # In `make test` the first of them; the rest in soak.
 BUCKETS = [
@@ -72,7 +73,7 @@ def test_an_example_lives_in_a_bucket_as_well_as_in_folders(
     assert not (folder / ".clusters").exists()
 
 
-@pytest.mark.parametrize("name", ["quickstart", "environments", "flights"])
+@pytest.mark.parametrize("name", ["quickstart", "environments", "flights", "tiering"])
 def test_an_example_is_written_as_fmt_would_write_it(name: str, tmp_path: Path, reconciler: Run) -> None:
     checked = reconciler(copied(name, tmp_path), "fmt", "--check")
     assert checked.returncode == 0, checked.stdout + checked.stderr

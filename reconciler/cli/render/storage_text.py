@@ -117,7 +117,7 @@ def sums_text(topics: Sequence[TopicStorage]) -> str:
     if any(map(_is_shown, topics)):
         remote = Held.sum(topic.remote for topic in topics)
         said.append(f"{bytes_text(remote.bytes)} remote")
-        said.append(f"{bytes_text(sum(topic.log_bytes for topic in topics))} of log, what is in both counted once")
+        said.append(f"{bytes_text(sum(topic.log_bytes for topic in topics))} in all, what lies in both counted once")
     pending = [topic.pending_bytes for topic in topics if topic.pending_bytes is not None]
     if pending:
         said.append(f"{bytes_text(sum(pending))} not uploaded")

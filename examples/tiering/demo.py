@@ -1,0 +1,190 @@
+"""Readings move to object storage, are read back, outlive their cluster, and come home again.
+
+`demo.py [FOLDER]`: the folder is made anew and left for the reader to play with. Needs no Java: there is little to do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+WORKSPACE = Path(sys.argv[1]).resolve() if sys.argv[1:] else HERE / ".workspace"
+RECONCILER = Path(sys.executable).with_name("reconciler")
+TOPIC = "topic/west/readings"
+A_DAY = 2_000
+JANUARY_MS = 1_735_689_600_000
+EVERY_MS = 43_200
+BLOCKED = 7
+POLICY = "manifests/policy.yaml"
+
+
+class DeviationError(Exception):
+    """Something came out otherwise than the story says."""
+
+
+def say(line: str = "") -> None:
+    print(line, flush=True)
+
+
+def tell(chapter: str) -> None:
+    say(f"\n── {chapter}")
+
+
+def run(*arguments: str, expect: int = 0, shows: str = "") -> str:
+    """Run `reconciler` as a user would, show what it prints, and insist on how it ends and on what it says."""
+    say(f"   $ reconciler {shlex.join(arguments)}")
+    done = subprocess.run(
+        [RECONCILER, *arguments], cwd=WORKSPACE, stdout=subprocess.PIPE, text=True, encoding="utf-8", check=False
+    )
+    for line in done.stdout.splitlines():
+        say(f"     {line}".rstrip())
+    insist(that=done.returncode == expect, otherwise=f"exit code {done.returncode} where {expect} was expected")
+    insist(that=shows in done.stdout, otherwise=f"it does not say {shows!r}")
+    return done.stdout
+
+
+def read(*arguments: str) -> Any:
+    """Return what a command says in JSON, without showing it."""
+    told = subprocess.run([RECONCILER, *arguments, "--format", "json"], cwd=WORKSPACE, capture_output=True, check=True)
+    return json.loads(told.stdout)
+
+
+def insist(*, that: bool, otherwise: str) -> None:
+    if not that:
+        raise DeviationError(otherwise)
+
+
+def edit(file: str, old: str, new: str) -> None:
+    """Change a manifest, as an editor would."""
+    say(f"   {file}: {old} → {' '.join(new.split())}")
+    path = WORKSPACE / file
+    text = path.read_text(encoding="utf-8")
+    insist(that=text.count(old) == 1, otherwise=f"{file} does not say {old!r} once")
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def storage(*, local: tuple[int, int], remote: tuple[int, int] | None) -> None:
+    """Show what lies where, and insist on the offsets: first, and next after the last."""
+    run("topic", "storage", TOPIC)
+    found = read("topic", "storage", TOPIC)["partitions"][0]
+    far = found["remote"]
+    lying = None if far is None or not far["segments"] else (far["start"], far["end"])
+    insist(that=(found["local_start"], found["end"]) == local, otherwise=f"local offsets are not {local}: {found}")
+    insist(that=lying == remote, otherwise=f"remote offsets are not {remote}: {found}")
+
+
+def pour_in(days: range) -> None:
+    """Produce a day of readings after the other."""
+    for day in days:
+        with (WORKSPACE / "day.jsonl").open("w", encoding="utf-8") as file:
+            for number in range(A_DAY):
+                seal = hashlib.sha256(f"{day}/{number}".encode()).hexdigest()
+                at_ms = JANUARY_MS + day * A_DAY * EVERY_MS + number * EVERY_MS
+                file.write(json.dumps({"at": at_ms, "day": day, "number": number, "seal": seal}) + "\n")
+        run("topic", "produce", TOPIC, "--input", "day.jsonl", "--timestamp-field", "at")
+
+
+def read_back(offset: int) -> None:
+    """Read one record and insist that it is the one that was produced there, or the first that is left after it."""
+    told = run("topic", "consume", TOPIC, "--from", str(offset), "--max", "1")
+    record = json.loads(told)
+    day, number = divmod(record["offset"], A_DAY)
+    value = json.loads(record["value"])
+    insist(that=record["offset"] == offset, otherwise=f"offset {record['offset']} came in place of {offset}")
+    insist(that=(value["day"], value["number"]) == (day, number), otherwise=f"offset {offset} is not what it was")
+
+
+def main() -> int:
+    began = time.monotonic()
+    try:
+        for chapter in (begin, move_away, look_back, keep_less, lose_it, come_home, turn_off):
+            chapter()
+    except (DeviationError, subprocess.CalledProcessError) as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
+    say(f"\nAll as the story says, in {time.monotonic() - began:.0f} s.")
+    say(f"Play with it: cd {shlex.quote(str(WORKSPACE))}")
+    return 0
+
+
+def begin() -> None:
+    tell("1. A policy, a topic, and six days of readings: all of it lies with the cluster")
+    shutil.rmtree(WORKSPACE, ignore_errors=True)
+    shutil.copytree(HERE / "manifests", WORKSPACE / "manifests")
+    shutil.copy(HERE / "reconciler.yaml", WORKSPACE)
+    run("apply", "--yes")
+    pour_in(range(6))
+    storage(local=(0, 12_000), remote=None)
+
+
+def move_away() -> None:
+    tell("2. `run` uploads the five days that are closed; the next pass evicts four of them: two days stay local")
+    run("run", "--once", "--metrics", "metrics.prom")
+    run("run", "--once", "--metrics", "metrics.prom")
+    storage(local=(8_000, 12_000), remote=(0, 10_000))
+    told = (WORKSPACE / "metrics.prom").read_text(encoding="utf-8")
+    for line in told.splitlines():
+        if line.startswith("reconciler_cloud_storage_"):
+            say(f"     {line}")
+
+
+def look_back() -> None:
+    tell("3. The second of January is in object storage alone, and reads as ever")
+    read_back(3_456)
+
+
+def keep_less() -> None:
+    tell("4. Less is kept in total: the plan says what expires, and does nothing until that is allowed")
+    edit(POLICY, "bytes: 10MiB", "bytes: 250KiB")
+    run("plan", "--detailed-exitcode", expect=BLOCKED, shows="data loss")
+    run("apply", "--yes", "--allow", f"update:{TOPIC}")
+    run("run", "--once")
+    storage(local=(8_000, 12_000), remote=(4_000, 10_000))
+
+
+def lose_it() -> None:
+    tell("5. The cluster's folder is gone; what object storage has is written down as manifests")
+    say("   $ rm -r .clusters/west")
+    shutil.rmtree(WORKSPACE / ".clusters" / "west")
+    run("plan", expect=1)
+    run("export", "west", "--from-object-storage", "--out", "recovered")
+
+
+def come_home() -> None:
+    tell("6. A new cluster takes its place, and its topic is recovered: all but the day that was still open")
+    found = re.search(r"recoverFrom: (\S+)", (WORKSPACE / "recovered" / "topics.yaml").read_text(encoding="utf-8"))
+    insist(that=found is not None, otherwise="the export names no location")
+    location = found[1] if found else ""
+    edit("manifests/topic.yaml", "tieringPolicy: archive", f"tieringPolicy: archive\n  recoverFrom: {location}")
+    run("state", "rm", "cluster/west", TOPIC, "--yes")
+    run("apply", "--yes")
+    storage(local=(10_000, 10_000), remote=(4_000, 10_000))
+    read_back(5_678)
+    pour_in(range(5, 8))
+    run("run", "--once")
+    run("run", "--once")
+    storage(local=(12_000, 16_000), remote=(8_000, 14_000))
+
+
+def turn_off() -> None:
+    tell("7. Tiering is switched off, and what is archived is retained: it is read and expires, nothing is uploaded")
+    edit(POLICY, "remoteWrite: true", "remoteWrite: false")
+    edit(POLICY, "remoteRead: true", "remoteRead: false")
+    run("plan")
+    run("apply", "--yes")
+    run("run", "--once")
+    storage(local=(12_000, 16_000), remote=(10_000, 14_000))
+    read_back(10_789)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
