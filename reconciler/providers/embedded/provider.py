@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Final
 from reconciler.embedded.access.permissions import Permissions
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.clusterfile import create_cluster, read_cluster_id
-from reconciler.embedded.partition.sizes import size_of
-from reconciler.embedded.remote.shares import manifests_of
 from reconciler.errors import RetryableError, StalePlanError, UserError
 from reconciler.noting import ms_since, note, now
 from reconciler.objectstore.opening import open_store
@@ -20,9 +18,10 @@ from reconciler.planning.actions import Create, Update
 from reconciler.providers.base import Done, Failed, go_on
 from reconciler.providers.embedded.binding import is_binding, prepared_storage, seen_storage, set_up
 from reconciler.providers.embedded.client import Batch
+from reconciler.providers.embedded.measuring import measured
 from reconciler.providers.embedded.permitting import check_shown, hide
-from reconciler.providers.embedded.switching import switched_off
 from reconciler.providers.embedded.recovering import archived_in, asked_in, ended, looked_up
+from reconciler.providers.embedded.switching import switched_off
 from reconciler.providers.embedded.translate import observed_in, overview_in
 from reconciler.resources.address import full_name_of, matches
 from reconciler.resources.capabilities import Capabilities, ClusterIdentity
@@ -30,7 +29,6 @@ from reconciler.resources.cluster import Cluster
 from reconciler.resources.clusterproperties import EMBEDDED_PROPERTIES
 from reconciler.resources.configs import EMBEDDED_CONFIGS
 from reconciler.resources.inventory import Observed
-from reconciler.resources.measures import Measure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -77,9 +75,6 @@ CAPABILITIES: Final = Capabilities(
     configs=EMBEDDED_CONFIGS,
     properties=EMBEDDED_PROPERTIES,
 )
-
-MEASURED_PARTITIONS: Final = 1_000
-"""How many partitions one `measure` reads; what is beyond stays unmeasured."""
 
 
 class EmbeddedProvider:
@@ -171,20 +166,8 @@ class EmbeddedProvider:
             yield from ended(cluster, switched_off(cluster, rest, batch.outcomes, may_go_on), names, may_go_on)
 
     def measure(self, addresses: Sequence[Address]) -> Measures:
-        """Return what topics hold, as heads say it; at most a thousand partitions are looked at."""
-        cluster = self._cluster()
-        catalog, left = cluster.catalog.read(), MEASURED_PARTITIONS
-        measures: dict[Address, Measure] = {}
-        for address in addresses:
-            topic = catalog.topics.get(full_name_of(address))
-            if topic is None or topic.partitions > left:
-                continue
-            left -= topic.partitions
-            manifest_of = manifests_of(self._storage, catalog, full_name_of(address), cluster.cluster_id)
-            size = size_of(self._store, topic.id, manifest_of)
-            tiered = () if topic.tiering is None else size.tiered
-            measures[address] = Measure(size.bytes, size.records, (), size.ages, size.local_only_bytes, tiered)
-        return measures
+        """Return what topics hold, as heads and manifests say it; at most a thousand partitions are looked at."""
+        return measured(self._cluster(), addresses)
 
     def recoverable(self, topics: Mapping[TopicAddress, str | None]) -> Recoveries:
         """Return what new topics could be made from: a GET for each, its partitions; a listing where only a name is."""
@@ -194,7 +177,7 @@ class EmbeddedProvider:
         return looked_up(self._storage, cluster_id, topics, Permissions.of(self._edge.principal, self._edge.host))
 
     def archived(self, cluster_id: str | None = None) -> Iterator[tuple[str, Recoverable | UserError]]:
-        """Yield every topic that lies in object storage: one listing, a GET for each topic and each of its partitions."""
+        """Yield every topic in object storage: one listing, a GET for each topic and each of its partitions."""
         return archived_in(self._declared.address, self._storage, cluster_id)
 
     def standing(self, topic: TopicAddress) -> Standing:
