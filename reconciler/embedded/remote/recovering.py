@@ -95,20 +95,18 @@ class Recoveries:
         with ThreadPoolExecutor(PARTITIONS, thread_name_prefix="recovery") as threads:
             for _ in SideBySide(threads, _WAITING).over(recover, range(source.partitions)):
                 self.may_go_on()
-        name = self._said(remote, topic)
-        if name is None:
+        self._say(remote, topic)
+        after = self.catalog.commit(lambda draft: recovered(draft, topic.id), may_go_on=self.may_go_on)
+        if topic_with_id(after, topic.id, full_name) is None:
             self._discard(remote, topic, tiering.location, source.partitions)
-            return
-        self.catalog.commit(lambda draft: recovered(draft, topic.id), may_go_on=self.may_go_on)
 
-    def _said(self, remote: RemoteTier, topic: TopicEntry) -> str | None:
-        """Let object storage say what was made, so that it can be recovered in turn; `None`: it is gone meanwhile."""
+    def _say(self, remote: RemoteTier, topic: TopicEntry) -> None:
+        """Let object storage say what was made, so that it can be recovered in turn."""
         now = self.catalog.read()
         name = names_by_id(now, [topic.id]).get(topic.id)
         if name is not None:
             self.may_go_on()
             write_topic_manifest(remote.storage, TopicManifest.of(now, name, remote.cluster_id))
-        return name
 
     def _remote(self, full_name: str) -> RemoteTier:
         if self.remote is None:
