@@ -114,8 +114,8 @@ def test_runs_are_small_contiguous_and_never_found_twice(sizes: list[int], cuts:
         by_first = {run[0].base: run for run in runs}
         gone = {each.base for run in runs for each in run} - set(by_first)
         there = [
-            replace(each, last=run[-1].last, bytes=sum(one.bytes for one in run))
-            if (run := by_first.get(each.base))
+            replace(each, last=by_first[each.base][-1].last, bytes=sum(one.bytes for one in by_first[each.base]))
+            if each.base in by_first
             else each
             for each in there
             if each.base not in gone

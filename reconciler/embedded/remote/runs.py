@@ -2,8 +2,8 @@
 
 A run is of segments that are each smaller than `high`, of one epoch, one after the other without a gap, and together
 not larger than `high`. It is merged where it is larger than `low`, and where what follows ends it: nothing better will
-come. At the end of the log a run up to `low` waits for more. So does one whose first segment is above `low` by itself:
-it has been merged once, and would be written again with every segment that comes; once the next does not fit, it is.
+come. At the end of the log a run up to `low` waits for more. So does one of which the first segment is more than half:
+it was merged before, and would be written again with every segment that comes. Once the next does not fit, it is.
 
 A gap is any offset between two segments that neither has. Whether it is of an aborted transaction, or of records that
 were never uploaded, the manifest does not tell, and an object across it would hide the difference: none is ever made.
@@ -80,4 +80,5 @@ def _follows(before: Entry, entry: Entry) -> bool:
 
 
 def _is_worth(run: Sequence[Entry], limits: MergeLimits) -> bool:
-    return run[0].bytes <= limits.low < sum(entry.bytes for entry in run)
+    size = sum(entry.bytes for entry in run)
+    return size > limits.low and 2 * run[0].bytes <= size
