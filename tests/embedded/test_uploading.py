@@ -3,28 +3,52 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import BufferReader
 
 from reconciler.embedded.keys import index_key
+from reconciler.embedded.partition.partfiles import read_part
+from reconciler.embedded.remote.manifestswaps import ManifestSwap
+from reconciler.embedded.remote.segmentfiles import footer_of
 from reconciler.embedded.remote.topicmanifest import TopicManifest, read_topic_manifest, write_topic_manifest
 from reconciler.embedded.upkeep.tended import Tended
-from reconciler.errors import OwnershipLostError
-from tests.embedded.tiered import tiered
-from tests.embedded.upkeeping import DAY, TOPIC, head_of
+from reconciler.errors import OwnershipLostError, UserError
+from reconciler.objectstore.memory import MemoryStore
+from tests.embedded.keyed import KeyedStore
+from tests.embedded.samples import rows_of
+from tests.embedded.tiered import BOTH, Tiered, tiered
+from tests.embedded.upkeeping import ALL, DAY, TOPIC, TWO_PARTS, append, append_parts, head_of, held, with_topic
+from tests.embedded.watched import WatchedStore
+from tests.servers.stores import fresh_store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from reconciler.embedded.remote.manifest import Manifest
+    from reconciler.objectstore.base import ObjectStore
+
+
+@pytest.fixture(params=["memory", "directory", pytest.param("s3", marks=pytest.mark.soak)])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    return fresh_store(request, tmp_path / "remote")
+
+
+def ends_of(tier: Tiered) -> list[tuple[int, int]]:
+    return [(entry.base, entry.last) for entry in tier.segments()]
 
 
 @pytest.mark.fact("F-R-030")
 @pytest.mark.fact("F-K-040")
-def test_closed_segments_are_uploaded_and_the_open_one_is_not() -> None:
-    tier = tiered()
+def test_closed_segments_are_uploaded_and_the_open_one_is_not(storage: ObjectStore) -> None:
+    tier = tiered(storage=storage)
     tier.fill(5)
     done = tier.upload()
     assert (done.partitions, done.records, done.failed) == (1, 8, 0)
     manifest = tier.manifest()
-    assert [(entry.base, entry.last) for entry in manifest.entries] == [(0, 3), (4, 7)]
+    assert ends_of(tier) == [(0, 3), (4, 7)]
     assert (manifest.start, manifest.end, head_of(tier.cluster).uploaded_to) == (0, 8, 8)
     for entry in manifest.entries:
         stored, index = tier.storage.get(entry.key), tier.storage.get(index_key(entry.key))
@@ -33,7 +57,120 @@ def test_closed_segments_are_uploaded_and_the_open_one_is_not() -> None:
         assert len(stored.body) == entry.bytes
         assert stored.body.endswith(index.body)
         assert pq.read_metadata(BufferReader(index.body)).num_rows == 4
+    rows = [row for entry in manifest.entries for row in rows_of(read_part(tier.storage, entry, 0, ALL))]
+    assert rows == held(tier.cluster)[:8]
     assert tier.upload() == Tended()
+
+
+@pytest.mark.fact("F-R-033")
+def test_segments_are_the_same_whether_they_were_made_one_file_before_or_not() -> None:
+    rolled, raw = tiered(), tiered()
+    for tier in (rolled, raw):
+        tier.fill(9)
+        tier.upload(rolls=tier is rolled)
+    assert [replace(entry, key="", bytes=0) for entry in raw.segments()] == [
+        replace(entry, key="", bytes=0) for entry in rolled.segments()
+    ]
+
+
+@pytest.mark.fact("F-R-029")
+@pytest.mark.fact("F-K-040")
+def test_nothing_at_or_above_the_last_stable_offset_is_uploaded() -> None:
+    tier = tiered()
+    tier.switch_on(segment_max_upload_interval_sec="1")
+    tier.fill(2)
+    with tier.cluster.producer("t") as producer:
+        producer.init_transactions()
+        producer.begin()
+        producer.send(TOPIC, "open", partition=0)
+        producer.flush()
+        tier.fill(5)
+        tier.upload()
+        assert ends_of(tier) == [(0, 3)]
+        producer.abort()
+    tier.clock.now_ms += 2000
+    tier.upload()
+    assert ends_of(tier) == [(0, 3), (5, 8), (9, 12), (13, 14)]
+
+
+@pytest.mark.fact("F-R-031")
+def test_with_an_interval_the_open_segment_is_uploaded_when_it_has_passed_and_there_is_something_new() -> None:
+    tier = tiered()
+    tier.switch_on(segment_max_upload_interval_sec="600")
+    tier.fill(1)
+    tier.upload()
+    assert ends_of(tier) == [(0, 1)]
+    tier.clock.now_ms += DAY
+    assert tier.upload() == Tended()
+    tier.fill(1)
+    tier.upload()
+    assert ends_of(tier) == [(0, 1), (2, 3)]
+    tier.fill(1)
+    assert tier.upload() == Tended()
+    tier.clock.now_ms += 599_999
+    assert tier.upload() == Tended()
+    tier.clock.now_ms += 1
+    tier.upload()
+    assert ends_of(tier) == [(0, 1), (2, 3), (4, 5)]
+
+
+@pytest.mark.fact("F-R-031")
+@pytest.mark.fact("F-R-033")
+def test_of_a_segment_that_was_uploaded_in_part_the_rest_follows_once() -> None:
+    tier = tiered(segment_bytes="9000")
+    tier.switch_on(segment_max_upload_interval_sec="600")
+    tier.fill(2)
+    tier.upload()
+    tier.fill(5)
+    tier.upload()
+    local = head_of(tier.cluster).entries[0]
+    assert local.is_segment
+    assert local.last > 3
+    assert ends_of(tier) == [(0, 3), (4, local.last)]
+    rows = [row for entry in tier.segments() for row in rows_of(read_part(tier.storage, entry, 0, ALL))]
+    assert rows == held(tier.cluster)[: local.last + 1]
+
+
+@pytest.mark.fact("F-R-036")
+def test_smaller_segments_appear_sooner() -> None:
+    small, large = tiered(segment_bytes="2000"), tiered(segment_bytes="1MiB")
+    for tier in (small, large):
+        tier.fill(4)
+        tier.upload()
+    assert len(ends_of(small)) == 3
+    assert ends_of(large) == []
+
+
+@pytest.mark.fact("F-R-011")
+def test_switched_on_for_a_topic_with_records_uploads_begin_at_its_earliest_local_offset() -> None:
+    tier = Tiered()
+    tier.switch_on()
+    with_topic(tier.cluster, segment_bytes=TWO_PARTS, retention_ms="1d")
+    append_parts(tier.cluster, 4, at_ms=tier.clock.now_ms - 2 * DAY)
+    tier.fill(5)
+    tier.cluster.upkeep().retain()
+    assert head_of(tier.cluster).start == 8
+    assert tier.upload() == Tended()
+    tier.cluster.alter_topic(TOPIC, BOTH)
+    tier.upload()
+    assert tier.manifest().start == 8
+    assert ends_of(tier) == [(8, 11), (12, 15)]
+
+
+def test_records_that_expired_while_uploads_were_off_are_a_gap() -> None:
+    tier = tiered(retention_ms="1d")
+    append_parts(tier.cluster, 3, at_ms=tier.clock.now_ms - 2 * DAY)
+    tier.upload()
+    tier.cluster.alter_topic(TOPIC, {"remote.write": "false"})
+    append_parts(tier.cluster, 3, at_ms=tier.clock.now_ms - 2 * DAY)
+    tier.fill(3)
+    tier.cluster.upkeep().retain()
+    local_start = head_of(tier.cluster).local_start
+    assert local_start > 4
+    tier.cluster.alter_topic(TOPIC, {"remote.write": "true"})
+    tier.upload()
+    assert tier.segments()[-1].base >= local_start
+    assert held(tier.cluster)[-1]["offset"] == head_of(tier.cluster).end - 1
 
 
 @pytest.mark.fact("F-R-032")
@@ -77,3 +214,118 @@ def test_an_older_look_at_the_catalog_never_replaces_what_a_newer_one_wrote() ->
     assert read_topic_manifest(tier.storage, old.location.cluster_id, old.location.revision) == new
     with pytest.raises(OwnershipLostError):
         write_topic_manifest(tier.storage, replace(new, owner="another", serial=99))
+
+
+@pytest.mark.fact("F-R-020")
+def test_a_compacted_topic_is_uploaded_raw_first_and_compacted_after() -> None:
+    tier = tiered(cleanup_policy="compact", min_cleanable_dirty_ratio="0")
+    for number in range(9):
+        append(tier.cluster, ("same", str(number)), (f"k{number % 2}", "y"))
+    tier.upload()
+    raw = tier.segments()
+    assert sum(entry.digest.records for entry in raw) == 16
+    assert tier.cluster.upkeep().compact().partitions == 1
+    assert tier.segments() == raw
+    done = tier.cluster.upkeep().upload()
+    assert (done.partitions, done.failed) == (1, 0)
+    compacted_to = head_of(tier.cluster).compacted_to
+    rows = [row for entry in tier.segments() for row in rows_of(read_part(tier.storage, entry, 0, ALL))]
+    assert rows == [row for row in held(tier.cluster) if row["offset"] < compacted_to]
+    assert len(rows) == 3
+    assert tier.objects() == {key for entry in tier.segments() for key in (entry.key, index_key(entry.key))}
+    assert tier.upload() == Tended()
+
+
+@pytest.mark.fact("F-R-020")
+def test_what_was_compacted_is_not_uploaded_once_more_where_that_is_switched_off() -> None:
+    tier = tiered(cleanup_policy="compact", min_cleanable_dirty_ratio="0")
+    tier.switch_on(enable_compacted_topic_reupload="false")
+    tier.fill(9)
+    tier.upload()
+    raw = tier.segments()
+    assert tier.cluster.upkeep().compact().partitions == 1
+    assert tier.upload() == Tended()
+    assert tier.segments() == raw
+    tier.switch_on(enable_compacted_topic_reupload="true")
+    assert tier.upload().partitions == 1
+
+
+def test_a_partition_that_belongs_to_another_cluster_is_told_and_left_alone() -> None:
+    tier = tiered(partitions=2)
+    tier.fill(5, partition=0)
+    tier.fill(5, partition=1)
+    tier.upload()
+    theirs = tier.manifest(0)
+
+    def taken(manifest: Manifest) -> Manifest:
+        return replace(manifest, owner="another", owner_epoch=1)
+
+    ManifestSwap(tier.storage, tier.cluster.cluster_id, tier.tiering())(tier.remote(0), taken)
+    tier.fill(4, partition=0)
+    tier.fill(4, partition=1)
+    before = tier.objects()
+    done = tier.upload()
+    assert (done.partitions, done.failed) == (1, 1)
+    assert isinstance(done.errors[0], OwnershipLostError)
+    assert tier.manifest(0).entries == theirs.entries
+    assert len(tier.objects() - before) == 4
+
+
+def test_under_a_newer_tiered_epoch_nothing_is_named_and_nothing_is_left() -> None:
+    tier = tiered()
+    tier.fill(5)
+    tier.upload()
+    tier.fill(4)
+    before, old = tier.objects(), tier.tiering()
+    disabled: list[int] = []
+
+    def meanwhile(what: str, key: str) -> None:
+        if what == "swap" and "manifest.json" in key and not disabled:
+            disabled.append(1)
+            newer = replace(old, epoch=old.epoch + 1)
+            ManifestSwap(tier.storage, tier.cluster.cluster_id, newer)(tier.remote(), lambda manifest: manifest)
+
+    done = tier.opened(storage=WatchedStore(tier.storage, before=meanwhile)).upkeep().upload()
+    assert disabled
+    assert (done.partitions, done.failed) == (0, 0)
+    assert tier.objects() == before
+
+
+def sealed(storage: ObjectStore) -> Tended:
+    """Upload a topic of a namespace that has a key."""
+    tier = Tiered(KeyedStore(), storage)
+    tier.switch_on()
+    tier.cluster.create_namespace("shop", kms_key_id="ours")
+    tier.cluster.create_topic("shop:orders", configs={**BOTH, "segment.bytes": TWO_PARTS})
+    with tier.cluster.producer() as producer:
+        for number in range(7):
+            producer.send("shop:orders", str(number), partition=0)
+            producer.flush()
+    return tier.upload()
+
+
+def test_objects_lie_under_the_key_of_their_namespace_in_object_storage_too() -> None:
+    storage = KeyedStore()
+    assert sealed(storage).partitions == 1
+    segments = {key: kms for key, kms in storage.key_of.items() if key.endswith((".parquet", ".index"))}
+    assert len(segments) >= 4
+    assert set(segments.values()) == {"ours"}
+
+
+def test_a_storage_that_cannot_encrypt_is_refused_and_nothing_is_left_there() -> None:
+    storage = MemoryStore()
+    done = sealed(storage)
+    assert (done.partitions, done.failed) == (0, 1)
+    assert "cannot encrypt" in done.errors[0].message
+    assert not any(listed.key.endswith((".parquet", ".index")) for listed in storage.list("topics/"))
+
+
+def test_the_footer_of_a_large_file_takes_a_second_request() -> None:
+    store = WatchedStore(MemoryStore())
+    footer = bytes(100_000)
+    body = b"PAR1" + b"x" * 1000 + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+    store.put("file", body)
+    assert footer_of(store, "file", len(body)) == body[-100_008:]
+    assert store.count("get_range") == 2
+    with pytest.raises(UserError, match="does not end as a Parquet file"):
+        footer_of(store, "file", len(body) - 1)
