@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+import tempfile
+from typing import TYPE_CHECKING
+
+import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 pytest_plugins = ["tests.servers.fixtures"]
 
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _caches_of_these_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep what is cached of object storage out of the caches of whoever runs the tests."""
+    folder = str(tmp_path_factory.mktemp("caches"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", folder)
+        patch.setattr(tempfile, "tempdir", folder)
+        yield

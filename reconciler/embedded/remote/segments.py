@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from reconciler.embedded.keys import index_key
 from reconciler.embedded.partition.partfiles import check_part, groups_within
-from reconciler.embedded.remote.cache.chunks import Source
+from reconciler.embedded.remote.cache.chunks import Source, name_in
 from reconciler.embedded.remote.cache.layout import Span, touched
 from reconciler.embedded.remote.segmentfiles import footer_bytes, footer_of
 from reconciler.errors import UserError
@@ -72,7 +72,7 @@ class OpenSegment:
             wanted = Span(borders[groups[0]], borders[groups[-1] + 1]) if groups else Span(0, 0)
             chunks = touched(chunks, wanted)
         self._needed = {chunk.start for chunk in chunks}
-        self._machine.cache.needs.add(self._source.key, self._needed)
+        self._machine.cache.needs.add(self._source.name, self._needed)
         return chunks
 
     def request(self, span: Span) -> Future[Held]:
@@ -113,7 +113,7 @@ class OpenSegment:
     def close(self) -> None:
         """Let everything go, also what is still on its way."""
         self._is_closed = True
-        self._machine.cache.needs.remove(self._source.key, self._needed)
+        self._machine.cache.needs.remove(self._source.name, self._needed)
         self._needed = set()
         for span, future in self._coming.items():
             self._machine.ahead.give(span.length)
@@ -140,7 +140,7 @@ class OpenSegment:
             self._held[span] = held
         if span.start in self._needed:
             self._needed.remove(span.start)
-            self._machine.cache.needs.remove(self._source.key, [span.start])
+            self._machine.cache.needs.remove(self._source.name, [span.start])
         return held.content
 
     def _let_go(self, *, below: int) -> None:
@@ -148,8 +148,12 @@ class OpenSegment:
             self._held.pop(span).release()
             self._machine.ahead.give(span.length)
 
+    @property
+    def _index_name(self) -> str:
+        return name_in(self._source.store, index_key(self._source.key))
+
     def _fetched_index(self) -> bytes:
-        return self._machine.cache.small(index_key(self._source.key), self._index_object)
+        return self._machine.cache.small(self._index_name, self._index_object)
 
     def _index_object(self) -> bytes:
         """Return the index; where it is not there, or none, the segment's own footer does as well."""
@@ -166,7 +170,7 @@ class OpenSegment:
             found = pq.read_metadata(pa.BufferReader(footer))
             check_part(store, entry, found)
         except (UserError, pa.ArrowException, OSError, ValueError):
-            self._machine.cache.forget(index_key(entry.key))
+            self._machine.cache.forget(self._index_name)
             found = pq.read_metadata(pa.BufferReader(footer_of(store, entry.key, self.size)))
             check_part(store, entry, found)
         return found

@@ -6,11 +6,12 @@ No fault of the disk is a fault of a read: a folder that is deleted, full, not w
 from __future__ import annotations
 
 import logging
-import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
+
+import xxhash
 
 from reconciler.embedded.remote.cache.files import CachedFile, evict, is_held, write_cached
 from reconciler.embedded.remote.cache.flights import Flights
@@ -41,6 +42,11 @@ class Source:
     key: str
     size: int
 
+    @property
+    def name(self) -> str:
+        """What it is called in the cache: several storages may share one, and have objects of one key."""
+        return name_in(self.store, self.key)
+
     def fetch(self, span: Span) -> bytes:
         """Return bytes of it.
 
@@ -53,6 +59,11 @@ class Source:
             message = f"it ends at byte {span.start + len(found)}, not {self.size}"
             raise ValueError(message)
         return found
+
+
+def name_in(store: ObjectStore, key: str) -> str:
+    """Return what an object is called in the cache."""
+    return f"{xxhash.xxh3_64_hexdigest(store.url.encode())}/{key}"
 
 
 class Held:
@@ -101,23 +112,22 @@ class ChunkCache:
             MissingObjectError: It has to be fetched, and its object is not there.
             ValueError: Its object is shorter than it was.
         """
-        if self._is_whole and chunks > 1:
+        if self._is_whole:
             return self._of_whole(source, span)
-        path = self._path(f"{source.key}{CHUNKS}/{span.start}" if chunks > 1 else source.key)
+        path = self._path(f"{source.name}{CHUNKS}/{span.start}")
         held = self._kept(path, span.length, lambda: source.fetch(span))
-        if chunks > 1:
-            self._keep_few(source.key, chunks)
+        self._keep_few(source.name, chunks)
         return held
 
-    def small(self, key: str, fetch: Callable[[], bytes]) -> bytes:
+    def small(self, name: str, fetch: Callable[[], bytes]) -> bytes:
         """Return an object that is kept whole, whatever its size; `fetch` gets it where it is not here."""
-        held = self._kept(self._path(key), None, fetch)
+        held = self._kept(self._path(name), None, fetch)
         held.release()
         return bytes(held.content)
 
-    def forget(self, key: str) -> None:
+    def forget(self, name: str) -> None:
         """Evict an object that was kept whole: what is in it is not what it should be."""
-        evict(self._path(key))
+        evict(self._path(name))
 
     def _kept(self, path: str, size: int | None, fetch: Callable[[], bytes]) -> Held:
         with self._flights.alone(path):
@@ -130,7 +140,7 @@ class ChunkCache:
 
     def _of_whole(self, source: Source, span: Span) -> Held:
         """Return bytes of a segment that is kept in one file; fetched in pieces, so that memory stays bounded."""
-        path = self._path(source.key)
+        path = self._path(source.name)
         with self._flights.alone(path):
             file = self._opened(path, source.size) or self._written(path, source.size, lambda: self._pieces(source))
         held = None if file is None else _held(path, file, span)
@@ -158,26 +168,26 @@ class ChunkCache:
             note(_LOGGER, "not cached", path=path, why=str(error))
             return None
 
-    def _keep_few(self, key: str, chunks: int) -> None:
+    def _keep_few(self, name: str, chunks: int) -> None:
         """Leave no more of a segment than its strategy has it; `eager` leaves all until the cache is trimmed."""
         most = self._rule.most(chunks)
         if self._rule.strategy == "eager" or self._room is None or most >= chunks:
             return
-        folder = Path(self._path(f"{key}{CHUNKS}"))
+        folder = Path(self._path(f"{name}{CHUNKS}"))
         with suppress(OSError):
             paths = {int(path.name): path for path in folder.iterdir() if path.name.isdecimal()}
             if len(paths) > most:
-                needed = self.needs.of(key)
+                needed = self.needs.of(name)
                 hydrated = [_hydrated(path, start, needed) for start, path in sorted(paths.items())]
                 for chunk in self._rule.evicted(hydrated, chunks):
                     evict(str(paths[chunk.start]))
 
     def _needed(self, segment: str) -> Mapping[int, int]:
         """Return who needs what of the segment whose files begin with a path."""
-        return self.needs.of(f"{os.path.relpath(segment, self._path(''))}.parquet")
+        return self.needs.of(f"{segment.removeprefix(self._path(''))}.parquet")
 
-    def _path(self, key: str) -> str:
-        return key if self._place is None else f"{self._place.files}/{key}"
+    def _path(self, name: str) -> str:
+        return name if self._place is None else f"{self._place.files}/{name}"
 
 
 def _held(path: str, file: CachedFile, span: Span) -> Held | None:
