@@ -39,8 +39,10 @@ def check_configs(resource: Topic | Namespace | MirrorLink, gathering: Gathering
     match resource:
         case MirrorLink():
             pass
-        case _ if resource.spec.tiering_policy is not None and resource.spec.configs:
-            _check_forms(resource, resource.spec.tiering_policy, gathering, findings)
+        case _ if resource.spec.configs:
+            _check_words(resource, gathering, findings)
+            if resource.spec.tiering_policy is not None:
+                _check_forms(resource, resource.spec.tiering_policy, gathering, findings)
         case _:
             pass
 
@@ -75,16 +77,33 @@ def _unknown(key: str, path: Path, catalog: Mapping[str, ConfigKey]) -> Complain
     return Complaint("this platform has no such config", hint, (*path, key))
 
 
+def _check_words(resource: Topic | Namespace, gathering: Gathering, findings: Findings) -> None:
+    """Complain where both platforms' words say one thing: nobody could tell which of them was meant."""
+    configs = resource.spec.configs
+    told: set[str] = set()
+    for ours, *theirs in POLICY_KEYS.values():
+        for word in theirs if ours in configs else ():
+            if word in configs and word not in told:
+                told.add(word)
+                places = gathering.places[resource.address]
+                line = findings.spot(places, ("spec", "configs", ours))[1].line
+                message = f"says what {ours} on line {line} says"
+                hint = "Keep one of the two: they are words of two platforms for the same"
+                findings.complain(places, Complaint(message, hint, ("spec", "configs", word)))
+
+
 def _check_forms(resource: Topic | Namespace, policy: str, gathering: Gathering, findings: Findings) -> None:
     declared = gathering.desired.get(Address(f"policy/{policy}"))
     if declared is None or not isinstance(declared.resource, TieringPolicy):
         return
     places = gathering.places[resource.address]
+    told: set[str] = set()
     for field, keys in POLICY_KEYS.items():
         if not says(declared.resource.spec, field):
             continue
         for key in keys:
-            if key in resource.spec.configs:
+            if key in resource.spec.configs and key not in told:
+                told.add(key)
                 line = findings.spot(places, ("spec", "tieringPolicy"))[1].line
                 message = f"is said twice: here, and by the tieringPolicy {policy} on line {line}"
                 hint = "Keep one form; a key written here wins over a policy of a tier above"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
-if TYPE_CHECKING:
-    from reconciler.resources.address import Address
+from reconciler.resources.address import Address
+
+Mark: TypeAlias = tuple[Address, tuple[str, ...]]
+"""A field of a declared resource: its address, and the way to the field as people write it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,3 +19,5 @@ class Finding:
     source: str | None
     message: str
     hint: str
+    marks: tuple[Mark, ...] = ()
+    """The fields it is about, until somebody who has the files says where they are written."""

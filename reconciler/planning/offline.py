@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING
 from reconciler.planning.finding import Finding
 from reconciler.planning.judging.clusters import check_undeclared
 from reconciler.planning.judging.expiry import check_expired
+from reconciler.planning.judging.properties import judged_properties
 from reconciler.planning.judging.rules import violations
+from reconciler.planning.wanted.clusters import compiled_cluster
 from reconciler.resources.address import Address, address_of, kind_of, matches
+from reconciler.resources.cluster import Cluster
+from reconciler.resources.clusterproperties import EMBEDDED_PROPERTIES
 from reconciler.resources.mirrorlink import MirrorLink
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
@@ -43,6 +47,11 @@ def _check(address: Address, declared: Declared, desired: Desired, guards: Guard
         if policy is not None and Address(f"policy/{policy}") not in desired:
             message = f"tieringPolicy {policy} is not declared"
             yield Finding(address, declared.source, message, f"Declare a TieringPolicy named {policy}.")
+    if isinstance(resource, Cluster) and resource.spec.provider == "embedded":
+        wanted, found = compiled_cluster(resource, declared.source, EMBEDDED_PROPERTIES)
+        yield from found
+        if isinstance(wanted.resource, Cluster):
+            yield from judged_properties(wanted, wanted.resource, EMBEDDED_PROPERTIES)
     if isinstance(resource, MirrorLink):
         for mirror in resource.mirrors():
             topic = address_of("topic", mirror.cluster, mirror.name)

@@ -23,6 +23,7 @@ from reconciler.planning.judging.impact import Impact
 from reconciler.planning.judging.quotas import judge_quotas
 from reconciler.planning.judging.returning import warnings_of_return
 from reconciler.planning.judging.rules import check_rules
+from reconciler.planning.judging.tiering import warnings_of_tiering
 from reconciler.planning.ordering.order import in_order
 from reconciler.planning.plan import Given, Plan
 from reconciler.planning.selection import check_targets, chooser, is_partial
@@ -80,6 +81,7 @@ def plan(desired: Desired, recorded: Record, observed: Inventory, *, given: Give
                 *quotas.warnings,
                 *warnings_of_return(given, actions),
                 *impact.warnings(actions),
+                *warnings_of_tiering(situation),
             ]
         ),
         unmeasured=impact.unmeasured,

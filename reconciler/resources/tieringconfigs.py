@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from pydantic.alias_generators import to_camel
+
 from reconciler.resources.configkeys import ConfigKey
 from reconciler.resources.kafkaconfigs import KAFKA_CONFIGS
 
@@ -73,3 +75,11 @@ POLICY_KEYS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     }
 )
 """Field of a TieringPolicy's spec → the configs that say the same; the first is the embedded cluster's own word."""
+
+
+def policy_path(config: str) -> tuple[str, ...] | None:
+    """Return the way to the field of a TieringPolicy that stands for a config; `None`: there is none."""
+    for field, words in POLICY_KEYS.items():
+        if config in words:
+            return ("spec", *map(to_camel, field.split(".")))
+    return None

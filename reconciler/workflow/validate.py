@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.planning.offline import check_offline
 from reconciler.workflow.beginning.files import load_files
-from reconciler.workflow.deciding.findings import errors_of
+from reconciler.workflow.deciding.findings import errors_of, located
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +37,8 @@ def validate(invocation: Invocation, select: Select) -> Validated:
         ManifestError: Some do not read; lists every problem of every file.
     """
     loaded = load_files(invocation, select)
-    findings = check_offline(loaded.desired, loaded.workspace.spec.guards, today=invocation.today())
+    found = check_offline(loaded.desired, loaded.workspace.spec.guards, today=invocation.today())
+    findings = located(found, loaded)
     counts = Counter(declared.resource.kind for declared in loaded.desired.values())
     return Validated(
         workspace=loaded.workspace.metadata.name,

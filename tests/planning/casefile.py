@@ -1,8 +1,9 @@
 """Planning cases as data: reads `tests/cases/*.yaml` and compares a plan with what the case expects.
 
 A case names what is desired, recorded and observed, what planning is given, and the plan. Clusters named under
-`clusters` (default: west) are declared, recorded and there. What a case does not say is not compared, except that
-there are no errors, no warnings, nothing waiting and nothing unmanaged but what it names.
+`clusters` (default: west) are declared, recorded and there, with object storage as `has_storage` says. What a case does
+not say is not compared, except that there are no errors, no warnings, nothing waiting and nothing unmanaged but what it
+names. A platform with `cluster_properties: embedded` has those of an embedded cluster.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from reconciler.planning.document.rows import changes_of
 from reconciler.planning.plan import Base, Given, Plan, Selection
 from reconciler.resources.address import Address
 from reconciler.resources.capabilities import Capabilities, ClusterIdentity
+from reconciler.resources.clusterproperties import EMBEDDED_PROPERTIES
 from reconciler.resources.configs import EMBEDDED_CONFIGS
 from reconciler.resources.guards import Guards
-from reconciler.resources.measures import Measure
+from reconciler.resources.measures import Measure, TieredPartition
 from reconciler.resources.recoverable import Recoverable
 from tests.planning.short import declared, observed, recorded
 from tests.planning.world import World
@@ -43,6 +45,13 @@ EMBEDDED: dict[str, Any] = {
     "configs": EMBEDDED_CONFIGS,
 }
 
+_STORAGE: dict[str | bool | None, dict[str, Any]] = {
+    None: {},
+    True: {"objectStorage": "memory://topics"},
+    "enabled": {"objectStorage": "memory://topics", "properties": {"cloud_storage_enabled": "true"}},
+}
+"""What `has_storage` of a case says of the object storage of its clusters."""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -55,7 +64,7 @@ class Case:
     def world(self) -> World:
         row = self.row
         names = row.get("clusters", ["west"])
-        standing = [{"cluster": name} for name in names]
+        standing = [{"cluster": name, **_STORAGE[row.get("has_storage")]} for name in names]
         desired = [*standing, *row.get("desired", [])] if row.get("declares_clusters", True) else row.get("desired", [])
         return World(
             desired=dict(declared(item) for item in desired),
@@ -94,6 +103,10 @@ def differences(case: Case, plan: Plan) -> list[str]:
             "after": list(action.depends_on),
             "wave": action.wave,
             "bytes": action.estimate.bytes,
+            "uploads": action.estimate.uploads,
+            "unreadable": [
+                [lost.topic, lost.partition, lost.start, lost.stop, lost.bytes] for lost in action.estimate.unreadable
+            ],
             "origins": dict(action.origins),
             "parameters": parameters_of(action),
         }
@@ -142,6 +155,8 @@ def _given(row: dict[str, Any], declared_names: list[str], standing: list[str]) 
         identities[name] = ClusterIdentity(*said) if said else None
     limits = row.get("capabilities", {})
     sets = {key: frozenset(value) for key, value in limits.items() if isinstance(value, list)}
+    if limits.get("cluster_properties") == "embedded":
+        limits = {**limits, "cluster_properties": True, "tiering": True, "properties": EMBEDDED_PROPERTIES}
     capabilities = Capabilities(**{**EMBEDDED, **limits, **sets})
     changed = row.get("changed_files")
     return Given(
@@ -165,6 +180,8 @@ def _given(row: dict[str, Any], declared_names: list[str], standing: list[str]) 
                 said["records"],
                 tuple(said.get("groups", ())),
                 tuple((NOW_MS - int(age), size) for age, size in said.get("ages", ())),
+                said.get("local_only", 0),
+                tuple(TieredPartition(*lying) for lying in said.get("tiered", ())),
             )
             for address, said in row.get("measures", {}).items()
         },

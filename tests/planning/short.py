@@ -6,8 +6,9 @@ from ast import literal_eval
 from functools import lru_cache
 from typing import Any
 
+from reconciler.errors import UserError
 from reconciler.resources.address import Address, split_name
-from reconciler.resources.inventory import Declared, Observed, Recorded
+from reconciler.resources.inventory import Declared, Observed, Recorded, SeenStorage
 from reconciler.resources.kinds import RESOURCE, Resource
 
 CLUSTER_ID = "-id"
@@ -85,9 +86,16 @@ def recorded(item: dict[str, Any]) -> tuple[Address, Recorded]:
 def observed(item: dict[str, Any]) -> tuple[Address, Observed]:
     found = resource(item)
     said = {"incarnation": _incarnation(item), **item.get("is", {})}
+    if "storage" in said:
+        said["storage"] = _storage(**said["storage"])
     if "mirror" in item:
         said.setdefault("state", "ACTIVE")
     return found.address, Observed(found, **said)
+
+
+def _storage(problem: str | None = None, tiered: tuple[str, ...] = (), **said: str | None) -> SeenStorage:
+    error = None if problem is None else UserError(problem, hint="Ask for it.")
+    return SeenStorage(tiered=tuple(tiered), problem=error, **said)
 
 
 def _incarnation(item: dict[str, Any]) -> str | None:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, assert_never
 from reconciler.planning.fields import LINK_FEATURES, PROPERTIES
 from reconciler.planning.finding import Finding
 from reconciler.planning.judging.limits import beyond, check_namespace, check_topic
+from reconciler.planning.judging.properties import check_properties
 from reconciler.planning.judging.recovering import check_recovery
 from reconciler.planning.judging.storage import check_storage
+from reconciler.planning.judging.tiering import check_tiering
 from reconciler.planning.situation import Situation, Wanted
 from reconciler.planning.wanted.names import check_names
 from reconciler.planning.wanted.sources import check_mirror
@@ -34,6 +36,8 @@ def check(situation: Situation) -> Iterator[Finding]:
             wanted = situation.wanted[address]
             for message, hint in _problems(address, wanted, situation):
                 yield Finding(address, wanted.source, message, hint)
+    yield from check_properties(situation)
+    yield from check_tiering(situation)
     yield from check_names(situation)
 
 

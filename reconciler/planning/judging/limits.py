@@ -5,7 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from reconciler.planning.wanted.policies import NEEDS_TIERING, is_harmless
+from reconciler.planning.wanted.policies import NEEDS_TIERING, RECOVERY, is_harmless
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -45,6 +45,8 @@ def check_namespace(namespace: Namespace, capabilities: Capabilities) -> Iterato
     if not capabilities.namespaces:
         yield beyond(capabilities, "have namespaces")
     yield from check_configs(spec.configs, capabilities)
+    if spec.configs.get(RECOVERY) == "true":
+        yield f"{RECOVERY} is about one topic: every topic made here would ask for it", "Set it on the Topic."
     if spec.acls and not capabilities.acls:
         yield beyond(capabilities, "hold ACLs")
     if spec.quotas is not None and not capabilities.quotas:
@@ -82,6 +84,11 @@ def check_changes(changes: tuple[Change, ...], capabilities: Capabilities) -> It
                 yield beyond(capabilities, "add partitions to a topic")
         elif change.path == "replicationFactor" and not capabilities.replication_change:
             yield beyond(capabilities, f"change the replication factor of a topic ({before} → {after})")
+        elif change.path == f"configs.{RECOVERY}" and after == "true":
+            yield (
+                f"it is there, and {RECOVERY} works only when a topic is made: nothing would be recovered",
+                "Remove it; to recover, declare a topic of another name, with recoverFrom.",
+            )
         elif change.path in {"mode", "prefix", "source"}:
             yield (
                 f"{change.path} of a link never changes ({before!r} → {after!r})",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from reconciler.planning.fields import PROPERTIES
+from reconciler.planning.finding import Finding
+from reconciler.planning.situation import Wanted
 from reconciler.resources.clusterproperties import ENABLED
 from reconciler.resources.clustertiering import TIERING_PROPERTIES
 from reconciler.resources.configs import DEFAULT, canonical_value
@@ -21,26 +23,45 @@ _INTERVAL: Final = "upload.maxInterval"
 _SECOND_MS: Final = 1000
 
 
+Problem: TypeAlias = tuple[str, str, tuple[tuple[str, ...], ...]]
+"""Message, hint, and the fields it is about."""
+
+
 @dataclass(slots=True)
-class Compiled:
+class _Compiled:
     """Properties in canonical form, by name; the origins of those that are not written so; what is wrong with them."""
 
     properties: dict[str, str] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
-    problems: list[tuple[str, str]] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
 
 
-def compiled_properties(cluster: Cluster, catalog: Mapping[str, ConfigKey]) -> Compiled:
-    """Return what is to be set, in the words of the platform whose properties `catalog` has.
+def compiled_cluster(cluster: Cluster, source: str, catalog: Mapping[str, ConfigKey]) -> tuple[Wanted, list[Finding]]:
+    """Return a cluster with all of its tiering as properties, and what of that could not be understood.
 
-    Where object storage is declared tiered storage is on, unless `properties` say otherwise.
+    Where object storage is declared tiered storage is on, unless `properties` say otherwise. `catalog` has the
+    properties of its platform.
     """
-    made = Compiled()
+    made = _compiled(cluster, catalog)
+    findings = [
+        Finding(cluster.address, source, message, hint, tuple((cluster.address, path) for path in fields))
+        for message, hint, fields in made.problems
+    ]
+    changed = cluster.spec.model_copy(update={"properties": made.properties, "tiering": None})
+    return Wanted(cluster.model_copy(update={"spec": changed}), source, made.origins), findings
+
+
+def _compiled(cluster: Cluster, catalog: Mapping[str, ConfigKey]) -> _Compiled:
+    made = _Compiled()
     written = dict(cluster.spec.properties)
     for place, name, value in _machinery(cluster):
         if name in written:
             made.problems.append(
-                (f"{name} is set twice in one document: in properties, and by {place}", "Keep one of the two.")
+                (
+                    f"{name} is set twice in one document: in properties, and by {place}",
+                    "Keep one of the two.",
+                    (("spec", "properties", name), ("spec", *place.split("."))),
+                )
             )
         else:
             written[name] = value
@@ -53,20 +74,21 @@ def compiled_properties(cluster: Cluster, catalog: Mapping[str, ConfigKey]) -> C
     return made
 
 
-def _settle(name: str, value: str, catalog: Mapping[str, ConfigKey], made: Compiled) -> None:
+def _settle(name: str, value: str, catalog: Mapping[str, ConfigKey], made: _Compiled) -> None:
     if value == DEFAULT:
         made.origins[PROPERTIES + name] = DEFAULT
         return
     if not value.strip():
         message = f"properties.{name} is empty: that is no way to reset it"
-        made.problems.append((message, "Leave it out, or write default."))
+        made.problems.append((message, "Leave it out, or write default.", (("spec", "properties", name),)))
         return
     try:
         made.properties[name] = canonical_value(name, value, catalog)
     except ValueError as error:
         place = made.origins.get(PROPERTIES + name)
         where = f"{place} ({name})" if place else f"properties.{name}"
-        made.problems.append((f"{where}: {value!r} is {error}", "Correct it, or remove it."))
+        at = ("spec", *place.split(".")) if place else ("spec", "properties", name)
+        made.problems.append((f"{where}: {value!r} is {error}", "Correct it, or remove it.", (at,)))
 
 
 def _machinery(cluster: Cluster) -> Iterator[tuple[str, str, str]]:

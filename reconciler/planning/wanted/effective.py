@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, assert_never
 from reconciler.planning.fields import CONFIGS
 from reconciler.planning.finding import Finding
 from reconciler.planning.situation import IMPLIED, NO_ORIGINS, Wanted
-from reconciler.planning.wanted.clusters import compiled_properties
+from reconciler.planning.wanted.clusters import compiled_cluster
 from reconciler.planning.wanted.inherited import Inheritance, Layer
 from reconciler.resources.address import Address, address_of, tiers_of
 from reconciler.resources.cluster import Cluster
@@ -89,11 +89,9 @@ class _Making:
         capabilities = self._given.capabilities.get(cluster.metadata.name)
         if capabilities is None or not capabilities.cluster_properties:
             return Wanted(cluster, declared.source)
-        made = compiled_properties(cluster, capabilities.properties)
-        for message, hint in made.problems:
-            self._wrong(cluster.address, declared, message, hint)
-        changed = cluster.spec.model_copy(update={"properties": made.properties, "tiering": None})
-        return Wanted(cluster.model_copy(update={"spec": changed}), declared.source, made.origins)
+        wanted, findings = compiled_cluster(cluster, declared.source, capabilities.properties)
+        self._findings.extend(findings)
+        return wanted
 
     def _topic(self, topic: Topic, declared: Declared) -> Wanted:
         spec = topic.spec

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from reconciler.planning.finding import Finding
 from reconciler.planning.wanted.policies import compile_policy
 from reconciler.resources.address import Address, address_of, tiers_of
 from reconciler.resources.configs import DEFAULT
 from reconciler.resources.namespace import Namespace
+from reconciler.resources.tieringconfigs import POLICY_KEYS
 from reconciler.resources.tieringpolicy import TieringPolicy
 from reconciler.resources.topic import Topic
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 Layer: TypeAlias = dict[str, tuple[str, str]]
 """Config key → (value as declared, the address it comes from)."""
+
+
+_SAID_ANYWAY: Final = ("remote.log.disable.policy", "retain")
 
 
 class Inheritance:
@@ -74,6 +78,8 @@ class Inheritance:
             return known
         layer: Layer = {key: (value, address) for key, value in configs.items()}
         for key, value in self._policy(address, policy_name, declared, capabilities).items():
+            if (key, value) == _SAID_ANYWAY and not layer.keys().isdisjoint(POLICY_KEYS["on_disable"]):
+                continue  # what happens anyway: a policy that does not mention it does not say it
             if key in layer:
                 self.findings.append(
                     Finding(

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from reconciler.resources.tieringpolicy import TieringPolicySpec
 
 REMOTE_WRITE: Final = "remote.write"
+RECOVERY: Final = "remote.recovery"
 
 NEEDS_TIERING: Final = frozenset(
     {

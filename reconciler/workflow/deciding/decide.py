@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from reconciler.planning.plan import Base, Given, Plan
 from reconciler.planning.planner import plan, to_measure
 from reconciler.workflow.beginning.selecting import selection
+from reconciler.workflow.deciding.findings import located
 from reconciler.workflow.looking.bursts import burst
 from reconciler.workflow.looking.observing import Seen, measure, observe
 from reconciler.workflow.looking.outdated import warn_of_outdated
@@ -75,13 +76,13 @@ def _decide(work: Work, remembered: Remembered, wanted: Wanted) -> Decided:
     seen = observe(work.providers, work.to_read, remembered.record)
     record = remembered.settled(seen)
     given = _given(work, snapshot, seen, wanted)
-    first = plan(work.loaded.desired, record, seen.inventory, given=given)
-    wanted_sizes = to_measure(first)
-    if not wanted_sizes:
-        return Decided(first, snapshot, record, seen, remembered)
-    sized = replace(given, measures=measure(work.providers, wanted_sizes, with_groups=True))
-    again = plan(work.loaded.desired, record, seen.inventory, given=sized)
-    return Decided(again, snapshot, record, seen, remembered)
+    found = plan(work.loaded.desired, record, seen.inventory, given=given)
+    wanted_sizes = to_measure(found)
+    if wanted_sizes:
+        sized = replace(given, measures=measure(work.providers, wanted_sizes, with_groups=True))
+        found = plan(work.loaded.desired, record, seen.inventory, given=sized)
+    placed = replace(found, errors=located(found.errors, work.loaded), warnings=located(found.warnings, work.loaded))
+    return Decided(placed, snapshot, record, seen, remembered)
 
 
 def _given(work: Work, snapshot: Snapshot | None, seen: Seen, wanted: Wanted) -> Given:

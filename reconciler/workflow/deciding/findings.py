@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import UserError
+from reconciler.manifests.findings import Findings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from reconciler.manifests.loading import Loaded
     from reconciler.planning.finding import Finding
 
 _SHOWN: Final = 3
+
+
+def located(findings: Sequence[Finding], loaded: Loaded) -> tuple[Finding, ...]:
+    """Say of each finding on which line of which file the fields are that it is about."""
+    if not any(finding.marks for finding in findings):
+        return tuple(findings)
+    files = Findings(loaded.folder)
+    return tuple(_located(finding, loaded, files) for finding in findings)
+
+
+def _located(finding: Finding, loaded: Loaded, files: Findings) -> Finding:
+    lines: dict[str, None] = {}
+    own: dict[str, None] = {}
+    for address, path in finding.marks:
+        if address in loaded.places:
+            line = files.where(loaded.places[address], path)
+            (own if address == finding.address else lines)[line] = None
+    source, *others = [*own, *lines] if own else [finding.source or "", *lines]
+    also = [line for line in others if line != source]
+    message = f"{finding.message} (see {', '.join(also)})" if also else finding.message
+    return replace(finding, source=source or None, message=message, marks=())
 
 
 def finding_line(finding: Finding) -> str:
