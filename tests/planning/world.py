@@ -112,6 +112,11 @@ def _transit(action: Transition, observed: dict[Address, Observed]) -> str:
         moved = action.after.model_copy(update={"spec": seen.resource.spec})
         observed[action.address] = replace(seen, resource=moved)
         return seen.incarnation or ""
+    if action.machine == "tiering":
+        seen = observed[action.address]
+        reached = "DISABLED" if action.to_state == "DISABLING" else action.to_state
+        observed[action.address] = replace(seen, resource=_changed(seen.resource, action.changes), state=reached)
+        return seen.incarnation or ""
     if action.machine == "mirror":
         state = _REACHED.get(action.to_state, action.to_state)
         observed[action.address] = replace(observed[action.address], state=state)

@@ -208,7 +208,7 @@ class Impact:
                 assert_never(before)
 
     def _topics_below(self, address: Address) -> Iterator[Address]:
-        yield from (topic for topic, _ in self._below.get(address, ()))
+        yield from sorted(topic for topic, _ in self._below.get(address, ()))
 
     @cached_property
     def _below(self) -> Mapping[Address, list[tuple[Address, Topic]]]:
