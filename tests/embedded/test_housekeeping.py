@@ -35,7 +35,7 @@ class Kept:
         """Begin now."""
         self.meter = RequestMeter(self.clock)
         self.storage = MeteredStore(MemoryStore(), self.meter)
-        self.keeping = Housekeeping(self.meter.within, self.clock)
+        self.keeping = Housekeeping(self.meter, self.clock)
 
     def ask(self, requests: int) -> None:
         """Use object storage."""

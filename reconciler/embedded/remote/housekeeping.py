@@ -6,6 +6,7 @@ a job's turn comes, and again and again while the job works; what it says decide
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import RLock
 from typing import TYPE_CHECKING
@@ -14,7 +15,9 @@ from reconciler.lifecycles.housekeeping import HOUSEKEEPING, HousekeepingState
 from reconciler.resources.clusterproperties import property_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+
+    from reconciler.objectstore.metered import RequestMeter
 
 _WORKS = frozenset({HousekeepingState.ACTIVE, HousekeepingState.DRAINING})
 
@@ -41,8 +44,8 @@ class IdleLimits:
 class Housekeeping:
     """Whether the remote tier may be tidied now. Safe from any thread; jobs take turns."""
 
-    requests: Callable[[int], int]
-    """How many requests others made in the last so many milliseconds."""
+    meter: RequestMeter
+    """Counts the requests of others."""
     now_ms: Callable[[], int]
     state: HousekeepingState = HOUSEKEEPING.initial
     _limits: IdleLimits = field(default_factory=lambda: IdleLimits.of({}))
@@ -96,8 +99,33 @@ class Housekeeping:
                 self.state = HOUSEKEEPING.step(self.state, "stop")
 
     def _is_idle(self) -> bool:
-        return self.requests(self._limits.window_ms) <= self._limits.requests
+        return self.meter.within(self._limits.window_ms) <= self._limits.requests
 
     def _move(self, state: HousekeepingState) -> None:
         if state is not self.state:
             self.state = HOUSEKEEPING.follow(self.state, state)
+
+
+@dataclass(frozen=True, slots=True)
+class Tidying:
+    """Housekeeping as one pass asks for it."""
+
+    keeping: Housekeeping | None = None
+    """`None`: nobody else is there to wait for."""
+    drains: bool = True
+    """Whether somebody waits for it."""
+
+    @contextmanager
+    def turn(self, job: str, properties: Mapping[str, str]) -> Iterator[Callable[[], bool]]:
+        """Give what tells whether the job may work now, and go on."""
+        if self.keeping is None:
+            yield lambda: True
+            return
+        keeping = self.keeping
+        if not keeping.begins(job, IdleLimits.of(properties), drains=self.drains):
+            yield lambda: False
+            return
+        try:
+            yield keeping.goes_on
+        finally:
+            keeping.ends(job)

@@ -6,21 +6,19 @@ writes records anew is handed to a `Spread`, which does it here or on executors.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from reconciler.embedded.remote.retaining import TieredPartition
-from reconciler.embedded.remote.storagefile import check_given
+from reconciler.embedded.remote.housekeeping import Tidying
 from reconciler.embedded.remote.tier import remote_tier
-from reconciler.embedded.threads import SideBySide
+from reconciler.embedded.threads import side_by_side
 from reconciler.embedded.upkeep.chores import Chore, Refused, is_little
 from reconciler.embedded.upkeep.cleanable import next_cleaning_ms, to_clean
 from reconciler.embedded.upkeep.describing import describe
-from reconciler.embedded.upkeep.retention import Expired, expired, live_bytes, live_entries, next_expiry_ms, retain
-from reconciler.embedded.upkeep.segments import segments_of
+from reconciler.embedded.upkeep.retaining import Retaining
 from reconciler.embedded.upkeep.surveying import HeadCache, Survey
 from reconciler.embedded.upkeep.tended import Tended
+from reconciler.embedded.upkeep.trimming import Trimming
 from reconciler.embedded.upkeep.wholelog import is_reached, place_of, remote_entries, whole_segments
 from reconciler.errors import ReconcilerError
 
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from reconciler.embedded.catalog.commits import CatalogRegister
-    from reconciler.embedded.catalog.tiering import Tiering
     from reconciler.embedded.partition.head import Head
     from reconciler.embedded.partition.headswaps import Partition
     from reconciler.embedded.partition.replacing import Gain, Rewritten
@@ -37,6 +34,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.upkeep.chores import Job
     from reconciler.embedded.upkeep.choretasks import ChoreTask
     from reconciler.embedded.upkeep.cleanup import CleanupPolicy
+    from reconciler.embedded.upkeep.merges import Merges
     from reconciler.embedded.upkeep.surveying import Lying
     from reconciler.embedded.upkeep.uploads import Uploads
     from reconciler.objectstore.base import ObjectStore
@@ -51,9 +49,6 @@ T = TypeVar("T")
 if TYPE_CHECKING:
     Look: TypeAlias = Callable[[Lying, Head], tuple[T | None, int | None]]
     """Finds something in a partition, or when to look again although nothing was written; `None`: never."""
-
-_AT_ONCE: Final = 16
-_WAITING: Final = 256
 
 
 @dataclass(frozen=True)
@@ -70,6 +65,8 @@ class Upkeep:
     heads: HeadCache = field(default_factory=HeadCache)
     storage: ObjectStore | None = None
     """Where the cluster's remote objects are, if it has object storage."""
+    tidying: Tidying = field(default_factory=Tidying)
+    """When the remote tier may be tidied."""
 
     @property
     def remote(self) -> RemoteTier | None:
@@ -77,10 +74,13 @@ class Upkeep:
         return remote_tier(self.storage, self.cluster_id, self.catalog.known().cluster)
 
     def retain(self) -> Tended:
-        """Delete what has expired, of every partition that lets records expire; on both tiers where there are two."""
-        tended = Tended()
-        for _, found in self._looked("retention", tended, lambda policy: policy.is_bounded, self._retained):
+        """Delete what has expired, on both tiers; let leave the local one what is uploaded and takes too much."""
+        catalog = self.catalog.read()
+        tended, bound = Tended(), catalog.cluster.storage_id
+        retaining = Retaining(self.store, self.storage, self.remote, bound, self.now_ms)
+        for _, found in self._looked("retention", tended, lambda policy: policy.is_bounded, retaining.look):
             tended.count(records=found.records, stored=found.bytes)
+        Trimming(retaining, self.cluster_id, self.heads, self.is_wanted, self.disk_bytes).trim(catalog, tended)
         return tended
 
     def roll(self, spread: Spread | None = None) -> Tended:
@@ -114,36 +114,30 @@ class Upkeep:
 
     def compact(self, spread: Spread | None = None) -> Tended:
         """Compact every partition of which it is worth it by now; `spread` as in `roll`."""
-        return self._rewritten("compact", spread, lambda policy: policy.compacts, self._to_compact)
+        with self.tidying.turn("compact", self.catalog.read().cluster.properties) as may_tidy:
+
+            def look(lying: Lying, head: Head) -> tuple[Chore | None, int | None]:
+                is_local = head.start == head.local_start
+                return self._to_compact(lying, head) if is_local or may_tidy() else (None, self.now_ms())
+
+            return self._rewritten("compact", spread, lambda policy: policy.compacts, look)
 
     def merge(self, spread: Spread | None = None) -> Tended:
         """Make one object of small neighbours in object storage; `spread` as in `roll`."""
         from reconciler.embedded.upkeep.merges import Merges  # noqa: PLC0415 - brings Arrow
 
-        self.catalog.read()
-        tended, remote = Tended(), self.remote
+        properties, tended, remote = self.catalog.read().cluster.properties, Tended(), self.remote
         if remote is None:
             return tended
         merges = Merges(remote)
+        with self.tidying.turn("merge", properties) as may_tidy:
+            replace(self, is_stopped=lambda: self.is_stopped() or not may_tidy())._merge(merges, spread, tended)
+        return tended
+
+    def _merge(self, merges: Merges, spread: Spread | None, tended: Tended) -> None:
         found = self._looked("merge", tended, merges.asks, merges.due, begin=merges.begin)
         chores = [chore for _, of_one in found for chore in of_one]
         self._spread("merge", spread, chores, tended, lambda taken, put_ms: self._publish(taken, put_ms, tended))
-        return tended
-
-    def _retained(self, lying: Lying, head: Head) -> tuple[Expired | None, int | None]:
-        now_ms = self.now_ms()
-        if lying.policy.tiering is not None:
-            return self._tiered(lying, lying.policy.tiering).retain(head, now_ms=now_ms)
-        segments = segments_of(live_entries(self.store, head), lying.policy.limits)
-        stored, stable = live_bytes(self.store, head), head.bounds.stable
-        gone = expired(segments, lying.policy, stored_bytes=stored, stable=stable, now_ms=now_ms)
-        if next(gone, None) is None:
-            return None, next_expiry_ms(self.store, head, lying.policy)
-        return retain(self.store, lying.partition, lying.policy, now_ms=now_ms), now_ms
-
-    def _tiered(self, lying: Lying, tiering: Tiering) -> TieredPartition:
-        check_given(self.storage, self.catalog.known().cluster.storage_id)
-        return TieredPartition(self.store, lying.partition, lying.policy, tiering, self.remote)
 
     def _to_roll(self, lying: Lying, head: Head) -> tuple[Chore | None, int | None]:
         from reconciler.embedded.upkeep.rolling import bytes_to_roll  # noqa: PLC0415 - brings Arrow
@@ -189,6 +183,8 @@ class Upkeep:
         try:
             for taken in do(chores, task):
                 publish(taken, put_ms)
+                if self.is_stopped():
+                    break
                 put_ms = self.now_ms()
         except ReconcilerError as error:
             tended.break_off(error)
@@ -289,5 +285,4 @@ def _backlog(found: tuple[Partition, Sequence[Chore]]) -> tuple[int, Partition]:
 
 
 def _side_by_side(call: Callable[[A], T], given: Iterable[A]) -> Iterator[T]:
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="upkeep") as threads:
-        yield from SideBySide(threads, _WAITING).over(call, given)
+    return side_by_side(call, given, name="upkeep")
