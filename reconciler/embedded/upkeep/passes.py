@@ -67,6 +67,8 @@ class Upkeep:
     """Where the cluster's remote objects are, if it has object storage."""
     tidying: Tidying = field(default_factory=Tidying)
     """When the remote tier may be tidied."""
+    disk_bytes: Callable[[ObjectStore], int | None] = disk_under
+    """How large the disk under a store is; `None`: there is none."""
 
     @property
     def remote(self) -> RemoteTier | None:
@@ -131,7 +133,8 @@ class Upkeep:
             return tended
         merges = Merges(remote)
         with self.tidying.turn("merge", properties) as may_tidy:
-            replace(self, is_stopped=lambda: self.is_stopped() or not may_tidy())._merge(merges, spread, tended)
+            giving_way = replace(self, is_stopped=lambda: self.is_stopped() or not may_tidy())
+            giving_way._merge(merges, spread, tended)  # noqa: SLF001 - it is ourselves
         return tended
 
     def _merge(self, merges: Merges, spread: Spread | None, tended: Tended) -> None:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Final
 from reconciler.embedded.access.permissions import Permissions
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.clusterfile import create_cluster, read_cluster_id
+from reconciler.embedded.remote.housekeeping import Housekeeping
 from reconciler.errors import RetryableError, StalePlanError, UserError
 from reconciler.noting import ms_since, note, now
+from reconciler.objectstore.metered import MeteredStore, RequestMeter
 from reconciler.objectstore.opening import open_store
 from reconciler.objectstore.readonly import read_only
 from reconciler.objectstore.settings import StoreSettings
@@ -86,6 +88,7 @@ class EmbeddedProvider:
         self._storage = storage
         self._edge = edge
         self._opened: EmbeddedCluster | None = None
+        self._keeping = Housekeeping(RequestMeter(edge.now_ms), edge.now_ms)
 
     @classmethod
     def of(cls, declared: Cluster, edge: Edge) -> EmbeddedProvider:
@@ -230,7 +233,7 @@ class EmbeddedProvider:
         """Return one pass of upkeep, by job."""
         from reconciler.providers.embedded.tending import jobs_of  # noqa: PLC0415 - plans need none of it
 
-        return jobs_of(self._declared.metadata.name, self._cluster(), means)
+        return jobs_of(self._declared.metadata.name, self._cluster(), means, self._keeping)
 
     def _cluster(self) -> EmbeddedCluster:
         if self._opened is None:
@@ -241,9 +244,8 @@ class EmbeddedProvider:
                     message, hint="Apply creates it; once it was there, check that its root is mounted."
                 )
             edge = self._edge
-            cluster = EmbeddedCluster(
-                self._store, cluster_id, now_ms=edge.now_ms, new_id=edge.new_id, storage=self._storage
-            )
+            storage = None if self._storage is None else MeteredStore(self._storage, self._keeping.meter)
+            cluster = EmbeddedCluster(self._store, cluster_id, now_ms=edge.now_ms, new_id=edge.new_id, storage=storage)
             cluster.cache_folder = _cache_folder(edge)
             self._opened = cluster.acting_as(edge.principal, edge.host)
         return self._opened

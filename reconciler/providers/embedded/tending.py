@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from reconciler.embedded.remote.counting import CountingStore
+from reconciler.embedded.remote.housekeeping import Housekeeping, Tidying
 from reconciler.errors import IncompleteError
+from reconciler.objectstore.metered import MeteredStore, RequestMeter, unmetered
 from reconciler.providers.base import Upkept
 from reconciler.providers.embedded.recovering import upkept
 from reconciler.resources.address import address_of
@@ -20,18 +22,25 @@ if TYPE_CHECKING:
     from reconciler.providers.base import Means
 
 
-def jobs_of(name: str, cluster: EmbeddedCluster, means: Means) -> Mapping[str, Callable[[], Upkept]]:
-    """Return one pass over the cluster called `name`; jobs that follow each other share what they read."""
+def jobs_of(
+    name: str, cluster: EmbeddedCluster, means: Means, keeping: Housekeeping | None = None
+) -> Mapping[str, Callable[[], Upkept]]:
+    """Return one pass over the cluster called `name`; jobs that follow each other share what they read.
+
+    What tidies the remote tier waits until the others' requests, which `keeping` counts, leave it room.
+    """
+    keeping = keeping or Housekeeping(RequestMeter(cluster.now_ms), cluster.now_ms)
 
     def is_wanted(full_name: str) -> bool:
         topic = cluster.catalog.known().topics.get(full_name)
         is_mirror = topic is not None and topic.mirror is not None
         return means.is_wanted(address_of("mirror" if is_mirror else "topic", name, full_name))
 
-    counting = None if cluster.storage is None else CountingStore(cluster.storage)
+    counting = None if cluster.storage is None else CountingStore(unmetered(cluster.storage))
     cluster = copy(cluster)
-    cluster.storage = counting
+    cluster.storage = None if counting is None else MeteredStore(counting, keeping.meter)
     upkeep = cluster.upkeep(is_wanted=is_wanted, is_stopped=means.is_stopped)
+    tidy = replace(upkeep, storage=counting, tidying=Tidying(keeping, drains=means.is_asked))
     jobs = {
         "deletions": lambda: Upkept("topic", cluster.finish_deletions()),
         "disablings": lambda: Upkept("topic", cluster.finish_disablings()),
@@ -41,7 +50,8 @@ def jobs_of(name: str, cluster: EmbeddedCluster, means: Means) -> Mapping[str, C
         "retention": lambda: _tended(upkeep.retain()),
         "roll": lambda: _tended(upkeep.roll(means.spread)),
         "upload": lambda: _tended(upkeep.upload(means.spread)),
-        "compact": lambda: _tended(upkeep.compact(means.spread)),
+        "compact": lambda: _tended(tidy.compact(means.spread)),
+        "merge": lambda: _tended(tidy.merge(means.spread)),
         "sweep": lambda: _swept(cluster, means),
     }
     return jobs if counting is None else {job: _counted(do, counting) for job, do in jobs.items()}

@@ -21,6 +21,7 @@ OF_CLUSTERS: Final = (
     "roll",
     "upload",
     "compact",
+    "merge",
     "sweep",
 )
 """What a platform does to itself; one that has no such job leaves it out."""
