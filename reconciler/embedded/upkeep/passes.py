@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from reconciler.embedded.remote.housekeeping import Tidying
+from reconciler.embedded.remote.space import disk_under
 from reconciler.embedded.remote.tier import remote_tier
 from reconciler.embedded.threads import side_by_side
 from reconciler.embedded.upkeep.chores import Chore, Refused, is_little

@@ -1,0 +1,155 @@
+"""Local space: over its capacity, what is uploaded leaves the local tier, oldest first over all partitions (F-R-024).
+
+It is looked at every `retention_local_trim_interval`, where the cluster has tiered topics and a limit. How much each
+partition takes is remembered with the hint of its head, so only heads that have changed are read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.embedded.keys import partition_of_head
+from reconciler.embedded.partition.headswaps import Partition
+from reconciler.embedded.remote.evicting import Evictable, evict
+from reconciler.embedded.remote.space import capacity_of, disk_under, first_to_go
+from reconciler.embedded.threads import side_by_side
+from reconciler.embedded.upkeep.cleanup import cleanup_policy
+from reconciler.embedded.upkeep.retention import live_bytes
+from reconciler.embedded.upkeep.surveying import Lying, Survey
+from reconciler.errors import ReconcilerError
+from reconciler.resources.clusterproperties import property_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from reconciler.embedded.catalog.tables import Catalog
+    from reconciler.embedded.upkeep.cleanup import CleanupPolicy
+    from reconciler.embedded.upkeep.retaining import Retaining
+    from reconciler.embedded.upkeep.segments import Segment
+    from reconciler.embedded.upkeep.surveying import HeadCache
+    from reconciler.embedded.upkeep.tended import Tended
+    from reconciler.objectstore.base import ObjectStore
+
+_JOB: Final = "space"
+
+
+@dataclass(frozen=True, slots=True)
+class Trimming:
+    """Holds the local data of a cluster to its capacity, once."""
+
+    retaining: Retaining
+    cluster_id: str
+    heads: HeadCache
+    is_wanted: Callable[[str], bool]
+    disk_bytes: Callable[[ObjectStore], int | None] = disk_under
+
+    def trim(self, catalog: Catalog, tended: Tended) -> None:
+        """Let go of what is too much; what cannot be looked at is told, and the others are."""
+        properties = catalog.cluster.properties
+        policies = _Policies(catalog, self.cluster_id)
+        if not policies.evicts_any():
+            return
+        capacity = capacity_of(properties, self.disk_bytes(self.retaining.store))
+        if capacity is None:
+            return
+        survey = Survey.begun(self.retaining.store, self.cluster_id, _JOB)
+        now_ms = self.retaining.now_ms()
+        interval_ms = int(property_of(properties, "retention_local_trim_interval") or 0)
+        if survey.notes.get("capacity") == capacity and now_ms < survey.notes.get("at_ms", 0) + interval_ms:
+            return
+        lying = list(policies.lying(self.heads.listed(self.retaining.store, _JOB)))
+        excess = self._used(lying, survey, tended) - capacity
+        if excess > 0:
+            excess -= self._freed([one for one in lying if self._may_leave(one)], excess, tended)
+        if excess <= 0:
+            survey.notes |= {"at_ms": now_ms, "capacity": capacity}
+        survey.end()
+
+    def _may_leave(self, lying: Lying) -> bool:
+        return lying.policy.evicts and self.is_wanted(lying.partition.full_name)
+
+    def _used(self, lying: list[Lying], survey: Survey, tended: Tended) -> int:
+        """Return how many bytes all partitions take locally; only heads that have changed are read."""
+        before: dict[str, list[Any]] = survey.notes.get("used", {})
+        store = self.retaining.store
+
+        def used(one: Lying) -> int:
+            row = before.get(one.key)
+            if row is not None and row[0] == one.hint:
+                return int(row[1])
+            try:
+                head = self.heads.read(store, one)
+                return 0 if head is None else live_bytes(store, head)
+            except ReconcilerError as error:
+                tended.fail(one.partition, error)
+                return 0
+
+        found = list(side_by_side(used, lying, name="space"))
+        survey.notes["used"] = {
+            one.key: [one.hint, size] for one, size in zip(lying, found, strict=True) if not one.is_changed
+        }
+        return sum(found)
+
+    def _freed(self, lying: list[Lying], excess: int, tended: Tended) -> int:
+        """Evict what is oldest, and return how many bytes that freed."""
+
+        def look(one: Lying) -> Evictable:
+            try:
+                head = self.heads.read(self.retaining.store, one)
+                return Evictable() if head is None else self.retaining.evictable(one, head)
+            except ReconcilerError as error:
+                tended.fail(one.partition, error)
+                return Evictable()
+
+        found = list(side_by_side(look, lying, name="space"))
+        chosen = [
+            (one, each.segments[:count])
+            for one, each, count in zip(lying, found, first_to_go(found, excess), strict=True)
+            if count
+        ]
+
+        def leave(each: tuple[Lying, Sequence[Segment]]) -> int:
+            one, segments = each
+            try:
+                gone = evict(self.retaining.store, one.partition, segments)
+            except ReconcilerError as error:
+                tended.fail(one.partition, error)
+                return 0
+            return 0 if gone is None else gone.bytes
+
+        freed = 0
+        for (one, _), size in zip(chosen, side_by_side(leave, chosen, name="space"), strict=True):
+            self.heads.changed(one.partition)
+            if size:
+                tended.count(records=0, stored=size)
+                freed += size
+        return freed
+
+
+class _Policies:
+    """What the topics of a catalog ask, each looked up once."""
+
+    def __init__(self, catalog: Catalog, cluster_id: str) -> None:
+        self._catalog = catalog
+        self._cluster_id = cluster_id
+        self._names = {entry.id: name for name, entry in catalog.topics.items()}
+        self._known: dict[str, CleanupPolicy] = {}
+
+    def evicts_any(self) -> bool:
+        """Tell whether anything may be evicted at all."""
+        tiered = (name for name, entry in self._catalog.topics.items() if entry.tiering is not None)
+        return any(self._of(name).evicts for name in tiered)
+
+    def lying(self, listed: Iterator[tuple[str, str, bool]]) -> Iterator[Lying]:
+        """Yield the partitions of topics that are there."""
+        for key, hint, is_changed in listed:
+            topic_id, number = partition_of_head(key)
+            name = self._names.get(topic_id)
+            if name is not None:
+                yield Lying(Partition(name, topic_id, number), self._of(name), key, hint, is_changed)
+
+    def _of(self, full_name: str) -> CleanupPolicy:
+        if full_name not in self._known:
+            self._known[full_name] = cleanup_policy(self._catalog, full_name, self._cluster_id)
+        return self._known[full_name]
