@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from reconciler.embedded.catalog.tiering import tiering_of
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.keys import index_key, segment_key
+from reconciler.embedded.partition import parts
+from reconciler.embedded.partition.head import PRODUCERS, Head, head_register
 from reconciler.embedded.partition.headswaps import Partition, swap_head
 from reconciler.embedded.partition.pages import all_entries
+from reconciler.embedded.partition.parts import PartWriter
 from reconciler.embedded.remote.manifestswaps import ManifestSwap
 from reconciler.embedded.remote.tier import remote_partition
 from reconciler.objectstore.memory import MemoryStore
-from tests.embedded.samples import NOW, ids
+from reconciler.records.schema import RECORD_SCHEMA
+from tests.embedded.samples import NOW, ids, rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from reconciler.embedded.partition.entries import Entry
-    from reconciler.embedded.partition.head import Head
     from reconciler.embedded.remote.manifest import Manifest, RemotePartition
     from reconciler.objectstore.base import ObjectStore
 
@@ -76,6 +82,91 @@ def evict(cluster: EmbeddedCluster, full_name: str, partition: int = 0, *, to: i
     cluster.store.delete([*(entry.key for entry in lying if entry.last < start), *(page.key for page in head.pages)])
 
 
+def expire(cluster: EmbeddedCluster, full_name: str, partition: int = 0, *, to: int) -> None:
+    """Raise the start of the log and delete the segments below it."""
+    storage, place = storage_of(cluster), place_of(cluster, full_name, partition)
+    local_start = max(to, head_of(cluster, full_name, partition).local_start)
+    _swap(cluster, full_name, partition, start=to, local_start=local_start)
+    gone: list[str] = []
+
+    def expired(manifest: Manifest) -> Manifest:
+        gone[:] = [entry.key for entry in manifest.entries if entry.last < to]
+        kept = tuple(entry for entry in manifest.entries if entry.last >= to)
+        return replace(manifest, start=to, entries=kept)
+
+    tiering = tiering_of(cluster.catalog.read(), full_name, cluster.cluster_id)
+    assert tiering is not None
+    ManifestSwap(storage, cluster.cluster_id, tiering)(place, expired)
+    storage.delete([*gone, *map(index_key, gone)])
+
+
+def cached_in(folder: Path, *, chunk: str = "16384", **properties: str) -> dict[str, str | None]:
+    """Return properties under which a small cache lies in a folder; others go without `cloud_storage_`."""
+    named = {f"cloud_storage_{name}": value for name, value in properties.items()}
+    return {"cloud_storage_cache_directory": str(folder), "cloud_storage_cache_chunk_size": chunk, **named}
+
+
+def in_segments(cluster: EmbeddedCluster, full_name: str, count: int) -> list[dict[str, Any]]:
+    """Make a topic that lies in so many remote segments, all of one content; return the records of the first.
+
+    Each has ten row groups of some 13 KB.
+    """
+    cluster.create_topic(full_name, partitions=1, configs={**TIERED, "compression.type": "uncompressed"})
+    batches = [records(first, 100) for first in range(0, 1000, 100)]
+    body, entry = segment_of(batches)
+    storage, place = storage_of(cluster), place_of(cluster, full_name)
+    length = entry.last + 1
+    entries = tuple(
+        _named(storage, place, replace(entry, base=n * length, last=n * length + entry.last), body)
+        for n in range(count)
+    )
+    tiering = tiering_of(cluster.catalog.read(), full_name, cluster.cluster_id)
+    assert tiering is not None
+    end = count * length
+    ManifestSwap(storage, cluster.cluster_id, tiering)(place, lambda held: replace(held, end=end, entries=entries))
+    register = head_register(cluster.store, cluster.topic(full_name).id, 0)
+    head = Head(PRODUCERS, local_start=end, end=end, is_settled=True, uploaded_to=end)
+    register.update(lambda _held: head.to_json(), mark="made")
+    return rows_of(batches)
+
+
+def records(first: int, count: int) -> pa.RecordBatch:
+    """Return records whose values do not compress."""
+    offsets = range(first, first + count)
+    made = [
+        {
+            "partition": 0,
+            "offset": n,
+            "timestamp_ms": NOW + n,
+            "timestamp_type": 0,
+            "key": None,
+            "value": hashlib.shake_128(b"%d" % n).digest(120),
+            "headers": [],
+        }
+        for n in offsets
+    ]
+    return pa.RecordBatch.from_pylist(made, schema=RECORD_SCHEMA)
+
+
+def segment_of(batches: Sequence[pa.RecordBatch]) -> tuple[bytes, Entry]:
+    """Return a file whose row groups are these batches, and the entry that tells of it."""
+    store = MemoryStore()
+    writer = PartWriter(store, "made", 0, compression="uncompressed", limit=1 << 30)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts, "GROUP_ROWS", batches[0].num_rows)
+        (entry,) = writer.write(iter(batches))
+    found = store.get(entry.key)
+    assert found is not None
+    return found.body, entry
+
+
+def _named(storage: ObjectStore, place: RemotePartition, entry: Entry, body: bytes) -> Entry:
+    key = segment_key(place.place, (entry.base, entry.last), len(body), entry.epoch)
+    storage.put(key, body)
+    storage.put(index_key(key), footer_of(body))
+    return replace(entry, key=key, is_segment=True)
+
+
 def place_of(cluster: EmbeddedCluster, full_name: str, partition: int = 0) -> RemotePartition:
     tiering = tiering_of(cluster.catalog.read(), full_name, cluster.cluster_id)
     assert tiering is not None
@@ -96,10 +187,7 @@ def head_of(cluster: EmbeddedCluster, full_name: str, partition: int = 0) -> Hea
 def _uploaded(cluster: EmbeddedCluster, storage: ObjectStore, place: RemotePartition, entry: Entry) -> Entry:
     found = cluster.store.get(entry.key)
     assert found is not None
-    key = segment_key(place.place, (entry.base, entry.last), len(found.body), entry.epoch)
-    storage.put(key, found.body)
-    storage.put(index_key(key), footer_of(found.body))
-    return replace(entry, key=key, producer=None, txn=None, is_segment=True)
+    return _named(storage, place, replace(entry, producer=None, txn=None), found.body)
 
 
 def footer_of(body: bytes) -> bytes:
