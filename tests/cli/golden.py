@@ -12,7 +12,7 @@ from reconciler.cli.render.plan_markdown import plan_markdown
 from reconciler.cli.render.plan_text import plan_text
 from reconciler.cli.render.repair_text import repair_text, repaired_text
 from reconciler.cli.render.state_text import diff_text, unlocked_text
-from tests.cli import sample_plans, sample_states
+from tests.cli import sample_plans, sample_states, sample_switching
 
 FOLDER: Final = Path(__file__).parent / "golden"
 
@@ -26,6 +26,8 @@ TEXTS: Final[dict[str, Callable[[], str]]] = {
     "plan-empty.md": lambda: plan_markdown(sample_plans.empty()),
     "plan-refused.txt": lambda: text_of(plan_text(sample_plans.refused())),
     "plan-refused.md": lambda: plan_markdown(sample_plans.refused()),
+    "plan-switching.txt": lambda: text_of(plan_text(sample_switching.switching())),
+    "plan-switching.md": lambda: plan_markdown(sample_switching.switching()),
     "plan-large.md": lambda: plan_markdown(sample_plans.many(2_000)),
     "plan-back.txt": lambda: text_of(plan_text(replace(sample_plans.everything(), back_to=410))),
     "plan-back.md": lambda: plan_markdown(replace(sample_plans.everything(), back_to=410)),
