@@ -78,12 +78,11 @@ class Upkeep:
 
     def retain(self) -> Tended:
         """Delete what has expired, on both tiers; let leave the local one what is uploaded and takes too much."""
-        catalog = self.catalog.read()
-        tended, bound = Tended(), catalog.cluster.storage_id
-        retaining = Retaining(self.store, self.storage, self.remote, bound, self.now_ms)
+        tended = Tended()
+        retaining = Retaining(self.store, self.storage, self.cluster_id, self.catalog, self.now_ms)
         for _, found in self._looked("retention", tended, lambda policy: policy.is_bounded, retaining.look):
             tended.count(records=found.records, stored=found.bytes)
-        Trimming(retaining, self.cluster_id, self.heads, self.is_wanted, self.disk_bytes).trim(catalog, tended)
+        Trimming(retaining, self.heads, self.is_wanted, self.disk_bytes).trim(tended)
         return tended
 
     def roll(self, spread: Spread | None = None) -> Tended:

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 from reconciler.embedded.remote.evicting import Evictable, evictable
 from reconciler.embedded.remote.retaining import TieredPartition
 from reconciler.embedded.remote.storagefile import check_given
+from reconciler.embedded.remote.tier import remote_tier
 from reconciler.embedded.upkeep.retention import Expired, expired, live_bytes, live_entries, next_expiry_ms, retain
 from reconciler.embedded.upkeep.segments import segments_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.embedded.catalog.tiering import Tiering
     from reconciler.embedded.partition.head import Head
-    from reconciler.embedded.remote.tier import RemoteTier
     from reconciler.embedded.upkeep.surveying import Lying
     from reconciler.objectstore.base import ObjectStore
 
@@ -27,9 +28,9 @@ class Retaining:
 
     store: ObjectStore
     storage: ObjectStore | None
-    remote: RemoteTier | None
-    bound: str | None
-    """Id of the object storage that the cluster is bound to."""
+    cluster_id: str
+    catalog: CatalogRegister
+    """As it was last read."""
     now_ms: Callable[[], int]
 
     def look(self, lying: Lying, head: Head) -> tuple[Expired | None, int | None]:
@@ -59,5 +60,7 @@ class Retaining:
         )
 
     def _tiered(self, lying: Lying, tiering: Tiering) -> TieredPartition:
-        check_given(self.storage, self.bound)
-        return TieredPartition(self.store, lying.partition, lying.policy, tiering, self.remote)
+        cluster = self.catalog.known().cluster
+        check_given(self.storage, cluster.storage_id)
+        remote = remote_tier(self.storage, self.cluster_id, cluster)
+        return TieredPartition(self.store, lying.partition, lying.policy, tiering, remote)

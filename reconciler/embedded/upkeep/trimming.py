@@ -39,21 +39,21 @@ class Trimming:
     """Holds the local data of a cluster to its capacity, once."""
 
     retaining: Retaining
-    cluster_id: str
     heads: HeadCache
     is_wanted: Callable[[str], bool]
     disk_bytes: Callable[[ObjectStore], int | None] = disk_under
 
-    def trim(self, catalog: Catalog, tended: Tended) -> None:
+    def trim(self, tended: Tended) -> None:
         """Let go of what is too much; what cannot be looked at is told, and the others are."""
+        catalog, cluster_id = self.retaining.catalog.known(), self.retaining.cluster_id
         properties = catalog.cluster.properties
-        policies = _Policies(catalog, self.cluster_id)
+        policies = _Policies(catalog, cluster_id)
         if not policies.evicts_any():
             return
         capacity = capacity_of(properties, self.disk_bytes(self.retaining.store))
         if capacity is None:
             return
-        survey = Survey.begun(self.retaining.store, self.cluster_id, _JOB)
+        survey = Survey.begun(self.retaining.store, cluster_id, _JOB)
         now_ms = self.retaining.now_ms()
         interval_ms = int(property_of(properties, "retention_local_trim_interval") or 0)
         if survey.notes.get("capacity") == capacity and now_ms < survey.notes.get("at_ms", 0) + interval_ms:
