@@ -12,7 +12,8 @@ from reconciler.cli.render.plan_markdown import plan_markdown
 from reconciler.cli.render.plan_text import plan_text
 from reconciler.cli.render.repair_text import repair_text, repaired_text
 from reconciler.cli.render.state_text import diff_text, unlocked_text
-from tests.cli import sample_plans, sample_states, sample_switching
+from reconciler.cli.render.storage_text import storage_text, storages_text
+from tests.cli import sample_plans, sample_states, sample_storages, sample_switching
 
 FOLDER: Final = Path(__file__).parent / "golden"
 
@@ -37,6 +38,10 @@ TEXTS: Final[dict[str, Callable[[], str]]] = {
     "state-repair.txt": lambda: text_of(repair_text(sample_states.repair())),
     "state-forgetting.txt": lambda: text_of(repair_text(sample_states.forgetting())),
     "state-repaired.txt": lambda: text_of(repaired_text(sample_states.repaired())),
+    "storage-tiered.txt": lambda: text_of(storage_text(sample_storages.orders())),
+    "storage-local.txt": lambda: text_of(storage_text(sample_storages.local())),
+    "storage-hidden.txt": lambda: text_of(storage_text(sample_storages.hidden())),
+    "storage-many.txt": lambda: text_of(storages_text(sample_storages.many())),
 }
 
 if __name__ == "__main__":

@@ -1,0 +1,71 @@
+"""Topics as `topic storage` tells them: of each sort one."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from reconciler.resources.address import Address
+from reconciler.resources.storages import Held, PartitionStorage, RemoteHeld, TieringShown, TopicStorage
+from reconciler.workflow.storage import Storages
+
+_MIB: Final = 1024 * 1024
+_UPLOADED_MS: Final = 1_767_225_600_000
+_LOCATION: Final = "shop:eu:orders/67f5505a-32f3-4677-bcad-3c75a1a702a6/10"
+
+
+def tiering(mode: str = "full", state: str = "ENABLED", **changes: object) -> TieringShown:
+    fields: dict[str, object] = {"epoch": 1, "location": _LOCATION, "url": "remote://archive/streams"}
+    return TieringShown(**{"mode": mode, "state": state, "is_paused": False, "hidden": None, **fields, **changes})  # type: ignore[arg-type]  # fields by name
+
+
+def orders() -> TopicStorage:
+    """Return a topic whose first partition moves, whose second waits, and whose third was never written."""
+    moving = PartitionStorage(
+        0,
+        1_000,
+        81_000,
+        124_500,
+        Held(3 * _MIB, 4),
+        RemoteHeld(1_000, 120_000, Held(40 * _MIB, 41), Held(5 * _MIB, 2), _UPLOADED_MS, is_ahead=False),
+        41 * _MIB,
+        123_500,
+        _MIB // 2,
+    )
+    waiting = PartitionStorage(
+        1,
+        0,
+        0,
+        900,
+        Held(_MIB, 2),
+        RemoteHeld(0, 500, Held(_MIB // 2, 1), Held(), None, is_ahead=True),
+        _MIB,
+        900,
+        _MIB // 4,
+    )
+    unwritten = PartitionStorage(2, 0, 0, 0, Held(), None, 0, 0, 0)
+    return TopicStorage(Address("topic/west/shop:eu:orders"), tiering(), (moving, waiting, unwritten))
+
+
+def local() -> TopicStorage:
+    """Return a topic that was never tiered."""
+    return TopicStorage(
+        Address("topic/west/plain"), None, (PartitionStorage(0, 0, 0, 12, Held(2_048, 1), None, 2_048, 12, None),)
+    )
+
+
+def hidden() -> TopicStorage:
+    """Return a tiered topic whose remote rows are not shown."""
+    partition = PartitionStorage(0, 0, 500, 800, Held(_MIB, 3), None, _MIB, 300, None)
+    told = tiering("read_only", "DISABLED", epoch=2, hidden="kafka_enable_describe_log_dirs_remote_storage is false")
+    return TopicStorage(Address("topic/west/old"), told, (partition,))
+
+
+def paused() -> TopicStorage:
+    """Return a tiered topic whose uploads pause."""
+    partition = PartitionStorage(0, 0, 0, 800, Held(_MIB, 3), None, _MIB, 800, _MIB)
+    return TopicStorage(Address("topic/west/paused"), tiering(is_paused=True), (partition,))
+
+
+def many() -> Storages:
+    """Return one of each."""
+    return Storages((hidden(), paused(), local(), orders()), unmeasured=3)
