@@ -28,6 +28,7 @@ NAMES = (
     "listing",
     "logs",
     "producing",
+    "uploading",
     "mirroring",
     "reading",
 )
