@@ -161,12 +161,9 @@ def test_a_refused_change_leaves_nothing_of_itself_in_a_commit_with_others() -> 
 
     def decide(draft: Draft) -> None:
         create_namespace(draft, "shop", NamespaceEntry({"remote.write": "true"}))
-        for change in (
-            lambda: alter_topic(draft, TOPIC, {"remote.write": "true"}),
-            lambda: alter_topic(draft, TOPIC, {"remote.write": None, "remote.read": None}),
-        ):
+        for value in ("true", None):
             with pytest.raises(UserError, match="IN_PROGRESS"):
-                change()
+                alter_topic(draft, TOPIC, {"remote.write": value})
 
     it.cluster.catalog.commit(decide)
     catalog = it.cluster.catalog.read()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,7 +22,7 @@ ON = {"remote.write": "true", "remote.read": "true"}
 
 def strict() -> Tiered:
     """Return a tiered topic that keeps nothing local that it need not keep."""
-    return tiered(**{"retention.local.strict": "true", "retention.local.target.ms": "1000", "retention.ms": "-1"})
+    return tiered(retention_local_strict="true", retention_local_target_ms="1000", retention_ms="-1")
 
 
 def offsets(it: Tiered) -> list[int]:
@@ -60,7 +61,7 @@ def test_retained_data_is_read_all_along_and_uploads_go_on_where_they_ended() ->
     it.upload()
     assert it.manifest().end > 20
     bases = [(entry.base, entry.last) for entry in it.segments()]
-    assert all(last + 1 == base for (_, last), (base, _) in zip(bases, bases[1:], strict=False))
+    assert all(last + 1 == base for (_, last), (base, _) in pairwise(bases))
     evict(it)
     assert offsets(it) == list(range(28))
 
