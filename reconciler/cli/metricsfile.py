@@ -54,18 +54,20 @@ class MetricsFile:
                 if each.error is not None:
                     self._invocation.warn(f"no metrics of cluster {each.cluster}: {each.error.message}")
             metrics = metrics_of(measured, upkeep, now_ms=self._invocation.now_ms(), totals=self._totals)
-            put_metrics(self._path, self._body(metrics))
+            put_metrics(self._path, metrics_body(self._path, metrics))
         except ReconcilerError as error:
             self.trouble = PartialError("metrics are missing", hint="What was done stands; why they are is said above.")
             err().show([line(Span("Error: ", Tone.DANGER), f"{error.message}. {error.hint}")])
 
-    def _body(self, metrics: Sequence[Metric]) -> bytes:
-        if self._path.suffix != _JSON:
-            return prometheus_text(metrics).encode()
-        from reconciler.cli.documents.base import document_bytes
-        from reconciler.cli.documents.metrics import MetricsDocument
 
-        return document_bytes(MetricsDocument.of(metrics))
+def metrics_body(path: Path, metrics: Sequence[Metric]) -> bytes:
+    """Return what the file at `path` is to hold, in the form its name asks for."""
+    if path.suffix != _JSON:
+        return prometheus_text(metrics).encode()
+    from reconciler.cli.documents.base import document_bytes
+    from reconciler.cli.documents.metrics import MetricsDocument
+
+    return document_bytes(MetricsDocument.of(metrics))
 
 
 def totals_in(path: Path) -> Totals:

@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
+import json
 import os
+import pickle
 import re
 from pathlib import Path
 from typing import NamedTuple
 
+import jsonschema
 import pytest
 
-from reconciler.cli.metricsfile import put_metrics
+from reconciler.cli.metricsfile import metrics_body, put_metrics, totals_in
 from reconciler.cli.render.prometheus import prometheus_text
 from reconciler.embedded import vitals
 from reconciler.embedded.catalog.entries import DeletionEntry, LinkEntry, RewriteEntry
 from reconciler.embedded.catalog.links import MirrorShape
 from reconciler.embedded.consuming.groups import commit_offsets
+from reconciler.embedded.remote.counting import CountingStore
 from reconciler.embedded.vitals import vitals_of
-from reconciler.errors import IncompleteError, RetryableError, UserError
+from reconciler.errors import IncompleteError, LostRaceError, MissingObjectError, RetryableError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.providers.base import Upkept
 from reconciler.providers.embedded.storing import report_of
 from reconciler.resources.address import Address
 from reconciler.resources.sourcetopic import SourceTopic
-from reconciler.resources.vitals import GroupLag, TopicVitals, Vitals
+from reconciler.resources.vitals import COUNTED, GroupLag, RemoteVitals, TopicVitals, Vitals
 from reconciler.workflow.measuring.metric import Metric
+from reconciler.workflow.measuring.totals import counted
 from reconciler.workflow.metrics import Measured, metrics_of
 from reconciler.workflow.upkeep.outcomes import JobOutcome, Synced, Upkeep
-from tests.cli.conftest import Run
+from tests.cli.conftest import Call, Run
 from tests.embedded.samples import NOW, cluster_in, values
+from tests.embedded.tiered import tiered
+from tests.embedded.upkeeping import head_of
 
 _NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 _LABEL = r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\\\|\\"|\\n)*)"'
@@ -267,3 +274,143 @@ def test_a_stopped_pass_is_no_success() -> None:
     upkeep = Upkeep((), (), 1.0, is_stopped=True)
     assert isinstance(upkeep.verdict, IncompleteError)
     assert scraped(prometheus_text(metrics_of([], upkeep, now_ms=0))).of("run_last_success") == 0
+
+
+# -- object storage
+
+
+def job_of(name: str, cluster: str, *, counts: dict[str, int], levels: dict[str, float] | None = None) -> JobOutcome:
+    return JobOutcome(name, cluster, 1.0, Upkept("partition", 1, counts=counts, levels=levels or {}))
+
+
+def test_what_lies_in_object_storage_is_told_of_each_tiered_topic_and_of_no_other() -> None:
+    tiered, plain = Address("topic/west/shop:orders"), Address("topic/west/plain")
+    west = Vitals(
+        topics=2,
+        partitions=2,
+        measured=[
+            TopicVitals(tiered, 1, 0, 9, 9, 100, remote=RemoteVitals(900, 7, 2, 950, 50)),
+            TopicVitals(plain, 1, 0, 1, 1, 10),
+        ],
+    )
+    archive = TopicVitals(Address("topic/east/old"), 1, 0, 9, 9, 0, remote=RemoteVitals(90, 1, 0, 90, None))
+    measured = [Measured("west", west), Measured("east", Vitals(topics=1, partitions=1, measured=[archive]))]
+    read = scraped(prometheus_text(metrics_of(measured, Upkeep((), (), 1.0), now_ms=0)))
+    expected = {"bytes": 900, "segments": 7, "segments_pending_deletion": 2, "cloud_log_size": 950, "pending_bytes": 50}
+    labels = {"cluster": "west", "topic": "shop:orders"}
+    assert {name: read.of(f"cloud_storage_{name}", **labels) for name in expected} == expected
+    series = {labels for name, labels in read.values if name == "reconciler_cloud_storage_pending_bytes"}
+    assert series == {(("cluster", "west"), ("topic", "shop:orders"))}
+    assert ("reconciler_cloud_storage_bytes", (("cluster", "west"), ("topic", "plain"))) not in read.values
+
+
+def test_what_jobs_count_adds_up_and_what_holds_after_them_is_the_last_word() -> None:
+    first = Upkeep(
+        (),
+        (
+            job_of("upload", "west", counts={"segment_uploads_total": 3, "errors_total": 1}),
+            job_of("retention", "west", counts={"deleted_segments": 2, "errors_total": 1}),
+            job_of("upload", "east", counts={"segment_uploads_total": 1}),
+            JobOutcome("compact", "west", 1.0, None, RetryableError("no answer", hint="Wait.")),
+        ),
+        1.0,
+    )
+    shares = "upload_backlog_controller_shares"
+    second = Upkeep(
+        (),
+        (
+            job_of("upload", "west", counts={"segment_uploads_total": 4}, levels={shares: 100}),
+            job_of("merge", "west", counts={}, levels={shares: 250}),
+        ),
+        1.0,
+    )
+    totals = counted(counted({}, first), second)
+    read = scraped(prometheus_text(metrics_of([], second, now_ms=0, totals=totals)))
+    assert read.of("cloud_storage_segment_uploads_total", cluster="west") == 7
+    assert read.of("cloud_storage_segment_uploads_total", cluster="east") == 1
+    assert read.of("cloud_storage_deleted_segments", cluster="west") == 2
+    assert read.of("cloud_storage_errors_total", cluster="west") == 2
+    assert read.of(f"cloud_storage_{shares}", cluster="west") == 250
+    assert read.kinds["reconciler_cloud_storage_errors_total"] == "counter"
+    assert read.kinds[f"reconciler_cloud_storage_{shares}"] == "gauge"
+
+
+@pytest.mark.parametrize("name", ["m.prom", "m.json"])
+def test_counters_go_on_from_what_the_file_says(name: str, tmp_path: Path) -> None:
+    upkeep = Upkeep((), (job_of("upload", "west", counts={"uploaded_bytes": 1 << 40, "cache_op_hit": 2}),), 1.0)
+    totals = counted({}, upkeep)
+    metrics = metrics_of([], upkeep, now_ms=0, totals=totals)
+    path = tmp_path / name
+    path.write_bytes(metrics_body(path, metrics))
+    assert totals_in(path) == totals == {("uploaded_bytes", "west"): 1 << 40, ("cache_op_hit", "west"): 2}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"\xff\xfe", b"{", b"[]", b'{"metrics": 1}', b'{"metrics": [{"name": "reconciler_x"}]}', b"a{} 1\n# x"],
+)
+def test_counters_begin_at_nothing_where_the_file_is_something_else(body: bytes, tmp_path: Path) -> None:
+    for name in ("m.prom", "m.json"):
+        (tmp_path / name).write_bytes(body)
+        assert totals_in(tmp_path / name) == {}
+    assert totals_in(tmp_path / "none" / "m.prom") == {}
+    assert totals_in(tmp_path) == {}
+
+
+def test_the_same_numbers_are_written_as_json_where_the_name_says_so(typed: Call, tmp_path: Path) -> None:
+    assert typed("init").code == 0
+    assert typed("apply", "--yes").code == 0
+    for name in ("m.prom", "m.json"):
+        assert typed("run", "--once", "--only", "sweep", "--metrics", name).code == 0
+    found = json.loads((tmp_path / "m.json").read_bytes())
+    schema = json.loads((Path(__file__).resolve().parents[2] / "schemas" / "metrics.json").read_bytes())
+    jsonschema.Draft202012Validator(schema).validate(found)
+    read = scraped((tmp_path / "m.prom").read_text())
+    kinds = {metric["name"]: metric["kind"] for metric in found["metrics"]}
+    assert kinds == read.kinds
+    samples = {
+        (metric["name"], tuple(sorted(sample["labels"].items())))
+        for metric in found["metrics"]
+        for sample in metric["samples"]
+    }
+    assert samples == set(read.values)
+
+
+def test_what_the_driver_does_with_object_storage_is_counted() -> None:
+    inner = MemoryStore()
+    storage = CountingStore(inner)
+    storage.swap("topics/c/1/00000/manifest.json", b"{}", expected=None)
+    storage.swap("topics/c/1/topic.json", b"{}", expected=None)
+    storage.put("topics/c/1/00000/pages/n.json", b"{}")
+    storage.get("topics/c/1/00000/pages/n.json")
+    storage.put("topics/c/1/00000/0-9-2-0-v1-n.parquet", b"{}")
+    storage.delete(["topics/c/1/00000/0-9-2-0-v1-n.parquet", "topics/c/1/00000/0-9-2-0-v1-n.index"])
+    with pytest.raises(LostRaceError):
+        storage.swap("topics/c/1/topic.json", b"[]", expected=None)
+    with pytest.raises(MissingObjectError):
+        storage.get_range("gone", 0, 1)
+    with pytest.raises(UserError):
+        storage.put("x", b"", kms_key_id="key")
+    assert storage.taken() == {
+        "partition_manifest_uploads_total": 1,
+        "topic_manifest_uploads_total": 1,
+        "spillover_manifest_uploads_total": 1,
+        "spillover_manifest_reads_total": 1,
+        "deleted_segments": 1,
+        "errors_total": 1,
+    }
+    assert storage.taken() == {}, "each is told once"
+    assert pickle.loads(pickle.dumps(storage)).url == inner.url  # noqa: S301 - our own
+    assert set(storage.taken()) <= set(COUNTED)
+
+
+@pytest.mark.fact("F-R-035")
+def test_instruments_tell_what_is_uploaded_and_what_waits() -> None:
+    tier = tiered(partitions=2)
+    tier.fill(5)
+    tier.upload()
+    tier.cluster.create_topic("plain")
+    orders, plain = vitals_of(report_of(tier.cluster), "west").measured
+    assert plain.remote is None
+    manifest, head = tier.manifest(), head_of(tier.cluster)
+    assert orders.remote == RemoteVitals(manifest.stored_bytes, 2, 0, head.stored_bytes, head.entries[-1].bytes)
