@@ -86,6 +86,17 @@ def switches_in(configs: Configs) -> Switches:
     )
 
 
+def switch_rules_in(configs: Configs) -> Mapping[str, str]:
+    """Return by which rule each of `switches_in` came about."""
+    stored = _said_or_default("remote.storage.enable", configs)
+    is_copying_off = _is_true(configs, "remote.storage.enable") and _is_true(configs, "remote.log.copy.disable")
+    write = _said_or_default("remote.log.copy.disable", configs) if is_copying_off else stored
+    return {
+        "remote.write": _said("remote.write", configs) if "remote.write" in configs else write,
+        "remote.read": _said("remote.read", configs) if "remote.read" in configs else stored,
+    }
+
+
 def disable_policy_in(configs: Configs) -> str:
     """Return what switching off does to remote data: `retain`, unless `delete` is asked for (F-K-052)."""
     found = configs.get("remote.log.disable.policy")
@@ -138,7 +149,16 @@ def _local(
 
 
 def _said(key: str, configs: Configs) -> str:
-    return f"set by {configs[key][1]}" if key in configs else _DEFAULT
+    if key not in configs:
+        return _DEFAULT
+    origin = configs[key][1]
+    if origin != CLUSTER:
+        return f"set by {origin}"
+    return "the cluster's default when it was made" if key in SWITCHES else "the cluster's default"
+
+
+def _said_or_default(key: str, configs: Configs) -> str:
+    return f"{key}, {_said(key, configs)}" if key in configs else _DEFAULT
 
 
 def _is_above(local: int | None, total: int | None) -> bool:

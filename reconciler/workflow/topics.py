@@ -10,6 +10,7 @@ from reconciler.providers.base import Scope
 from reconciler.resources.address import (
     Address,
     address_of,
+    cluster_address,
     cluster_of,
     full_name_of,
     kind_of,
@@ -129,7 +130,7 @@ def find_topic(provider: Provider, topic: Address) -> tuple[Address, Inventory]:
     observed: Inventory = {}
     if provider.identify() is not None:
         namespaces = (address_of("namespace", cluster, tier) for tier in tiers)
-        observed = provider.observe(Scope((topic, mirror, *namespaces)))
+        observed = provider.observe(Scope((cluster_address(cluster), topic, mirror, *namespaces)))
         if topic not in observed and mirror not in observed:
             provider.log(topic)  # refuses who may not know that it is not there
     for address in (topic, mirror):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import Action
     from reconciler.resources.inventory import Observed, Recorded
     from reconciler.workflow.explain import Explained
+    from reconciler.workflow.looking.actingtiering import TieringRow
     from reconciler.workflow.show import Shown
 
 ResourceJson = dict[str, Any]
@@ -126,6 +127,19 @@ class PlannedPart(Part):
         )
 
 
+class TieringPart(Part):
+    """A switch or a limit of tiering, and the rule by which it came about."""
+
+    key: str
+    value: str = Field(description="As the platform stores it; -1: no limit.")
+    rule: str
+
+    @classmethod
+    def of(cls, row: TieringRow) -> TieringPart:
+        """Say what holds, and why."""
+        return cls(key=row.key, value=row.value, rule=row.rule)
+
+
 class ExplainDocument(Document):
     """Where each value of a resource comes from, and what is planned for it."""
 
@@ -135,6 +149,12 @@ class ExplainDocument(Document):
     effective: dict[str, str] = Field(description="Configs as they act, inherited ones included.")
     effective_origins: dict[str, str] = Field(
         description="Where each acting config is from: an address with `file:line` in brackets, or `default`."
+    )
+    tiering: tuple[TieringPart, ...] = Field(
+        default=(), description="Of a topic: what tiering makes of it now; empty where nobody speaks of tiering it."
+    )
+    tiering_planned: tuple[TieringPart, ...] = Field(
+        default=(), description="What of that is another once the plan is applied."
     )
     acls: tuple[AclPart, ...] = Field(description="Access rules as they are asked, in that order.")
     actions: tuple[PlannedPart, ...]
@@ -147,6 +167,8 @@ class ExplainDocument(Document):
             origins=dict(explained.origins),
             effective=dict(explained.effective),
             effective_origins=dict(explained.effective_origins),
+            tiering=tuple(TieringPart.of(row) for row in explained.tiering),
+            tiering_planned=tuple(TieringPart.of(row) for row in explained.tiering_planned),
             acls=tuple(AclPart.of(row) for row in explained.acls),
             actions=tuple(PlannedPart.of(action) for action in explained.actions),
         )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Recorded
     from reconciler.resources.kinds import Resource
     from reconciler.workflow.explain import Explained
+    from reconciler.workflow.looking.actingtiering import TieringRow
     from reconciler.workflow.show import Shown
 
 _ABSENT: Final = "·"
@@ -60,6 +61,7 @@ def explain_text(explained: Explained) -> list[Line]:
         places = explained.effective_origins
         acting = [(key, show_value(key, explained.effective[key]), places[key]) for key in sorted(explained.effective)]
         lines += [EMPTY, *table(("config", "acts as", "comes from"), acting)]
+    lines += _tiering_lines(explained)
     lines += acls_lines(explained.acls)
     for action in explained.actions:
         lines += [EMPTY, *action_lines(action)]
@@ -69,6 +71,17 @@ def explain_text(explained: Explained) -> list[Line]:
     if not (explained.actions or explained.drift or explained.waiting or explained.errors):
         lines += [EMPTY, line("Nothing is planned: files, state and cluster agree.")]
     return lines
+
+
+def _tiering_lines(explained: Explained) -> list[Line]:
+    """Return what tiering makes of a topic now and, marked, what it will be; each with the rule behind it."""
+    rows: list[tuple[str | Span, ...]] = [_tiering_row(row, row.rule, Tone.PLAIN) for row in explained.tiering]
+    rows += [_tiering_row(row, f"once applied: {row.rule}", Tone.CHANGE) for row in explained.tiering_planned]
+    return [EMPTY, *table(("tiering", "acts as", "by which rule"), rows)] if rows else []
+
+
+def _tiering_row(row: TieringRow, rule: str, tone: Tone) -> tuple[Span, ...]:
+    return tuple(Span(text, tone) for text in (row.key, show_value(row.key, row.value), rule))
 
 
 def action_lines(action: Action) -> list[Line]:

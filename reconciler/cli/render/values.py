@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, cast
 
 from reconciler.resources.aclpaths import ACLS
+from reconciler.resources.clusterproperties import EMBEDDED_PROPERTIES
 from reconciler.resources.configs import show_value
 from reconciler.resources.quantities import format_size
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import Change, Value
 
 _CONFIGS: Final = "configs."
+_PROPERTIES: Final = "properties."
 _QUOTA_OF_BYTES: Final = "quotas.bytes"
 _FEW: Final = 3
 
@@ -27,6 +29,8 @@ def value_text(path: str, value: Value | list[object]) -> str:
     """Return one value of a field, as an action or as JSON holds it, with its unit where the field has one."""
     if path.startswith(_CONFIGS) and (value is None or isinstance(value, str)):
         return show_value(field_name(path), value)
+    if path.startswith(_PROPERTIES) and isinstance(value, str):
+        return show_value(path.removeprefix(_PROPERTIES), value, EMBEDDED_PROPERTIES)
     if path.startswith(ACLS) and isinstance(value, list | tuple):
         return ",".join(map(str, value))
     if path == _QUOTA_OF_BYTES and isinstance(value, int):

@@ -1,16 +1,27 @@
-"""Configs as they act on a topic: its own, else the nearest tier's, else the platform's default."""
+"""Configs as they act on a topic: its own, else the nearest tier's, else the cluster's, else the platform's default."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
-from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, split_name, tiers_of
+from reconciler.resources.address import (
+    Address,
+    address_of,
+    cluster_address,
+    cluster_of,
+    full_name_of,
+    kind_of,
+    split_name,
+    tiers_of,
+)
 from reconciler.resources.cluster import Cluster
+from reconciler.resources.clusterproperties import CONFIG_DEFAULTS
 from reconciler.resources.mirrorlink import MirrorLink, MirrorTopic
 from reconciler.resources.mounting import Mounting
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tieringpolicy import TieringPolicy
+from reconciler.resources.tierrules import lay_over
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
@@ -38,10 +49,10 @@ def acting_configs(address: Address, observed: Inventory, capabilities: Capabili
         for key, known in capabilities.configs.items()
         if known.default is not None
     }
-    for layer in _layers(address, capabilities):
-        found = observed.get(layer)
-        for key, value in (configs_of(found.resource) if found else {}).items():
-            rows[key] = ConfigRow(key, value, layer)
+    acting: dict[str, tuple[str, str]] = {}
+    for layer, configs in _layers(address, observed, capabilities):
+        lay_over(acting, configs, layer)
+    rows |= {key: ConfigRow(key, value, origin) for key, (value, origin) in acting.items()}
     return tuple(rows[key] for key in sorted(rows))
 
 
@@ -58,8 +69,22 @@ def configs_on(provider: Provider, address: Address, observed: Inventory) -> tup
     )
 
 
-def _layers(address: Address, capabilities: Capabilities) -> Iterator[Address]:
-    """Yield who sets configs for an address, the farthest first."""
+def _layers(
+    address: Address, observed: Inventory, capabilities: Capabilities
+) -> Iterator[tuple[Address, Mapping[str, str]]]:
+    """Yield who sets which configs for an address, the farthest first."""
+    of_all, seen = cluster_address(cluster_of(address) or ""), observed.get(address)
+    found = observed.get(of_all)
+    if found is not None and isinstance(found.resource, Cluster):
+        said = found.resource.spec.properties
+        yield of_all, {config: said[name] for name, config in CONFIG_DEFAULTS.items() if name in said}
+    yield of_all, seen.initial if seen is not None else {}
+    for place in _tiers(address, capabilities):
+        there = observed.get(place)
+        yield place, configs_of(there.resource) if there is not None else {}
+
+
+def _tiers(address: Address, capabilities: Capabilities) -> Iterator[Address]:
     cluster, name = cluster_of(address) or "", full_name_of(address)
     is_namespace = kind_of(address) == "namespace"
     namespace = name if is_namespace else split_name(name)[0]
