@@ -226,7 +226,8 @@ def test_capped_leaves_no_more_of_a_segment_than_its_share(tmp_path: Path) -> No
 
 @pytest.mark.fact("F-R-050")
 def test_predictive_keeps_what_more_readers_will_come_to(tmp_path: Path) -> None:
-    case = Case(tmp_path / "cache", chunk_eviction_strategy="predictive")
+    most = {"chunk_eviction_strategy": "predictive", "hydrated_chunks_per_segment_ratio": "0.9"}
+    case = Case(tmp_path / "cache", **most)
     assert read(case.log, start=700) == case.rows[700:]
     late = sorted(case.chunk_files())
     waiting = [case.log.read(0, OffsetRange(650, 1000)) for _ in range(2)]
