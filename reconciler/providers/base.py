@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reconciler.planning.actions import ControlAction
-    from reconciler.records.log import Bounds, Isolation, StagedSink, TopicLog, TopicProducer, TransactionalSink
+    from reconciler.records.log import Bounds, Isolation, Lost, StagedSink, TopicLog, TopicProducer, TransactionalSink
     from reconciler.resources.capabilities import Capabilities, ClusterIdentity
     from reconciler.resources.groups import ConsumerGroup, OffsetMove, Reset
     from reconciler.resources.inventory import Inventory
@@ -313,8 +313,17 @@ class Provider(Protocol):
         """
         ...
 
-    def log(self, topic: TopicAddress, *, isolation: Isolation = "read_committed") -> TopicLog:
-        """Return the records of a topic."""
+    def log(
+        self,
+        topic: TopicAddress,
+        *,
+        isolation: Isolation = "read_committed",
+        on_missing: Callable[[Lost], None] | None = None,
+    ) -> TopicLog:
+        """Return the records of a topic.
+
+        `on_missing` is told of offsets that are gone, and reading goes on after them; without it, it fails there.
+        """
         ...
 
     def producer(self, topic: TopicAddress) -> TopicProducer:

@@ -13,7 +13,7 @@ from reconciler.workflow.beginning.identity import refuse_another_cluster
 from reconciler.workflow.beginning.opening import open_work
 from reconciler.workflow.beginning.topicaddress import provider_of, topic_address
 from reconciler.workflow.consuming.outputfiles import opened
-from reconciler.workflow.consuming.sources import Matching, OneTopic, Progress, Reading, check_start
+from reconciler.workflow.consuming.sources import How, Matching, OneTopic, Progress, Reading, check_start
 from reconciler.workflow.groups import cluster_named
 from reconciler.workflow.looking.overviews import check_answers
 from reconciler.workflow.looking.reading import read_state
@@ -61,13 +61,19 @@ def _source(work: Work, address: str, options: ConsumeOptions) -> tuple[Source, 
     if options.regex is None:
         topic = topic_address(address)
         check_answers(work, cluster_of(topic) or "")
-        return OneTopic(provider_of(work, topic), topic, options.isolation), topic
+        return OneTopic(provider_of(work, topic), topic, _how(work, options)), topic
     name = cluster_named(address)
     if "/" in name:
         raise UserError(f"{address!r} is not the name of a cluster", hint="Write: topic consume west --regex 'shop:.*'")
     check_answers(work, name)
-    source = Matching(work.providers[name], name, options.regex, options.isolation)
+    source = Matching(work.providers[name], name, options.regex, _how(work, options))
     return source, f"{options.regex} on cluster {name}"
+
+
+def _how(work: Work, options: ConsumeOptions) -> How:
+    if not options.skip_missing:
+        return How(options.isolation)
+    return How(options.isolation, lambda lost: work.invocation.warn(str(lost)))
 
 
 def _progress(work: Work, source: Source, options: ConsumeOptions, stream: BinaryIO) -> Progress:

@@ -59,6 +59,9 @@ def command(
             show_default=False,
         ),
     ] = None,
+    skip_missing: Annotated[
+        bool, Option("--skip-missing", help="Go on after offsets whose object is gone, and say which they are.")
+    ] = False,
 ) -> None:
     """Read a topic's records, or those of all topics that match, up to the end as it is at the start."""
     from reconciler.workflow.consume import consume
@@ -78,6 +81,7 @@ def command(
         follow=follow,
         group=group,
         regex=regex,
+        skip_missing=skip_missing,
     )
     stop = Stop()
     with signals.stopping(stop):

@@ -46,11 +46,8 @@ class Read:
         """Yield every partition of a topic, as a group reads it."""
         name, partitions = self.names[topic_id]
         if topic_id not in self.bounds:
-            found = read_bounds(self.store, topic_id, partitions)
-            is_hiding = name in self.hiding
-            self.bounds[topic_id] = {
-                number: bounds.only_local() if is_hiding else bounds for number, bounds in found.items()
-            }
+            whole, is_hiding = read_bounds(self.store, topic_id, partitions), name in self.hiding
+            self.bounds[topic_id] = {number: at.only_local() if is_hiding else at for number, at in whole.items()}
         offsets = group.offsets
         for partition, at in sorted(self.bounds[topic_id].items()):
             found = offsets.get((topic_id, partition))

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from reconciler.records.digest import Digest
     from reconciler.records.log import Bounds, Isolation
 
+_SKIP_HINT: Final = "To read what lies after it: topic consume --skip-missing."
 _LOOKS: Final = 3
 """How often head and manifest are read again that name an object which is not there, before that is believed."""
 
@@ -215,7 +216,7 @@ class _Looks:
             return
         lost = self._lost(error)
         if lost is None or self._log.on_missing is None:
-            raise MissingObjectError(self._said(error), hint=error.hint) from error
+            raise MissingObjectError(self._said(error), hint=f"{error.hint} {_SKIP_HINT}") from error
         self._log.on_missing(lost)
         self.reached(lost.last + 1)
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import ControlAction
     from reconciler.providers.base import Edge, Means, Outcome, Scope, Standing, TopicAddress, Upkept
     from reconciler.providers.embedded.producing import OneTopic
-    from reconciler.records.log import Isolation
+    from reconciler.records.log import Isolation, Lost
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Inventory
     from reconciler.resources.kinds import Resource
@@ -215,9 +215,15 @@ class EmbeddedProvider:
         """Bring a mirror's partitions and synced configs to what its source has; commits only where they differ."""
         self._cluster().follow_source(full_name_of(mirror), source)
 
-    def log(self, topic: TopicAddress, *, isolation: Isolation = "read_committed") -> EmbeddedLog:
+    def log(
+        self,
+        topic: TopicAddress,
+        *,
+        isolation: Isolation = "read_committed",
+        on_missing: Callable[[Lost], None] | None = None,
+    ) -> EmbeddedLog:
         """Return the records of a topic or mirror."""
-        return self._cluster().log(full_name_of(topic), isolation=isolation)
+        return self._cluster().log(full_name_of(topic), isolation=isolation, on_missing=on_missing)
 
     def producer(self, topic: TopicAddress) -> OneTopic:
         """Return where new records of a topic go in."""

@@ -24,3 +24,5 @@ class ConsumeOptions:
     """Where it left off is where reading begins; what was written is committed."""
     regex: str | None = None
     """Read all topics of a cluster whose full name matches, in place of one."""
+    skip_missing: bool = False
+    """Go on after offsets whose object is gone, and say which they are; otherwise they are an error."""

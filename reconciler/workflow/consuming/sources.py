@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from reconciler.providers.base import GroupsOfCluster, Provider
-    from reconciler.records.log import Bounds, Isolation, TopicLog
+    from reconciler.records.log import Bounds, Isolation, Lost, TopicLog
     from reconciler.workflow.consuming.options import ConsumeOptions
     from reconciler.workflow.running.stopping import Stop
 
@@ -40,17 +40,29 @@ Place: TypeAlias = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
+class How:
+    """How logs are read: what of open transactions is seen, and who is told of offsets that are gone."""
+
+    isolation: Isolation = "read_committed"
+    on_missing: Callable[[Lost], None] | None = None
+
+    def log(self, provider: Provider, topic: Address) -> TopicLog:
+        """Return the records of a topic, to be read so."""
+        return provider.log(topic, isolation=self.isolation, on_missing=self.on_missing)
+
+
+@dataclass(frozen=True, slots=True)
 class OneTopic:
     """A topic that was named."""
 
     provider: Provider
     address: Address
-    isolation: Isolation
+    how: How
     is_one: bool = True
 
     def topics(self) -> dict[str, TopicLog]:
         """Return it."""
-        return {full_name_of(self.address): self.provider.log(self.address, isolation=self.isolation)}
+        return {full_name_of(self.address): self.how.log(self.provider, self.address)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +72,7 @@ class Matching:
     provider: Provider
     cluster: str
     regex: str
-    isolation: Isolation
+    how: How
     is_one: bool = False
     _logs: dict[str, TopicLog] = field(default_factory=dict)
 
@@ -86,7 +98,7 @@ class Matching:
     def _log(self, full_name: str) -> TopicLog:
         if full_name not in self._logs:
             topic = address_of("topic", self.cluster, full_name)
-            self._logs[full_name] = self.provider.log(topic, isolation=self.isolation)
+            self._logs[full_name] = self.how.log(self.provider, topic)
         return self._logs[full_name]
 
 
