@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import threading
@@ -10,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import UserError
+from reconciler.objectstore.directory import DirectoryStore
 from reconciler.records.log import OffsetRange
 
 if TYPE_CHECKING:
-    from reconciler.embedded.cluster import EmbeddedCluster
     from reconciler.records.log import Staged, StagedSink, TopicLog
 
 TOPIC = "orders"
@@ -155,3 +157,42 @@ class Deadly(Wrapped):
             self.died.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return staged
+
+
+@dataclass
+class DeadlyStorage:
+    """Object storage that kills the process it is in once, after something was copied there: never the driver."""
+
+    inner: Any
+    died: Path
+    driver: int
+
+    def __reduce__(self) -> tuple[type[DeadlyStorage], tuple[Any, Path, int]]:
+        """Travel with what it is of."""
+        return DeadlyStorage, (self.inner, self.died, self.driver)
+
+    def __getattr__(self, name: str) -> Any:
+        """Be the same for the rest."""
+        return getattr(self.inner, name)
+
+    def copy_in(self, key: str, source: Any, source_key: str, *, kms_key_id: str | None = None) -> None:
+        self.inner.copy_in(key, source, source_key, kms_key_id=kms_key_id)
+        if os.getpid() != self.driver and not self.died.exists():
+            self.died.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def tiered_west(folder: Path, storage: Any, *, partitions: int, parts: int, now_ms: int) -> EmbeddedCluster:
+    """Return a cluster with object storage and a tiered topic of tiny segments, some of them closed."""
+    numbers = itertools.count(1)
+    cluster = EmbeddedCluster.create(
+        DirectoryStore(folder),
+        now_ms=lambda: now_ms,
+        new_id=lambda: f"00000000-0000-4000-8000-{next(numbers):012}",
+        storage=storage,
+    )
+    cluster.alter_cluster({"cloud_storage_enabled": "true"})
+    configs = {"remote.write": "true", "remote.read": "true", "segment.bytes": "4500"}
+    cluster.create_topic(TOPIC, partitions=partitions, configs=configs)
+    append(cluster, partitions=partitions, count=2, parts=parts)
+    return cluster

@@ -13,11 +13,15 @@ from reconciler.embedded.upkeep.chores import Chore
 from reconciler.embedded.upkeep.choretasks import ChoreTask
 from reconciler.errors import IncompleteError, UserError
 from reconciler.jobs.chores import spread
+from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
-from tests.embedded.samples import cluster_in
+from tests.embedded.samples import NOW, cluster_in
 from tests.embedded.upkeeping import TOPIC, TWO_PARTS, append, append_parts, digest_in, head_of, held, with_topic
+from tests.jobs.doubles import tiered_west
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
     from reconciler.embedded.cluster import EmbeddedCluster
@@ -63,6 +67,25 @@ def test_keys_are_compacted_on_executors(much: EmbeddedCluster, spark: SparkSess
     assert done.failed == 0
     assert done.records == 3
     assert [row["key"] for row in held(much, 7)][:6] == [b"a1", b"b1", b"a2", b"b2", b"a0", b"b0"]
+
+
+def test_segments_are_uploaded_and_merged_on_executors(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chores, "_LITTLE", 0)
+    storage = DirectoryStore(tmp_path / "storage")
+    cluster = tiered_west(tmp_path / "west", storage, partitions=PARTITIONS, parts=9, now_ms=NOW)
+    before = {partition: held(cluster, partition) for partition in range(PARTITIONS)}
+    done = cluster.upkeep().upload(partial(spread, spark))
+    assert (done.partitions, done.failed) == (PARTITIONS, 0)
+    assert all(head_of(cluster, partition).uploaded_to > 10 for partition in range(PARTITIONS))
+    uploaded = len(list(storage.list("topics/")))
+    cluster.alter_topic(TOPIC, {"segment.bytes": "1MiB"})
+    cluster.upkeep().merge(partial(spread, spark))
+    merged = cluster.upkeep().merge(partial(spread, spark))
+    assert merged.failed == 0
+    assert len(list(storage.list("topics/"))) <= uploaded
+    assert {partition: held(cluster, partition) for partition in range(PARTITIONS)} == before
 
 
 def test_an_executor_that_does_not_see_the_cluster_ends_it(spark: SparkSession) -> None:
