@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ENABLED: Final = "cloud_storage_enabled"
+ALIASES: Final = ("delete_retention_ms", "log_retention_ms")
+"""One property by two names."""
 UPLOADS: Final = "cloud_storage_enable_segment_uploads"
 
 _SWITCHES: Final = (

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from reconciler.errors import UserError
-from reconciler.resources.clusterproperties import EMBEDDED_PROPERTIES
+from reconciler.resources.clusterproperties import ALIASES, EMBEDDED_PROPERTIES
 from reconciler.resources.configs import DEFAULT, canonical_value
 
 if TYPE_CHECKING:
@@ -26,6 +26,10 @@ def alter_cluster(draft: Draft, changes: Mapping[str, str | None]) -> None:
     for name, value in changes.items():
         kept[name] = None if value is None or value == DEFAULT else _checked(name, value)
     properties = {name: value for name, value in sorted(kept.items()) if value is not None}
+    told = {properties[name] for name in ALIASES if name in properties}
+    if len(told) > 1:
+        message = f"{' and '.join(ALIASES)} are one property by two names, and differ"
+        raise UserError(message, hint="Set one of the two.")
     draft.put_cluster(replace(draft.cluster, properties=properties))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.planning.fields import PROPERTIES
 from reconciler.planning.finding import Finding, Mark
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.clusterproperties import CREATION_DEFAULTS, ENABLED, property_of
+from reconciler.resources.clusterproperties import ALIASES, CREATION_DEFAULTS, ENABLED, property_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -23,7 +23,6 @@ _PERCENT: Final = "cloud_storage_cache_size_percent"
 _RESERVED: Final = "disk_reservation_percent"
 _LEAST: Final = "cloud_storage_upload_ctrl_min_shares"
 _MOST: Final = "cloud_storage_upload_ctrl_max_shares"
-_SAME: Final = ("delete_retention_ms", "log_retention_ms")
 _WHOLE: Final = 100
 
 Said = tuple[str, str, tuple[str, ...]]
@@ -64,9 +63,9 @@ def _contradictions(properties: Mapping[str, str]) -> Iterator[Said]:
     def number(name: str) -> float:
         return float(property_of(properties, name) or 0)
 
-    first, second = (properties.get(name) for name in _SAME)
+    first, second = (properties.get(name) for name in ALIASES)
     if first is not None and second is not None and first != second:
-        yield "delete_retention_ms and log_retention_ms are one property by two names", "Keep one of the two.", _SAME
+        yield "delete_retention_ms and log_retention_ms are one property by two names", "Keep one of the two.", ALIASES
     directory = properties.get(_DIRECTORY)
     if directory is not None and not directory.startswith("/"):
         message = f"{directory!r} is not a full path: every process would have a cache of its own"
