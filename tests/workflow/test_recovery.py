@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,8 +18,11 @@ from reconciler.embedded.remote.locating import recoverable
 from reconciler.errors import PartialError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.register import Register
+from reconciler.resources.address import Address
+from reconciler.state.snapshots import read_snapshot
 from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.run import run_once
+from reconciler.workflow.stating.unlocking import state_unlock
 from tests.embedded.archiving import archive
 from tests.embedded.recovering import TOPIC, fill, records_in, say
 from tests.embedded.samples import NOW, ids
@@ -208,3 +213,42 @@ def test_recovering_is_the_super_users(bench: Bench, location: str) -> None:
     errors = bench.with_(principal="User:anna").plan().plan.errors
     assert [found.address for found in errors] == [ADDRESS]
     assert "super user" in f"{errors[0].message} {errors[0].hint}"
+
+
+# The dying process is a real one: it is killed in the middle of copying, with its lease held.
+DYING = """
+import os, signal, sys, time, uuid
+from pathlib import Path
+from reconciler.objectstore.directory import DirectoryStore
+from reconciler.workflow.apply import ApplyOptions, apply
+from reconciler.workflow.beginning.invocation import Invocation, Select
+from reconciler.workflow.running.stopping import Stop
+
+copy_in, left = DirectoryStore.copy_in, [int(sys.argv[2])]
+
+def copying(*given, **named):
+    left[0] -= 1
+    if left[0] < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    copy_in(*given, **named)
+
+DirectoryStore.copy_in = copying
+here = Invocation(cwd=Path(sys.argv[1]), environ={}, now_ms=lambda: time.time_ns() // 10**6,
+    new_id=lambda: str(uuid.uuid4()), new_run=lambda: "the-dead-run", tool="0.1.0", who="bob@laptop")
+apply(here, Select(), ApplyOptions(yes=True), confirm=lambda _: True, report=lambda _: None, stop=Stop())
+"""
+
+
+def test_an_apply_that_is_killed_while_it_copies_is_completed_by_the_next(bench: Bench, location: str) -> None:
+    declare(bench, location)
+    command = [sys.executable, "-c", DYING, str(bench.folder), "5"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == -9, done.stderr
+    assert opened(bench, "east").catalog.read().topics[TOPIC].recovering == location
+    state_unlock(bench.invocation, Select(), "the-dead-run", confirm=lambda _line: True, stop=bench.stop)
+    assert bench.apply().verdict is None
+    assert records_in(opened(bench, "east")) == records_in(opened(bench, "west"))
+    assert bench.plan().plan.is_empty
+    snapshot = read_snapshot(DirectoryStore(bench.folder / ".reconciler"))
+    assert snapshot is not None
+    assert snapshot.record[Address(ADDRESS)].ownership == "created"

@@ -1,0 +1,94 @@
+"""`reconciler export`, as it is typed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import jsonschema
+
+from reconciler.embedded.cluster import EmbeddedCluster
+from reconciler.objectstore.directory import DirectoryStore
+from tests.embedded.recovering import TOPIC, source_in
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Call
+
+SCHEMA = Path(__file__).parents[2] / "schemas" / "export.json"
+WORKSPACE = """\
+apiVersion: reconciler/v1
+kind: Workspace
+metadata: {name: shop}
+spec: {manifests: [manifests]}
+"""
+CLUSTER = """\
+apiVersion: reconciler/v1
+kind: Cluster
+metadata: {name: west}
+spec:
+  embedded: {root: "file://lost"}
+  objectStorage: "file://bucket"
+"""
+
+
+def lost(folder: Path) -> EmbeddedCluster:
+    """Make a workspace whose cluster's root is not there, but what it uploaded is."""
+    (folder / "manifests").mkdir()
+    (folder / "reconciler.yaml").write_text(WORKSPACE)
+    (folder / "manifests" / "west.yaml").write_text(CLUSTER)
+    return source_in(DirectoryStore(folder / "bucket"), partitions=2)
+
+
+def test_what_is_recoverable_is_told_with_its_last_offsets_and_what_is_not_is_named(
+    typed: Call, tmp_path: Path
+) -> None:
+    west = lost(tmp_path)
+    said = typed("export", "west", "--from-object-storage", "-o", "recovered")
+    assert said.code == 0, said.err
+    lines = said.out.splitlines()
+    assert lines[:2] == ["+ namespace/west/shop", "+ topic/west/shop:orders"]
+    assert lines[2].startswith(f"    from {TOPIC}/{west.cluster_id}/1: 2 partitions, 24 records, ")
+    assert lines[3] == "    up to offset 11 of partition 0, offset 11 of partition 1; what came after is lost"
+    assert lines[5].startswith("Not in object storage: records that were not uploaded, access rules, ")
+    assert lines[-1].startswith("Wrote 2 manifests: ")
+    checked = typed("validate")
+    assert checked.code == 0
+    (tmp_path / "recovered").rename(tmp_path / "manifests" / "recovered")
+    checked = typed("validate")
+    assert checked.code == 0, checked.err
+    assert checked.out == "Valid: workspace shop, 1 cluster, 1 namespace, 1 topic\n"
+
+
+def test_the_same_as_json(typed: Call, tmp_path: Path) -> None:
+    west = lost(tmp_path)
+    broken = tmp_path / "bucket" / "topics" / west.cluster_id / "7" / "topic.json"
+    broken.parent.mkdir()
+    broken.write_bytes(b"{")
+    said = typed("export", "west", "--from-object-storage", "-o", "recovered", "--format", "json")
+    assert said.code == 8
+    document = json.loads(said.out)
+    jsonschema.validate(document, json.loads(SCHEMA.read_bytes()))
+    assert document["format"] == "reconciler.export/1"
+    assert [each["address"] for each in document["exported"]] == ["namespace/west/shop", "topic/west/shop:orders"]
+    assert document["exported"][1]["recovery"]["ends"] == [
+        {"partition": 0, "start": 0, "end": 12},
+        {"partition": 1, "start": 0, "end": 12},
+    ]
+    assert [each["place"] for each in document["left_out"]] == [f"topics/{west.cluster_id}/7/topic.json"]
+
+
+def test_a_folder_that_holds_something_is_left_alone(typed: Call, tmp_path: Path) -> None:
+    lost(tmp_path)
+    said = typed("export", "west", "--from-object-storage", "-o", "manifests")
+    assert said.code == 1
+    assert "manifests is not empty" in said.err
+    assert [path.name for path in (tmp_path / "manifests").iterdir()] == ["west.yaml"]
+
+
+def test_a_cluster_that_is_not_declared_is_named_with_those_that_are(typed: Call, tmp_path: Path) -> None:
+    lost(tmp_path)
+    said = typed("export", "east", "-o", "out")
+    assert said.code == 1
+    assert "there is no cluster 'east' in this workspace" in said.err
+    assert "Clusters here: west" in said.err
