@@ -109,7 +109,7 @@ class Admin:
         self._commit(lambda draft: create_namespace(draft, name, asked), (Operation.CREATE, Kind.NAMESPACE, name))
 
     def alter_namespace(self, name: str, configs: Mapping[str, str | None]) -> None:
-        """Set configs of a namespace; `None` removes one. What that switches off of tiering is done when it returns."""
+        """Set configs of a namespace; `None` removes one. Tiering that goes off is off when it returns (KIP-950)."""
         self._switching(
             lambda draft: alter_namespace(draft, name, configs), (Operation.ALTER_CONFIGS, Kind.NAMESPACE, name)
         )
@@ -161,10 +161,7 @@ class Admin:
     def alter_topic(
         self, full_name: str, configs: Mapping[str, str | None] | None = None, *, partitions: int | None = None
     ) -> None:
-        """Set configs of a topic, `None` lets one inherit again; add partitions.
-
-        Where that switches its tiering off, that is done when it returns (KIP-950).
-        """
+        """Set configs of a topic, `None` lets one inherit again; add partitions. Tiering that goes off is off then."""
         needed = [] if partitions is None else [(Operation.ALTER, Kind.TOPIC, full_name)]
         if configs or not needed:
             needed.append((Operation.ALTER_CONFIGS, Kind.TOPIC, full_name))
