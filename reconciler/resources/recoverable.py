@@ -26,6 +26,8 @@ class Recoverable:
     records: int = 0
     ends: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     """By partition: the first offset that is there, and the next to be uploaded. Absent: nothing was uploaded."""
+    ages: tuple[tuple[int, int], ...] = ()
+    """(newest timestamp in ms, bytes) of its segments, or of runs of them."""
 
 
 Recoveries: TypeAlias = Mapping[Address, Recoverable | UserError]

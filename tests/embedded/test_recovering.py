@@ -313,6 +313,33 @@ def test_an_object_that_is_gone_for_good_is_named_and_what_is_there_is_done_when
     assert records_in(east) == records_in(west)
 
 
+def test_an_index_that_is_gone_is_found_again_in_its_segment() -> None:
+    storage = MemoryStore()
+    west = source_in(storage)
+    storage.delete([key for key in contents_of(storage) if key.endswith(".index")])
+    east = another(storage)
+    east.recover_topic(TOPIC, location_in(west))
+    assert records_in(east) == records_in(west)
+    assert remote_objects(storage) == named_objects(east)
+
+
+@pytest.mark.parametrize("configs", [{}, {"remote.write": "false"}, {"remote.delete": "false"}])
+def test_deleting_a_topic_half_way_takes_its_copies_whatever_it_was_to_keep(configs: dict[str, str]) -> None:
+    storage, store = MemoryStore(), MemoryStore()
+    west = source_in(storage, partitions=2)
+    before = contents_of(storage)
+    begun(storage, location_in(west), store, **configs)
+    east = another(Fuse(12, done=True).on(storage), store)
+    with pytest.raises(DiedError):
+        east.finish_recoveries()
+    assert contents_of(storage) != before
+    east = another(storage, store)
+    east.delete_topic(TOPIC)
+    left = contents_of(storage).keys() - before.keys()
+    assert not {key for key in left if key.endswith(".json")}  # the sweep takes what no manifest ever named
+    assert not east.catalog.read().deletions
+
+
 @pytest.mark.fact("F-R-067")
 def test_spilled_manifests_are_recovered_whole() -> None:
     storage = MemoryStore()

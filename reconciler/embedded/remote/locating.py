@@ -18,6 +18,7 @@ from reconciler.resources.recoverable import Recoverable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from reconciler.embedded.partition.entries import Entry, PageRef
     from reconciler.embedded.remote.manifest import Manifest
     from reconciler.embedded.remote.topicmanifest import TopicManifest
     from reconciler.objectstore.base import ObjectStore
@@ -93,6 +94,7 @@ def recoverable(storage: ObjectStore, location: TopicLocation, cluster_id: str |
         sum(manifest.stored_bytes for manifest in manifests.values()),
         sum(manifest.records for manifest in manifests.values()),
         {number: (manifest.start, manifest.end) for number, manifest in manifests.items()},
+        tuple((each.max_ts, each.bytes) for manifest in manifests.values() for each in _named(manifest)),
     )
 
 
@@ -126,6 +128,10 @@ def check_unmounted(storage: ObjectStore, location: TopicLocation, cluster_id: s
     if value["state"] != _DETACHED and owner is not None and owner != cluster_id:
         message = f"{location} is mounted on cluster {owner}"
         raise UserError(message, hint="Mirror it from there, or unmount it there first.")
+
+
+def _named(manifest: Manifest) -> tuple[PageRef | Entry, ...]:
+    return (*manifest.pages, *manifest.entries)
 
 
 def _called(storage: ObjectStore, full_name: str) -> Iterator[TopicLocation]:

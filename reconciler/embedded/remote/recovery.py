@@ -18,6 +18,7 @@ from reconciler.embedded.partition.pages import all_entries
 from reconciler.embedded.partition.spilling import Spill
 from reconciler.embedded.remote.manifest import Manifest, read_manifest
 from reconciler.embedded.remote.manifestswaps import ManifestSwap
+from reconciler.embedded.remote.segmentfiles import footer_of
 from reconciler.embedded.remote.tier import remote_partition
 from reconciler.embedded.threads import SideBySide
 from reconciler.errors import LostRaceError, MissingObjectError
@@ -113,15 +114,26 @@ class Recovery:
             key = copied_segment_key(
                 own.place, (entry.base, entry.last), entry.bytes, entry.epoch, of=f"{self.topic_id} {entry.key}"
             )
-            for name, of in ((key, entry.key), (index_key(key), index_key(entry.key))):
-                if name not in present:
-                    self.may_go_on()
-                    self.storage.copy_in(name, self.storage, of, kms_key_id=self.kms_key_id)
-                    present.add(name)
+            if key not in present:
+                self.may_go_on()
+                self.storage.copy_in(key, self.storage, entry.key, kms_key_id=self.kms_key_id)
+                present.add(key)
+            if index_key(key) not in present:
+                self.may_go_on()
+                self._index(entry, key)
+                present.add(index_key(key))
             return replace(entry, key=key, kms_key_id=self.kms_key_id)
 
         with ThreadPoolExecutor(COPIES, thread_name_prefix="recover") as threads:
             yield from SideBySide(threads, _WAITING).over(copied, live)
+
+    def _index(self, entry: Entry, key: str) -> None:
+        """Copy the index of a segment; one that is gone is found again in the copy of the segment itself."""
+        try:
+            self.storage.copy_in(index_key(key), self.storage, index_key(entry.key), kms_key_id=self.kms_key_id)
+        except MissingObjectError:
+            footer = footer_of(self.storage, key, entry.bytes)
+            self.storage.put(index_key(key), footer, kms_key_id=self.kms_key_id)
 
     def _named(self, own: RemotePartition, found: Manifest, entries: list[Entry], present: set[str]) -> Manifest | None:
         """Name the copies, unless somebody else was faster; drop those that nobody names."""

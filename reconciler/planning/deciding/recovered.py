@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Final
 from reconciler.planning.actions import Create, Estimate, Reason
 from reconciler.planning.deciding.converge import create
 from reconciler.planning.plan import Waiting
+from reconciler.resources.quantities import format_duration, format_size
 from reconciler.resources.recoverable import Recoverable
-from reconciler.resources.tierrules import switches_in
+from reconciler.resources.tierrules import switches_in, targets_in
 
 if TYPE_CHECKING:
     from reconciler.planning.deciding.converge import Sides
     from reconciler.planning.deciding.decision import Decision
     from reconciler.planning.situation import Situation
     from reconciler.resources.inventory import Observed
+    from reconciler.resources.tierrules import Configs
     from reconciler.resources.topic import Topic
 
 RECOVERING: Final = "RECOVERING"
@@ -45,12 +47,27 @@ def recover(sides: Sides, topic: Topic, situation: Situation, decision: Decision
         seconds = 1 + found.bytes // _BYTES_A_SECOND
         estimate = Estimate(found.bytes, found.records, seconds)
         decision.actions[-1] = replace(made, reasons=(*made.reasons, Reason.RECOVERED), estimate=estimate)
-    _warn(sides, topic, found, decision)
-
-
-def _warn(sides: Sides, topic: Topic, found: Recoverable, decision: Decision) -> None:
-    """Say what the new topic's own words on tiering make of what is recovered."""
     configs = {key: (value, "") for key, value in {**found.configs, **topic.spec.configs}.items()}
+    _warn_of_switches(sides, configs, decision)
+    _warn_of_age(sides, configs, found, situation.given.now_ms, decision)
+
+
+def _warn_of_age(sides: Sides, configs: Configs, found: Recoverable, now_ms: int, decision: Decision) -> None:
+    """Say what of it `run` will delete soon: time went on while nobody kept it."""
+    kept_ms, policy = targets_in(configs).total_ms, configs.get("cleanup.policy", ("delete", ""))[0]
+    if kept_ms is None or "delete" not in policy.split(","):
+        return
+    expiring = sum(stored for newest_ms, stored in found.ages if newest_ms < now_ms - kept_ms)
+    if expiring:
+        share = "all" if expiring == found.bytes else f"about {format_size(expiring)}"
+        message = (
+            f"{share} of it is older than retention.ms ({format_duration(kept_ms)}), and expires with the next run"
+        )
+        decision.warn(sides.address, sides.wanted.source, message, "Raise retention.ms first, if it is to stay.")
+
+
+def _warn_of_switches(sides: Sides, configs: Configs, decision: Decision) -> None:
+    """Say what the new topic's own words on tiering make of what is recovered."""
     switches = switches_in(configs)
     if switches.write and not switches.read:
         message = "it is write-only: what is recovered cannot be read as long as remote.read is off"
