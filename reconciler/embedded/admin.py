@@ -250,7 +250,7 @@ class Admin:
         return finish_deletions(self.store, self.catalog, RemoteDeletion(self.storage, self.cluster_id))
 
     def finish_disablings(self, *, may_go_on: Callable[[], None] = lambda: None) -> int:
-        """Drive what is being switched off of tiering to its end, if object storage is there; return how many topics."""
+        """Drive what is being switched off of tiering to its end, where its storage is; return how many topics."""
         return finish_disablings(self.store, self.catalog, self.storage, self.cluster_id, may_go_on=may_go_on)
 
     def _check_key(self, kms_key_id: str | None) -> None:
