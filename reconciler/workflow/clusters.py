@@ -50,24 +50,28 @@ def check(invocation: Invocation, select: Select, name: str, *, repair: bool, de
     store = _store(work, name)
     snapshot = _state(work, is_needed=repair)
     _check_there(store, name, snapshot)
-    checked = check_cluster(store, deep=deep)
+    storage = _storage(work, name)
+    checked = check_cluster(store, deep=deep, storage=storage)
     mended: tuple[Mended, ...] = ()
     if repair:
         refuse_another_cluster(work, name, snapshot)
-        mended = _mended(work, store, checked)
-        checked = check_cluster(store, deep=deep) if mended else checked
+        mended = _mended(work, (store, storage), checked)
+        checked = check_cluster(store, deep=deep, storage=storage) if mended else checked
     return CheckedCluster(
         cluster_address(name), store.url, checked, mended, _verdict(name, checked, is_repaired=repair)
     )
 
 
-def _mended(work: Work, store: ObjectStore, checked: Checked) -> tuple[Mended, ...]:
+def _mended(work: Work, stores: tuple[ObjectStore, ObjectStore | None], checked: Checked) -> tuple[Mended, ...]:
     from reconciler.embedded.checking.mending import mend
     from reconciler.embedded.cluster import EmbeddedCluster
 
     if checked.cluster_id is None:
         return ()
-    cluster = EmbeddedCluster(store, checked.cluster_id, now_ms=work.edge.now_ms, new_id=work.edge.new_id)
+    store, storage = stores
+    cluster = EmbeddedCluster(
+        store, checked.cluster_id, now_ms=work.edge.now_ms, new_id=work.edge.new_id, storage=storage
+    )
     return tuple(mend(cluster, checked))
 
 
@@ -80,6 +84,11 @@ def _store(work: Work, name: str) -> ObjectStore:
         message = f"cluster {name} is not an embedded one"
         raise UserError(message, hint=f"Its own tools check a {declared.spec.provider} cluster.")
     return open_store(settings_of(declared.spec.embedded.root, work.folder))
+
+
+def _storage(work: Work, name: str) -> ObjectStore | None:
+    declared = work.clusters[name].spec.object_storage
+    return None if declared is None else open_store(settings_of(declared, work.folder))
 
 
 def _state(work: Work, *, is_needed: bool) -> Snapshot | None:

@@ -17,11 +17,13 @@ from reconciler.embedded.checking.findings import Finding, Kind, Place, Severity
 from reconciler.embedded.checking.groups import GroupCheck
 from reconciler.embedded.checking.headless import Headless, Heads
 from reconciler.embedded.checking.partitions import PartitionCheck, Topics
+from reconciler.embedded.checking.remote import RemoteCheck
 from reconciler.embedded.checking.stored import IMMUTABLE, list_store
 from reconciler.embedded.checking.transactions import Opened, TransactionCheck
 from reconciler.embedded.checking.unnamed import unnamed_findings
 from reconciler.embedded.clusterfile import read_cluster_id
 from reconciler.embedded.keys import CATALOG, CLUSTER, GROUPS, HEADS, TRANSACTIONS, partition_of_head
+from reconciler.embedded.remote.storagefile import check_storage
 from reconciler.embedded.threads import SideBySide
 from reconciler.errors import UserError
 
@@ -99,9 +101,10 @@ class Checked:
         self.add(looked.findings)
 
 
-def check_cluster(store: ObjectStore, *, deep: bool = False) -> Checked:
-    """Look at every register and object of a cluster; changes nothing. `deep` reads every record as well.
+def check_cluster(store: ObjectStore, *, deep: bool = False, storage: ObjectStore | None = None) -> Checked:
+    """Look at every register and object of a cluster; changes nothing. `deep` reads every local record as well.
 
+    With its object storage, manifests are held against heads: whether they have what those say is uploaded.
     Writers may be at work: what looks wrong is looked at again before it is said.
     """
     contents, stored = list_store(store)
@@ -116,7 +119,13 @@ def check_cluster(store: ObjectStore, *, deep: bool = False) -> Checked:
     at_once = _AT_ONCE_DEEP if deep else _AT_ONCE
     with ThreadPoolExecutor(at_once, thread_name_prefix="check") as threads:
         look = _Cluster(
-            store, contents, stored, read, SideBySide(threads, 4 * at_once), _Present(store, checked.serial)
+            store,
+            contents,
+            stored,
+            read,
+            SideBySide(threads, 4 * at_once),
+            _Present(store, checked.serial),
+            remote=_remote(storage, read.catalog, checked.cluster_id),
         )
         ends = look.partitions(checked, deep=deep)
         committed = look.groups(checked, ends)
@@ -126,6 +135,15 @@ def check_cluster(store: ObjectStore, *, deep: bool = False) -> Checked:
     checked.add(each for each in list(found) if checked.is_sure or each.kind is not Kind.UNNAMED)
     checked.findings.sort(key=_order)
     return checked
+
+
+def _remote(storage: ObjectStore | None, catalog: Catalog | None, cluster_id: str | None) -> RemoteCheck | None:
+    """Return what looks at object storage, where it is at hand and the one that the cluster is bound to."""
+    bound = None if catalog is None else catalog.cluster.storage_id
+    if storage is None or bound is None or cluster_id is None:
+        return None
+    check_storage(storage, bound)
+    return RemoteCheck(storage, cluster_id)
 
 
 class _Present:
@@ -172,6 +190,7 @@ class _Cluster:
     present: _Present
     opened: list[Opened] = field(default_factory=list)
     """What partitions say is open."""
+    remote: RemoteCheck | None = None
 
     def partitions(self, checked: Checked, *, deep: bool) -> dict[tuple[str, int], int]:
         """Look at every partition that was ever written, and return where each ends."""
@@ -181,7 +200,7 @@ class _Cluster:
             from reconciler.embedded.checking.contents import PartReader  # noqa: PLC0415 - only this brings Arrow
 
             reader = PartReader(self.store)
-        look = PartitionCheck(self.store, self.stored, known, self.present.topics, reader)
+        look = PartitionCheck(self.store, self.stored, known, self.present.topics, reader, self.remote)
         ends: dict[tuple[str, int], int] = {}
         for looked in self.threads.over(look.look, self._heads(checked)):
             checked.count(looked)

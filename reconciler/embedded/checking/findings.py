@@ -45,6 +45,11 @@ class Kind(StrEnum):
     PART_MISSING = "part-missing"
     PART_DIFFERS = "part-differs"
     PART_SHARED = "part-shared"
+    MANIFEST_MISSING = "manifest-missing"
+    MANIFEST_DAMAGED = "manifest-damaged"
+    MANIFEST_FOREIGN = "manifest-foreign"
+    MANIFEST_SHORT = "manifest-short"
+    GARBAGE_LEFT = "garbage-left"
     GROUP_DAMAGED = "group-damaged"
     GROUP_LEFT_OVER = "group-left-over"
     GROUP_BEYOND = "group-beyond"
@@ -133,6 +138,29 @@ RULES: Final[Mapping[Kind, Rule]] = {
         Severity.ERROR,
         "Deleting the records of one place deletes those of the other",
         "Delete neither topic; copy one of them to another first",
+    ),
+    Kind.MANIFEST_MISSING: Rule(
+        Severity.ERROR,
+        "Nothing finds what is in object storage alone, and what counts as uploaded may be evicted",
+        "Restore the manifest from a copy of object storage, then check again",
+    ),
+    Kind.MANIFEST_DAMAGED: Rule(
+        Severity.ERROR,
+        "What is in object storage alone cannot be read, and nothing is uploaded",
+        "Restore the manifest from a copy of object storage, then check again",
+    ),
+    Kind.MANIFEST_FOREIGN: Rule(
+        Severity.ERROR,
+        "Nothing of the partition is uploaded or expires any more: another cluster mounted its topic",
+        "Unmount it there, or delete the topic here; its objects stay with their owner",
+    ),
+    Kind.MANIFEST_SHORT: Rule(
+        Severity.ERROR,
+        "Records that the head says are in object storage are not named there",
+        "Restore the manifest from a copy of object storage, then check again",
+    ),
+    Kind.GARBAGE_LEFT: Rule(
+        Severity.NOTE, "Nobody reads them; they take space in object storage", "`reconciler run` deletes them"
     ),
     Kind.GROUP_DAMAGED: Rule(
         Severity.ERROR, "The group cannot commit, nor go on where it was", "Delete the group and reset its offsets"

@@ -53,7 +53,7 @@ def is_whole(head: Head) -> bool:
     tables: list[Any] = [head.transactions, head.producers]
     if not all(isinstance(table, dict) for table in tables):
         return False
-    numbers: list[Any] = [head.start, head.local_start, head.end, head.compacted_to]
+    numbers: list[Any] = [head.start, head.local_start, head.end, head.compacted_to, head.uploaded_to]
     numbers += [number for pair in head.epochs for number in pair]
     return all(type(number) is int for number in numbers) and are_numbers([*head.pages, *head.entries])
 
@@ -75,6 +75,13 @@ def _of_numbers(head: Head) -> Iterator[str]:
         yield f"it begins at offset {head.start} and ends at {head.end}"
     if not head.start <= head.local_start <= head.end:
         yield f"its local records begin at offset {head.local_start}, it holds {head.start} to {head.end}"
+    if head.uploaded_to > head.end:
+        yield f"it is uploaded to offset {head.uploaded_to} and ends at {head.end}"
+    if head.start < head.local_start and head.uploaded_to < head.local_start:
+        yield (
+            f"its local records begin at offset {head.local_start}, it is uploaded to {head.uploaded_to}: "
+            "what lies between is nowhere"
+        )
 
 
 def _of_epochs(head: Head, epoch: int) -> Iterator[str]:

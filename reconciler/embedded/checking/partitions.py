@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from reconciler.embedded.catalog.entries import TopicEntry
     from reconciler.embedded.catalog.tables import Catalog
+    from reconciler.embedded.checking.remote import RemoteCheck
     from reconciler.embedded.checking.stored import Stored
     from reconciler.embedded.partition.head import Head
     from reconciler.objectstore.base import ObjectStore
@@ -58,22 +59,28 @@ class Topics:
 
     by_id: Mapping[str, tuple[str, TopicEntry]]
     deleted: frozenset[str]
+    catalog: Catalog
 
     @classmethod
     def of(cls, catalog: Catalog) -> Topics:
         """Turn a catalog around."""
-        return cls({entry.id: (name, entry) for name, entry in catalog.topics.items()}, frozenset(catalog.deletions))
+        by_id = {entry.id: (name, entry) for name, entry in catalog.topics.items()}
+        return cls(by_id, frozenset(catalog.deletions), catalog)
 
 
 @dataclass(frozen=True)
 class PartitionCheck:
-    """Looks at partitions, from any thread. `topics` reads the catalog anew, `deep` reads what a part holds."""
+    """Looks at partitions, from any thread. `topics` reads the catalog anew, `deep` reads what a part holds.
+
+    `remote` looks at what object storage has of them, where that is at hand.
+    """
 
     store: ObjectStore
     stored: Stored
     known: Topics | None
     topics: Callable[[], Topics | None]
     deep: Callable[[Entry, Place], Iterator[Finding]] | None = None
+    remote: RemoteCheck | None = None
 
     def look(self, key: str) -> Looked:
         """Look at the partition whose head has this key."""
@@ -112,6 +119,8 @@ class PartitionCheck:
             findings += within
         if entry is not None:
             findings += judge_head(head, place, epoch=held.epoch, writer=writer_of(entry))
+            if self.remote is not None and topics is not None:
+                findings += self.remote.look(topics.catalog, head, place, epoch=held.epoch)
         looked.findings, looked.end = tuple(findings), head.end
         return looked, held.version
 
@@ -135,6 +144,9 @@ def _of_topic(
     elif place.partition is not None and place.partition >= entry.partitions:
         what = f"partition {place.partition} has records, and the topic has {entry.partitions} partitions"
         yield Finding(Kind.HEAD_BEYOND, what, place, (OffsetRange(head.start, head.end),))
+    elif entry.tiering is None and head.start < head.local_start:
+        what = f"local records begin at offset {head.local_start}, the log at {head.start}: the topic is not tiered"
+        yield Finding(Kind.HEAD_CONTRADICTION, what, place, (OffsetRange(head.start, head.local_start),))
 
 
 @dataclass(slots=True)
