@@ -39,23 +39,30 @@ def tell(chapter: str) -> None:
     say(f"\n── {chapter}")
 
 
-def run(*arguments: str, expect: int = 0, shows: str = "") -> str:
-    """Run `reconciler` as a user would, show what it prints, and insist on how it ends and on what it says."""
-    say(f"   $ reconciler {shlex.join(arguments)}")
+def typed(*arguments: str) -> tuple[int, str]:
+    """Type a command in the workspace; return its exit code and what it prints."""
     done = subprocess.run(
         [RECONCILER, *arguments], cwd=WORKSPACE, stdout=subprocess.PIPE, text=True, encoding="utf-8", check=False
     )
-    for line in done.stdout.splitlines():
+    return done.returncode, done.stdout
+
+
+def run(*arguments: str, expect: int = 0, shows: str = "") -> str:
+    """Type `reconciler`, show what it prints, and insist on how it ends and on what it says."""
+    say(f"   $ reconciler {shlex.join(arguments)}")
+    code, told = typed(*arguments)
+    for line in told.splitlines():
         say(f"     {line}".rstrip())
-    insist(that=done.returncode == expect, otherwise=f"exit code {done.returncode} where {expect} was expected")
-    insist(that=shows in done.stdout, otherwise=f"it does not say {shows!r}")
-    return done.stdout
+    insist(that=code == expect, otherwise=f"exit code {code} where {expect} was expected")
+    insist(that=shows in told, otherwise=f"it does not say {shows!r}")
+    return told
 
 
 def read(*arguments: str) -> Any:
     """Return what a command says in JSON, without showing it."""
-    told = subprocess.run([RECONCILER, *arguments, "--format", "json"], cwd=WORKSPACE, capture_output=True, check=True)
-    return json.loads(told.stdout)
+    code, told = typed(*arguments, "--format", "json")
+    insist(that=code == 0, otherwise=f"exit code {code} of {shlex.join(arguments)}")
+    return json.loads(told)
 
 
 def insist(*, that: bool, otherwise: str) -> None:
@@ -106,9 +113,9 @@ def read_back(offset: int) -> None:
 def main() -> int:
     began = time.monotonic()
     try:
-        for chapter in (begin, move_away, look_back, keep_less, lose_it, come_home, turn_off):
+        for chapter in CHAPTERS:
             chapter()
-    except (DeviationError, subprocess.CalledProcessError) as error:
+    except DeviationError as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
     say(f"\nAll as the story says, in {time.monotonic() - began:.0f} s.")
@@ -175,16 +182,55 @@ def come_home() -> None:
     storage(local=(12_000, 16_000), remote=(8_000, 14_000))
 
 
-def turn_off() -> None:
+def switch(before: str, after: str) -> None:
+    """Switch remote writes and reads in the policy, both of them."""
+    for what in ("remoteWrite", "remoteRead"):
+        edit(POLICY, f"{what}: {before}", f"{what}: {after}")
+
+
+def turn_off_and_retain() -> None:
     tell("7. Tiering is switched off, and what is archived is retained: it is read and expires, nothing is uploaded")
-    edit(POLICY, "remoteWrite: true", "remoteWrite: false")
-    edit(POLICY, "remoteRead: true", "remoteRead: false")
-    run("plan")
+    switch("true", "false")
+    run("plan", shows="tiering off")
     run("apply", "--yes")
     run("run", "--once")
     storage(local=(12_000, 16_000), remote=(10_000, 14_000))
     read_back(10_789)
 
+
+def turn_on_again() -> None:
+    tell("8. It is switched on again: uploads go on where they ended")
+    switch("false", "true")
+    run("apply", "--yes")
+    pour_in(range(8, 9))
+    run("run", "--once")
+    run("run", "--once")
+    storage(local=(14_000, 18_000), remote=(10_000, 16_000))
+
+
+def turn_off_and_delete() -> None:
+    tell("9. It is switched off for good: the plan says what can be read no more, and waits until that is allowed")
+    edit(POLICY, "onDisable: retain", "onDisable: delete")
+    switch("true", "false")
+    run("plan", "--detailed-exitcode", expect=BLOCKED, shows="4,000 offsets of 1 partition become unreadable")
+    run("apply", "--yes", "--allow", f"disable-tiering:{TOPIC}")
+    run("run", "--once")
+    storage(local=(14_000, 18_000), remote=None)
+    read_back(14_001)
+    run("plan", "--detailed-exitcode")
+
+
+CHAPTERS = (
+    begin,
+    move_away,
+    look_back,
+    keep_less,
+    lose_it,
+    come_home,
+    turn_off_and_retain,
+    turn_on_again,
+    turn_off_and_delete,
+)
 
 if __name__ == "__main__":
     sys.exit(main())
