@@ -16,6 +16,18 @@ _FILE: Final = "file://"
 
 
 @dataclass(frozen=True, slots=True)
+class Patience:
+    """How a store is waited for, in ms; what is `None` is as it is for every store."""
+
+    initial_backoff_ms: int | None = None
+    """First pause after a store said that it is busy; each that follows is twice as long."""
+    upload_ms: int | None = None
+    """For the answer to one request that moves bytes; then it is tried again."""
+    register_ms: int | None = None
+    """For the answer to one conditional write."""
+
+
+@dataclass(frozen=True, slots=True)
 class StoreSettings:
     """A location with its settings; what is `None` comes from the AWS environment and profile.
 
@@ -28,6 +40,7 @@ class StoreSettings:
     force_path_style: bool | None = None
     kms_key_id: str | None = None
     credentials: Credentials | None = None
+    patience: Patience = Patience()
 
     @classmethod
     def resolve(

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from reconciler.objectstore.noted import note_attempt
+from reconciler.objectstore.s3.backoff import pause_from
 from reconciler.objectstore.s3.faults import s3_faults
 from reconciler.objectstore.secrets import Credentials, Secret
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 POOL: Final = 64
 """Connections a client keeps: more threads than this wait for one another."""
 ATTEMPTS: Final = 5
+_MORE_ATTEMPTS: Final = 8
+"""Where pauses begin short: from 100 ms they come to as many seconds in all."""
 _CONNECT_SECONDS: Final = 10
 _READ_SECONDS: Final = 60
 CONDITIONAL_CONNECT_SECONDS: Final = 5
@@ -111,7 +114,7 @@ def _opened(settings: StoreSettings) -> Opened:
         style = _s3_options(draft).get("addressing_style", "path" if found.endpoint is not None else "virtual")
         found = replace(found, force_path_style=style == "path")
     return Opened(
-        _client(session, found, attempts=ATTEMPTS),
+        _client(session, found, attempts=ATTEMPTS if found.patience.initial_backoff_ms is None else _MORE_ATTEMPTS),
         _client(session, found, attempts=1),
         found,
         session.get_credentials() if settings.credentials is None else None,
@@ -138,11 +141,13 @@ def _client(session: Any, settings: StoreSettings, *, attempts: int) -> S3Client
     if settings.endpoint is not None:
         # Checksums that AWS added later are not understood everywhere; bodies are signed all the same.
         options |= {"request_checksum_calculation": "when_required", "response_checksum_validation": "when_required"}
-    is_conditional = attempts == 1
+    is_conditional, patience = attempts == 1, settings.patience
+    wanted_ms = patience.register_ms if is_conditional else patience.upload_ms
+    usual = CONDITIONAL_READ_SECONDS if is_conditional else _READ_SECONDS
     config = Config(
         retries={"mode": "standard", "total_max_attempts": attempts},
         connect_timeout=CONDITIONAL_CONNECT_SECONDS if is_conditional else _CONNECT_SECONDS,
-        read_timeout=CONDITIONAL_READ_SECONDS if is_conditional else _READ_SECONDS,
+        read_timeout=usual if wanted_ms is None else wanted_ms / 1000,
         max_pool_connections=POOL,
         tcp_keepalive=True,
         **options,
@@ -153,6 +158,8 @@ def _client(session: Any, settings: StoreSettings, *, attempts: int) -> S3Client
     # Asking first whether a body is welcome costs every small write a round trip.
     client.meta.events.unregister("before-call.s3", add_expect_header)
     client.meta.events.register_first("needs-retry.s3", note_attempt)
+    if patience.initial_backoff_ms is not None and not is_conditional:
+        pause_from(client, patience.initial_backoff_ms, attempts=attempts)
     return client
 
 

@@ -15,12 +15,13 @@ from reconciler.noting import ms_since, note, now
 from reconciler.objectstore.metered import MeteredStore, RequestMeter
 from reconciler.objectstore.opening import open_store
 from reconciler.objectstore.readonly import read_only
-from reconciler.objectstore.settings import StoreSettings
+from reconciler.objectstore.settings import Patience, StoreSettings
 from reconciler.planning.actions import Create, Update
 from reconciler.providers.base import Done, Failed, go_on
 from reconciler.providers.embedded.binding import is_binding, prepared_storage, seen_storage, set_up
 from reconciler.providers.embedded.client import Batch
 from reconciler.providers.embedded.measuring import measured
+from reconciler.providers.embedded.patience import patience_in
 from reconciler.providers.embedded.permitting import check_shown, hide
 from reconciler.providers.embedded.recovering import archived_in, asked_in, ended, looked_up
 from reconciler.providers.embedded.switching import switched_off
@@ -100,7 +101,7 @@ class EmbeddedProvider:
             declared,
             _opened(declared.spec.embedded.root, edge),
             edge,
-            None if storage is None else _opened(storage, edge),
+            None if storage is None else _opened(storage, edge, patience_in(declared.spec.properties)),
         )
 
     @property
@@ -291,10 +292,15 @@ class EmbeddedProvider:
             raise UserError(message, hint="Correct spec.clusterId, or the root.")
 
 
-def _opened(location: LocationSpec, edge: Edge) -> ObjectStore:
+def _opened(location: LocationSpec, edge: Edge, patience: Patience | None = None) -> ObjectStore:
     """Open a store, for who may only read as one that cannot be written to."""
     settings = StoreSettings(
-        location.url, location.region, location.endpoint, location.force_path_style, location.kms_key_id
+        location.url,
+        location.region,
+        location.endpoint,
+        location.force_path_style,
+        location.kms_key_id,
+        patience=patience or Patience(),
     )
     store = open_store(settings.resolved(edge.folder))
     return read_only(store, edge.now_ms) if edge.is_reader else store
