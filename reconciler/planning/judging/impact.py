@@ -19,20 +19,22 @@ from reconciler.planning.actions import (
     Update,
 )
 from reconciler.planning.deciding.moved import moved_from
-from reconciler.planning.fields import CONFIGS
 from reconciler.planning.judging.access import access_reason
-from reconciler.planning.judging.retention import KEYS, Keeping, Loss, loss, reason_of
+from reconciler.planning.judging.retention import KEYS, Keeping, Loss, config_at, loss, reason_of
 from reconciler.planning.judging.switching import Cost, Switching
 from reconciler.planning.situation import mirror_at
 from reconciler.resources.address import (
     Address,
     address_of,
+    cluster_address,
     cluster_of,
     full_name_of,
     kind_of,
     split_name,
     tiers_of,
 )
+from reconciler.resources.cluster import Cluster
+from reconciler.resources.clusterproperties import CONFIG_DEFAULTS
 from reconciler.resources.mirrorlink import MirrorTopic
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
@@ -140,7 +142,7 @@ class Impact:
         found, cost = self._loss(action), self._switching.cost(action)
         if found.risk is Risk.DATA_LOSS:
             risk = Risk.DATA_LOSS
-            named = {reason_of(change) for change in action.changes if change.path.removeprefix(CONFIGS) in KEYS}
+            named = {reason_of(change) for change in action.changes if config_at(change.path) in KEYS}
             reasons += [reason for reason in Reason if reason in named]
             reasons += [] if found.is_known else [Reason.UNMEASURED]
         risk = Risk.DATA_LOSS if cost.is_loss else risk
@@ -158,11 +160,11 @@ class Impact:
         )
 
     def _loss(self, action: Update) -> Loss:
-        touched = {change.path.removeprefix(CONFIGS): change.after for change in action.changes}
+        touched = {config_at(change.path): change.after for change in action.changes}
         moved: dict[str, str | None] = {
             key: str(touched[key]) if touched[key] is not None else None for key in KEYS if key in touched
         }
-        if not moved or not isinstance(action.before, Topic | Namespace | MirrorTopic):
+        if not moved or not isinstance(action.before, Topic | Namespace | MirrorTopic | Cluster):
             return Loss()
         total = Loss()
         for address, topic in self._concerned(action.address, action.before):
@@ -194,13 +196,19 @@ class Impact:
         for tier in self._situation.nearest(topic.cluster, topic.metadata.namespace):
             seen = self._situation.observed.get(tier)
             yield tier, seen.resource.spec.configs.get(key) if seen and isinstance(seen.resource, Namespace) else None
+        cluster = self._situation.observed.get(cluster_address(topic.cluster))
+        said = cluster.resource.spec.properties if cluster and isinstance(cluster.resource, Cluster) else {}
+        names = (name for name, config in CONFIG_DEFAULTS.items() if config == key and name in said)
+        yield cluster_address(topic.cluster), next((said[name] for name in names), None)
 
-    def _concerned(self, address: Address, before: Topic | Namespace | MirrorTopic) -> Iterator[tuple[Address, Topic]]:
-        """Yield the topics a change touches: one topic, or every one below a namespace."""
+    def _concerned(
+        self, address: Address, before: Topic | Namespace | MirrorTopic | Cluster
+    ) -> Iterator[tuple[Address, Topic]]:
+        """Yield the topics a change touches: one topic, or every one below a namespace or on a cluster."""
         match before:
             case Topic():
                 yield address, before
-            case Namespace():
+            case Namespace() | Cluster():
                 yield from self._below.get(address, ())
             case MirrorTopic():
                 pass  # what a mirror keeps follows its source
@@ -216,6 +224,7 @@ class Impact:
         for address, seen in self._situation.observed.items():
             resource = seen.resource
             if isinstance(resource, Topic):
+                found.setdefault(cluster_address(resource.cluster), []).append((address, resource))
                 for tier in tiers_of(resource.metadata.namespace):
                     found.setdefault(address_of("namespace", resource.cluster, tier), []).append((address, resource))
         return found

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from reconciler.planning.actions import Estimate, Reason, Risk
-from reconciler.planning.fields import CONFIGS
+from reconciler.planning.fields import CONFIGS, PROPERTIES
+from reconciler.resources.clusterproperties import CONFIG_DEFAULTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -91,9 +92,16 @@ def loss(before: Keeping, after: Keeping, measure: Measure | None, partitions: i
     return Loss(max(expired, int(excess)), is_known=is_dated and not (is_beyond and not excess))
 
 
+def config_at(path: str) -> str:
+    """Return the config a field says: its own, or the one a property of the cluster is the default of."""
+    if path.startswith(PROPERTIES):
+        return CONFIG_DEFAULTS.get(path.removeprefix(PROPERTIES), "")
+    return path.removeprefix(CONFIGS)
+
+
 def reason_of(change: Change) -> Reason | None:
     """Return why a change of retention is worth a second look."""
-    key = change.path.removeprefix(CONFIGS)
+    key = config_at(change.path)
     if key == CLEANUP:
         return Reason.DELETE_ADDED
     return Reason.RETENTION_LOWERED if key in {RETENTION_MS, RETENTION_BYTES} else None
