@@ -29,6 +29,7 @@ NAMES = (
     "logs",
     "producing",
     "uploading",
+    "fetching",
     "mirroring",
     "reading",
 )
