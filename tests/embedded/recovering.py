@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from reconciler.embedded.catalog.recovering import recover_topic
-from reconciler.embedded.catalog.tiering import TopicLocation
+from reconciler.embedded.catalog.tiering import TopicLocation, tiering_of
 from reconciler.embedded.catalog.topics import TopicShape
 from reconciler.embedded.cluster import EmbeddedCluster
+from reconciler.embedded.keys import index_key
+from reconciler.embedded.partition.pages import all_entries
 from reconciler.embedded.remote.locating import recoverable
+from reconciler.embedded.remote.manifest import RemotePartition, read_manifest
+from reconciler.embedded.remote.manifestswaps import ManifestSwap
 from reconciler.embedded.remote.topicmanifest import TopicManifest, write_topic_manifest
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.archiving import TIERED, archive, tiered_cluster
 from tests.embedded.samples import NOW, numbered, read
+from tests.embedded.watched import DiedError, WatchedStore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from reconciler.embedded.remote.manifest import Manifest
     from reconciler.objectstore.base import ObjectStore
 
 TOPIC = "shop:orders"
@@ -93,3 +101,60 @@ def contents_of(store: ObjectStore, prefix: str = "") -> Mapping[str, bytes]:
     """Return every object below a prefix."""
     found = {listed.key: store.get(listed.key) for listed in store.list(prefix)}
     return {key: stored.body for key, stored in found.items() if stored is not None}
+
+
+def manifest_of(cluster: EmbeddedCluster, partition: int = 0, *, made_by: str = OTHER_ID) -> Manifest:
+    assert cluster.storage is not None
+    found = read_manifest(cluster.storage, RemotePartition(made_by, 1, partition))
+    assert found is not None
+    return found
+
+
+def remote_objects(storage: ObjectStore, cluster_id: str = OTHER_ID) -> set[str]:
+    return set(contents_of(storage, f"topics/{cluster_id}/1/"))
+
+
+def named_objects(cluster: EmbeddedCluster, partitions: int = 1) -> set[str]:
+    """Return every object that is named below the location of the one topic."""
+    assert cluster.storage is not None
+    named = {f"topics/{OTHER_ID}/1/topic.json"}
+    for partition in range(partitions):
+        manifest = manifest_of(cluster, partition)
+        segments = [entry.key for entry in all_entries(cluster.storage, manifest)]
+        named |= {RemotePartition(OTHER_ID, 1, partition).key, *(page.key for page in manifest.pages)}
+        named |= {*segments, *(key.replace(".parquet", ".index") for key in segments)}
+    return named
+
+
+def drop_first(cluster: EmbeddedCluster, count: int) -> None:
+    """Let a topic's first remote segments expire, as retention does: the manifest first, then the objects."""
+    assert cluster.storage is not None
+    partition = RemotePartition(cluster.cluster_id, 1, 0)
+    found = read_manifest(cluster.storage, partition)
+    assert found is not None
+    tiering = tiering_of(cluster.catalog.read(), TOPIC, cluster.cluster_id)
+    assert tiering is not None
+    rest = found.entries[count:]
+    ManifestSwap(cluster.storage, cluster.cluster_id, tiering)(
+        partition, lambda held: replace(held, entries=rest, start=rest[0].base)
+    )
+    gone = found.entries[:count]
+    cluster.storage.delete([key for entry in gone for key in (entry.key, index_key(entry.key))])
+
+
+class Fuse:
+    """Lets a process die at its write number `at`, before it or, where it was `done`, after it; to any store."""
+
+    def __init__(self, at: int, *, done: bool) -> None:
+        self._at, self._done = at, done
+        self._writes = 0
+        self._lock = threading.Lock()
+
+    def on(self, store: ObjectStore) -> WatchedStore:
+        return WatchedStore(store, after=self._tick) if self._done else WatchedStore(store, before=self._tick)
+
+    def _tick(self, _what: str, _key: str) -> None:
+        with self._lock:
+            number, self._writes = self._writes, self._writes + 1
+        if number >= self._at:
+            raise DiedError

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from reconciler.embedded.catalog.tiering import tiering_of
-from reconciler.embedded.keys import index_key, mountable_key
-from reconciler.embedded.partition.pages import all_entries
-from reconciler.embedded.remote.manifest import RemotePartition, read_manifest
+from reconciler.embedded.remote.manifest import RemotePartition
 from reconciler.embedded.remote.manifestswaps import ManifestSwap
-from reconciler.errors import InvalidNamespaceError, MissingObjectError, UserError
+from reconciler.errors import UserError
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.objectstore.register import Register
 from reconciler.records.digest import Digest
 from reconciler.records.log import OffsetRange
 from tests.embedded.archiving import archive, tiered_cluster
@@ -26,23 +20,23 @@ from tests.embedded.recovering import (
     OTHER_ID,
     TOPIC,
     another,
-    begun,
     contents_of,
     fill,
     location_in,
+    manifest_of,
+    named_objects,
     records_in,
+    remote_objects,
     say,
     source_in,
 )
-from tests.embedded.samples import NOW, cluster_in, values
-from tests.embedded.watched import DiedError, WatchedStore
+from tests.embedded.samples import NOW
 from tests.servers.stores import KINDS, fresh_store
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.embedded.remote.manifest import Manifest
     from reconciler.objectstore.base import ObjectStore
 
 ALL = OffsetRange(0, 1 << 40)
@@ -53,32 +47,9 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     return fresh_store(request, tmp_path / "storage")
 
 
-def manifest_of(cluster: EmbeddedCluster, partition: int = 0, *, made_by: str = OTHER_ID) -> Manifest:
-    assert cluster.storage is not None
-    found = read_manifest(cluster.storage, RemotePartition(made_by, 1, partition))
-    assert found is not None
-    return found
-
-
 def digests_in(cluster: EmbeddedCluster) -> list[Digest]:
     log = cluster.log(TOPIC)
     return [sum(log.digests(partition, ALL), Digest()) for partition in sorted(log.bounds())]
-
-
-def remote_objects(storage: ObjectStore, cluster_id: str = OTHER_ID) -> set[str]:
-    return set(contents_of(storage, f"topics/{cluster_id}/1/"))
-
-
-def named_objects(cluster: EmbeddedCluster, partitions: int = 1) -> set[str]:
-    """Return every object that is named below the location of the one topic."""
-    assert cluster.storage is not None
-    named = {f"topics/{OTHER_ID}/1/topic.json"}
-    for partition in range(partitions):
-        manifest = manifest_of(cluster, partition)
-        segments = [entry.key for entry in all_entries(cluster.storage, manifest)]
-        named |= {RemotePartition(OTHER_ID, 1, partition).key, *(page.key for page in manifest.pages)}
-        named |= {*segments, *(key.replace(".parquet", ".index") for key in segments)}
-    return named
 
 
 @pytest.mark.fact("F-R-006")
@@ -200,146 +171,6 @@ def test_by_its_name_a_topic_is_found_where_only_one_lies() -> None:
         east.recover_topic("shop:other")
 
 
-@pytest.mark.fact("F-R-006")
-def test_on_a_topic_that_is_there_recovery_has_no_effect() -> None:
-    storage = MemoryStore()
-    west = source_in(storage)
-    east = another(storage)
-    east.create_topic(TOPIC)
-    before = contents_of(storage)
-    east.alter_topic(TOPIC, {"remote.recovery": "true"})
-    assert set(east.finish_recoveries()) == set()
-    assert (records_in(east)[0], contents_of(storage)) == ([], before)
-    with pytest.raises(UserError, match="topic shop:orders exists"):
-        east.recover_topic(TOPIC, location_in(west))
-
-
-def test_until_it_is_whole_it_takes_and_gives_no_records() -> None:
-    storage = MemoryStore()
-    west = source_in(storage)
-    east = begun(storage, location_in(west))
-    for use in (
-        lambda: east.log(TOPIC),
-        lambda: east.sink(TOPIC),
-        lambda: east.consumer(topics=[TOPIC]).poll(),
-        lambda: send(east),
-    ):
-        with pytest.raises(UserError, match=f"topic {TOPIC} is being recovered from {location_in(west)}"):
-            use()
-    assert east.consumer(pattern="shop:.*").poll() == []
-    assert list(east.finish_recoveries().values()) == [None]
-    assert records_in(east) == records_in(west)
-
-
-def send(cluster: EmbeddedCluster) -> None:
-    with cluster.producer() as producer:
-        producer.append(TOPIC, values("x"))
-
-
-@pytest.mark.parametrize("when", ["before", "between"])
-def test_a_topic_that_is_deleted_while_it_recovers_leaves_nothing(when: str) -> None:
-    storage, store = MemoryStore(), MemoryStore()
-    west = source_in(storage, partitions=2)
-    before = contents_of(storage)
-    east = begun(storage, location_in(west), store)
-    copies = 0
-
-    def delete_soon(what: str, _key: str) -> None:
-        nonlocal copies
-        copies += what == "copy_in"
-        if (what, copies) == ("copy_in", 3):
-            east.delete_topic(TOPIC)
-
-    if when == "before":
-        east.delete_topic(TOPIC)
-    watched = WatchedStore(storage, after=delete_soon)
-    another(watched, store).finish_recoveries()
-    assert contents_of(storage) == before
-    assert not contents_of(store, "heads/") | contents_of(store, "topics/")
-    assert not east.catalog.read().deletions
-
-
-def test_an_object_that_the_source_deletes_meanwhile_is_left_out_as_its_manifest_then_says() -> None:
-    storage = MemoryStore()
-    west = source_in(storage, parts=5)
-    records = records_in(west)[0]
-    expired = False
-
-    def expire(what: str, _key: str) -> None:
-        nonlocal expired
-        if what == "copy_in" and not expired:
-            expired = True
-            drop_first(west, 2)
-
-    east = another(WatchedStore(storage, before=expire))
-    east.recover_topic(TOPIC, location_in(west))
-    assert records_in(east)[0] == records[8:]
-    assert east.log(TOPIC).bounds()[0].start == 8
-    assert remote_objects(storage) == named_objects(east)
-
-
-def drop_first(cluster: EmbeddedCluster, count: int) -> None:
-    """Let a topic's first remote segments expire, as retention does: the manifest first, then the objects."""
-    assert cluster.storage is not None
-    partition = RemotePartition(cluster.cluster_id, 1, 0)
-    found = read_manifest(cluster.storage, partition)
-    assert found is not None
-    tiering = tiering_of(cluster.catalog.read(), TOPIC, cluster.cluster_id)
-    assert tiering is not None
-    rest = found.entries[count:]
-    ManifestSwap(cluster.storage, cluster.cluster_id, tiering)(
-        partition, lambda held: replace(held, entries=rest, start=rest[0].base)
-    )
-    gone = found.entries[:count]
-    cluster.storage.delete([key for entry in gone for key in (entry.key, index_key(entry.key))])
-
-
-def test_an_object_that_is_gone_for_good_is_named_and_what_is_there_is_done_when_it_is_back() -> None:
-    storage = MemoryStore()
-    west = source_in(storage, partitions=2)
-    lost = next(key for key in contents_of(storage, f"topics/{west.cluster_id}/1/00001/4-") if key.endswith("quet"))
-    body = contents_of(storage)[lost]
-    storage.delete([lost])
-    east = another(storage)
-    with pytest.raises(MissingObjectError, match=rf"^{TOPIC}, partition 1: .*{lost}") as refused:
-        east.recover_topic(TOPIC, location_in(west))
-    assert refused.value.hint == (
-        f"It is named at {location_in(west)}, and gone. Put it back; or delete the topic that recovers."
-    )
-    with pytest.raises(UserError, match="is being recovered"):
-        east.log(TOPIC)
-    storage.put(lost, body)
-    assert list(east.finish_recoveries().values()) == [None]
-    assert records_in(east) == records_in(west)
-
-
-def test_an_index_that_is_gone_is_found_again_in_its_segment() -> None:
-    storage = MemoryStore()
-    west = source_in(storage)
-    storage.delete([key for key in contents_of(storage) if key.endswith(".index")])
-    east = another(storage)
-    east.recover_topic(TOPIC, location_in(west))
-    assert records_in(east) == records_in(west)
-    assert remote_objects(storage) == named_objects(east)
-
-
-@pytest.mark.parametrize("configs", [{}, {"remote.write": "false"}, {"remote.delete": "false"}])
-def test_deleting_a_topic_half_way_takes_its_copies_whatever_it_was_to_keep(configs: dict[str, str]) -> None:
-    storage, store = MemoryStore(), MemoryStore()
-    west = source_in(storage, partitions=2)
-    before = contents_of(storage)
-    begun(storage, location_in(west), store, **configs)
-    east = another(Fuse(12, done=True).on(storage), store)
-    with pytest.raises(DiedError):
-        east.finish_recoveries()
-    assert contents_of(storage) != before
-    east = another(storage, store)
-    east.delete_topic(TOPIC)
-    left = contents_of(storage).keys() - before.keys()
-    assert not {key for key in left if key.endswith(".json")}  # the sweep takes what no manifest ever named
-    assert not east.catalog.read().deletions
-
-
 @pytest.mark.fact("F-R-067")
 def test_spilled_manifests_are_recovered_whole() -> None:
     storage = MemoryStore()
@@ -393,63 +224,6 @@ def test_a_compacted_topic_stays_as_far_compacted_as_it_was() -> None:
     assert (manifest_of(east).compacted_to, east.log(TOPIC).bounds()[0].compacted_to) == (8, 8)
 
 
-def test_a_location_that_is_none_is_refused_before_anything_is_made() -> None:
-    storage = MemoryStore()
-    west = source_in(storage)
-    east = another(storage)
-    place = f"{west.cluster_id}/1"
-    for location, message in (
-        (f"{TOPIC}/{west.cluster_id}/2", "there is no topic at"),
-        (f"{TOPIC}/{OTHER_ID}/1", "there is no topic at"),
-        (f"shop:clicks/{place}", f"at shop:clicks/{place} in .* lies topic {TOPIC}"),
-        ("orders", "'orders' is not the location of a topic"),
-    ):
-        with pytest.raises(UserError, match=message):
-            east.recover_topic("shop:new", location)
-    with pytest.raises(InvalidNamespaceError):
-        east.recover_topic("none:new", location_in(west))
-    assert east.catalog.read().topics == {}
-    east.recover_topic("shop:new", f"orders/{place}")
-    assert records_in(east, "shop:new") == records_in(west)
-
-
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        (b'{"format": "reconciler.topic/7"}', "was written by a newer version of reconciler"),
-        (b'{"format": "reconciler.topic/1", "epo', "cannot be read"),
-        (b"", "cannot be read"),
-    ],
-)
-def test_a_location_of_a_newer_format_or_damaged_is_refused(body: bytes, message: str) -> None:
-    storage = MemoryStore()
-    west = source_in(storage)
-    storage.put(f"topics/{west.cluster_id}/1/topic.json", body)
-    with pytest.raises(UserError, match=message):
-        another(storage).recover_topic(TOPIC, location_in(west))
-
-
-def test_a_topic_that_is_mounted_elsewhere_is_refused_and_a_detached_one_is_not() -> None:
-    storage = MemoryStore()
-    west = source_in(storage)
-    key = mountable_key(TOPIC, west.cluster_id, 1)
-    assert key == f"mountable/shop/orders/{west.cluster_id}/1.json"
-    register = Register(storage, key, format="reconciler.mountable/1")
-    held = register.swap(None, {"state": "mounted", "owner": "north"})
-    with pytest.raises(UserError, match=f"{location_in(west)} is mounted on cluster north"):
-        another(storage).recover_topic(TOPIC, location_in(west))
-    register.swap(held, {"state": "detached", "owner": None})
-    another(storage).recover_topic(TOPIC, location_in(west))
-
-
-def test_a_cluster_without_object_storage_recovers_nothing() -> None:
-    storage = MemoryStore()
-    west = source_in(storage)
-    bare = cluster_in(MemoryStore())
-    with pytest.raises(UserError, match="its cluster has no object storage"):
-        bare.recover_topic(TOPIC, location_in(west))
-
-
 def test_objects_lie_under_the_key_of_the_new_namespace() -> None:
     storage, store = KeyedStore(), KeyedStore()
     west = source_in(storage)
@@ -459,63 +233,3 @@ def test_objects_lie_under_the_key_of_the_new_namespace() -> None:
     keys = {key: kms for key, kms in storage.parts().items() if key.startswith(f"topics/{OTHER_ID}")}
     assert set(keys.values()) == set(store.parts().values()) == {"key-east"}
     assert records_in(east) == records_in(west)
-
-
-@pytest.mark.parametrize("again", range(5))
-def test_two_recoveries_of_one_topic_at_once_make_it_once(again: int) -> None:
-    storage, store = MemoryStore(), MemoryStore()
-    west = source_in(storage, partitions=4, parts=3 + again)
-    begun(storage, location_in(west), store)
-    with ThreadPoolExecutor(3) as threads:
-        found = list(threads.map(lambda _: another(storage, store).finish_recoveries(), range(3)))
-    assert {error for ended in found for error in ended.values()} == {None}
-    east = another(storage, store)
-    assert records_in(east) == records_in(west)
-    assert remote_objects(storage) == named_objects(east, 4)
-
-
-def test_a_recovery_goes_on_after_dying_before_and_after_each_of_its_writes() -> None:
-    """Both stores are counted: nothing is copied twice, and in the end nothing is there that is not named."""
-    configs = {"initial.retention.local.target.bytes": "1000000"}
-    points = 0
-    for done in (False, True):
-        for at in itertools.count():
-            storage, store = MemoryStore(), MemoryStore()
-            west = source_in(storage, partitions=2, parts=2)
-            begun(storage, location_in(west), store, **configs)
-            fuse = Fuse(at, done=done)
-            try:
-                another(fuse.on(storage), fuse.on(store)).finish_recoveries()
-            except DiedError:
-                points += 1
-            else:
-                assert at > 10
-                break
-            present = remote_objects(storage)
-            watched = WatchedStore(storage)
-            east = another(watched, store)
-            assert set(east.finish_recoveries().values()) <= {None}
-            assert not present & {key for what, key in watched.calls if what == "copy_in"}
-            assert records_in(east) == records_in(west)
-            assert remote_objects(storage) == named_objects(east, 2)
-            fill(east, 1, first=8)
-            assert records_in(east)[0][:8] == records_in(west)[0]
-    assert points >= 24
-
-
-class Fuse:
-    """Lets a process die at its write number `at`, before it or, where it was `done`, after it; to any store."""
-
-    def __init__(self, at: int, *, done: bool) -> None:
-        self._at, self._done = at, done
-        self._writes = 0
-        self._lock = threading.Lock()
-
-    def on(self, store: ObjectStore) -> WatchedStore:
-        return WatchedStore(store, after=self._tick) if self._done else WatchedStore(store, before=self._tick)
-
-    def _tick(self, _what: str, _key: str) -> None:
-        with self._lock:
-            number, self._writes = self._writes, self._writes + 1
-        if number >= self._at:
-            raise DiedError
