@@ -88,7 +88,7 @@ def _settle(name: str, value: str, catalog: Mapping[str, ConfigKey], made: _Comp
         place = made.origins.get(PROPERTIES + name)
         where = f"{place} ({name})" if place else f"properties.{name}"
         at = ("spec", *place.split(".")) if place else ("spec", "properties", name)
-        made.problems.append((f"{where}: {value!r} is {error}", "Correct it, or remove it.", (at,)))
+        made.problems.append((f"{where}: {value!r}: {error}", "Correct it, or remove it.", (at,)))
 
 
 def _machinery(cluster: Cluster) -> Iterator[tuple[str, str, str]]:

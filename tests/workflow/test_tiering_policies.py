@@ -1,0 +1,343 @@
+"""Tiering from the manifest to the cluster: what is declared is set, said, and found again by the next plan."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from reconciler.embedded.catalog.tiering import tiering_of
+from reconciler.embedded.cluster import EmbeddedCluster
+from reconciler.embedded.remote.storagefile import read_storage_id
+from reconciler.errors import PartialError, UserError
+from reconciler.manifests.problems import ManifestError
+from reconciler.objectstore.directory import DirectoryStore
+from reconciler.resources.clusterproperties import ALIASES, EMBEDDED_PROPERTIES
+from reconciler.workflow.beginning.invocation import Select
+from reconciler.workflow.explain import explain
+from reconciler.workflow.validate import validate
+from tests.embedded.samples import NOW, ids
+
+if TYPE_CHECKING:
+    from conftest import Bench
+
+    from reconciler.resources.configkeys import ConfigKey
+
+BUCKET = "file://bucket"
+
+
+def declare(bench: Bench, *lines: str, storage: str | None = BUCKET) -> None:
+    """Write the cluster with more lines below its spec."""
+    said = "" if storage is None else f"  objectStorage: {storage}\n"
+    below = "".join(f"  {line}\n" for line in lines)
+    text = f"""\
+apiVersion: reconciler/v1
+kind: Cluster
+metadata: {{name: west}}
+spec:
+  embedded: {{root: "file://.clusters/west"}}
+{said}{below}---
+apiVersion: reconciler/v1
+kind: Namespace
+metadata: {{name: shop, cluster: west}}
+"""
+    bench.write("manifests/west.yaml", text)
+
+
+def topic(bench: Bench, *, policy: str = "", configs: str = "{}") -> None:
+    bench.write(
+        "manifests/orders.yaml",
+        f"""\
+apiVersion: reconciler/v1
+kind: Topic
+metadata: {{name: orders, namespace: shop, cluster: west}}
+spec:
+  partitions: 1
+  configs: {configs}
+{f"  tieringPolicy: {policy}" if policy else ""}
+""",
+    )
+
+
+def policies(bench: Bench, **specs: str) -> None:
+    documents = (
+        f"apiVersion: reconciler/v1\nkind: TieringPolicy\nmetadata: {{name: {name}}}\nspec: {spec}\n"
+        for name, spec in specs.items()
+    )
+    bench.write("manifests/policies.yaml", "---\n".join(documents))
+
+
+def opened(bench: Bench, storage: str = "bucket") -> EmbeddedCluster:
+    root, bucket = bench.folder / ".clusters" / "west", bench.folder / storage
+    return EmbeddedCluster.open(DirectoryStore(root), now_ms=lambda: NOW, new_id=ids(), storage=DirectoryStore(bucket))
+
+
+def is_settled(bench: Bench) -> bool:
+    planned = bench.plan()
+    return planned.plan.is_empty and not planned.plan.errors
+
+
+def errors(bench: Bench) -> list[str]:
+    return [f"{error.source}: {error.address}: {error.message}" for error in bench.plan().plan.errors]
+
+
+def sample(key: ConfigKey) -> str:
+    """Return a value of a property that is not its default."""
+    special = {
+        "cloud_storage_cache_directory": "/cache",
+        "cloud_storage_cache_size_percent": "10",
+        "cloud_storage_idle_threshold_rps": "2",
+        **dict.fromkeys(ALIASES, "1h"),
+    }
+    if key.name in special:
+        return special[key.name]
+    match key.type:
+        case "boolean":
+            return "false" if key.default == "true" else "true"
+        case "enum":
+            return next(value for value in key.values if value != key.default)
+        case "double":
+            return "1"
+        case "duration":
+            return "7s"
+        case "size":
+            return "64KiB" if key.default != "65536" else "128KiB"
+        case _:
+            return "300"
+
+
+@pytest.mark.fact("F-R-014")
+def test_every_property_is_set_found_again_and_put_back(bench: Bench) -> None:
+    declare(bench)
+    bench.apply()
+    wanted = {name: sample(key) for name, key in EMBEDDED_PROPERTIES.items()}
+    declare(bench, f"properties: {json.dumps(wanted)}")
+    bench.apply()
+    assert opened(bench).catalog.read().cluster.properties.keys() == wanted.keys()
+    assert is_settled(bench)
+    declare(bench, "properties: {cloud_storage_enabled: true}")
+    planned = bench.plan().plan
+    [update] = planned.actions
+    bench.apply()
+    assert opened(bench).catalog.read().cluster.properties == {"cloud_storage_enabled": "true"}
+    assert update.id == "update:cluster/west"
+    assert is_settled(bench)
+
+
+def test_a_property_somebody_else_set_is_drift_and_is_set_back(bench: Bench) -> None:
+    declare(bench, "properties: {cloud_storage_max_connections: 7}")
+    bench.apply()
+    opened(bench).alter_cluster({"cloud_storage_max_connections": "9", "cloud_storage_cache_max_objects": "5"})
+    [found] = bench.plan().plan.drift
+    assert (found.path, found.recorded, found.observed) == ("properties.cloud_storage_max_connections", "7", "9")
+    bench.apply()
+    properties = opened(bench).catalog.read().cluster.properties
+    assert properties["cloud_storage_max_connections"] == "7"
+    assert properties["cloud_storage_cache_max_objects"] == "5"
+
+
+def test_a_cluster_that_is_there_is_bound_by_an_update_that_is_seen(bench: Bench) -> None:
+    bench.apply()
+    assert opened(bench).catalog.read().cluster.storage_id is None
+    declare(bench)
+    [update] = bench.plan().plan.actions
+    assert update.id == "update:cluster/west"
+    bench.apply()
+    cluster = opened(bench)
+    assert cluster.catalog.read().cluster.storage_id == read_storage_id(DirectoryStore(bench.folder / "bucket"))
+    assert cluster.remote is not None
+    assert is_settled(bench)
+
+
+def test_two_clusters_share_one_bucket_on_purpose(bench: Bench) -> None:
+    declare(bench)
+    east = (bench.folder / "manifests" / "west.yaml").read_text().replace("west", "east")
+    bench.write("manifests/east.yaml", east)
+    assert bench.apply().verdict is None
+    assert is_settled(bench)
+
+
+@pytest.mark.fact("F-R-013")
+def test_topics_do_not_move_to_another_bucket(bench: Bench) -> None:
+    declare(bench)
+    topic(bench, configs="{remote.write: true}")
+    bench.apply()
+    declare(bench, storage="file://elsewhere")
+    assert [error for error in errors(bench) if "file://elsewhere holds nothing of it, and topic shop:orders" in error]
+    with pytest.raises(UserError, match="topics do not move between buckets"):
+        bench.apply()
+    declare(bench, storage=None)
+    assert [error for error in errors(bench) if "no objectStorage any more" in error]
+    (bench.folder / "bucket").rename(bench.folder / "elsewhere")
+    declare(bench, storage="file://elsewhere")
+    assert [action.id for action in bench.plan().plan.actions] == ["adopt:cluster/west"]
+    bench.apply()
+    assert is_settled(bench)
+
+
+def test_object_storage_that_cannot_be_used_is_said_before_anything_is_made(bench: Bench) -> None:
+    bench.write("bucket", "this is a file")
+    declare(bench)
+    with pytest.raises(PartialError):
+        raise bench.apply().verdict or AssertionError
+    assert not (bench.folder / ".clusters").exists()
+    (bench.folder / "bucket").unlink()
+    assert bench.apply().verdict is None
+    assert is_settled(bench)
+
+
+def test_what_a_policy_says_is_set_and_a_changed_policy_changes_its_topics(bench: Bench) -> None:
+    declare(bench)
+    policies(
+        bench, standard="{remoteWrite: true, remoteRead: true, retention: {time: 30d}, localRetention: {time: 6h}}"
+    )
+    topic(bench, policy="standard")
+    bench.apply()
+    assert is_settled(bench)
+    cluster = opened(bench)
+    found = tiering_of(cluster.catalog.read(), "shop:orders", cluster.cluster_id)
+    assert found is not None
+    assert (found.uploads, found.serves, found.targets.total_ms, found.targets.local_ms) == (
+        True,
+        True,
+        30 * 86_400_000,
+        6 * 3_600_000,
+    )
+    policies(bench, standard="{remoteWrite: true, remoteRead: true, retention: {time: 30d}}")
+    [update] = bench.plan().plan.actions
+    assert update.id == "update:topic/west/shop:orders"
+
+
+@pytest.mark.fact("F-R-004")
+def test_topics_of_one_plan_have_the_defaults_of_that_plan(bench: Bench) -> None:
+    declare(bench)
+    topic(bench)
+    bench.apply()
+    declare(bench, "properties: {cloud_storage_enable_remote_write: true}")
+    bench.write(
+        "manifests/refunds.yaml", (bench.folder / "manifests" / "orders.yaml").read_text().replace("orders", "refunds")
+    )
+    bench.apply()
+    topics = opened(bench).catalog.read().topics
+    assert topics["shop:orders"].tiering is None
+    assert topics["shop:refunds"].tiering is not None
+    assert is_settled(bench)
+
+
+def explained(bench: Bench, *, planned: bool = False) -> dict[str, tuple[str, str]]:
+    found = explain(bench.invocation, Select(), "topic/west/shop:orders")
+    return {row.key: (row.value, row.rule) for row in (found.tiering_planned if planned else found.tiering)}
+
+
+@pytest.mark.fact("F-R-027")
+def test_each_number_is_explained_by_the_rule_behind_it(bench: Bench) -> None:
+    declare(bench, "properties: {cloud_storage_enable_remote_write: true, log_retention_ms: 3d}")
+    policies(bench, standard="{remoteRead: true, localRetention: {time: 5d, bytes: 20GiB}, retention: {bytes: 30GiB}}")
+    topic(bench, policy="standard")
+    day = 86_400_000
+    expected = {
+        "remote.write": ("true", "the cluster's default when it was made"),
+        "remote.read": ("true", "set by policy/standard"),
+        "remote.delete": ("true", "nothing says otherwise: the default"),
+        "remote.log.disable.policy": ("retain", "set by policy/standard"),
+        "retention.ms": (str(5 * day), "raised to the local target: nothing local is kept longer than in total"),
+        "retention.bytes": (str(30 * 2**30), "set by policy/standard"),
+        "retention.local.target.ms": (str(5 * day), "set by policy/standard"),
+        "retention.local.target.bytes": (str(20 * 2**30), "set by policy/standard"),
+        "retention.local.strict": ("false", "nothing says otherwise: the default"),
+    }
+    assert explained(bench, planned=True) == expected
+    bench.apply()
+    assert explained(bench) == expected
+    assert explained(bench, planned=True) == {}
+
+
+@pytest.mark.fact("F-R-001")
+def test_it_is_explained_why_a_topic_is_not_tiered_though_it_asks_to_be(bench: Bench) -> None:
+    declare(bench, "properties: {cloud_storage_enabled: false}")
+    topic(bench, configs="{remote.write: true}")
+    bench.apply()
+    assert explained(bench)["remote.write"] == ("false", "cloud_storage_enabled of cluster/west is not true")
+    assert [warning for warning in bench.plan().plan.warnings if "nothing is uploaded or fetched" in warning.message]
+
+
+@pytest.mark.fact("F-R-006")
+def test_a_topic_that_is_there_is_not_recovered(bench: Bench) -> None:
+    declare(bench)
+    topic(bench)
+    bench.apply()
+    topic(bench, configs="{remote.recovery: true}")
+    [found] = bench.plan().plan.errors
+    assert found.message.startswith("it is there, and remote.recovery works only when a topic is made")
+
+
+def test_what_cannot_be_is_told_with_its_reason_and_on_its_line(bench: Bench) -> None:
+    declare(bench, "properties: {cloud_storage_cache_sise: 1, log_retention_ms: soon}")
+    policies(bench, standard="{remoteWrite: true, retention: {time: 1d}, localRetention: {time: 2d}}")
+    topic(bench, policy="standard")
+    unknown, value, limits = errors(bench)
+    assert unknown.startswith(
+        "manifests/west.yaml:7: cluster/west: properties.cloud_storage_cache_sise is not a property"
+    )
+    assert value.startswith("manifests/west.yaml:7: cluster/west: properties.log_retention_ms: 'soon': ")
+    assert limits.startswith("manifests/orders.yaml:7: topic/west/shop:orders: retention.local.target.ms")
+    assert "is 2d, above retention.ms (of policy/standard) of 1d" in limits
+    assert limits.endswith("(see manifests/policies.yaml:4)")
+    found = [f"{finding.source} {finding.message}" for finding in validate(bench.invocation, Select()).findings]
+    assert [text for text in found if "cloud_storage_cache_sise" in text]
+
+
+@pytest.mark.parametrize(
+    ("configs", "policy", "said"),
+    [
+        (
+            "{remote.write: true,\n    remote.storage.enable: true}",
+            "",
+            ["orders.yaml:7:", "says what remote.write on line 6 says"],
+        ),
+        (
+            "{local.retention.ms: 1h,\n    retention.local.target.ms: 2h}",
+            "",
+            ["orders.yaml:6:", "says what retention.local.target.ms on line 7 says"],
+        ),
+        (
+            "{remote.storage.enable: true}",
+            "standard",
+            ["orders.yaml:6:", "is said twice: here, and by the tieringPolicy standard on line 7"],
+        ),
+        pytest.param("{}", "nobody", ["orders.yaml:7:", "there is no tiering policy nobody"], id="no-such-policy"),
+        pytest.param(
+            "{remote.log.disable.policy: keep}",
+            "",
+            ["orders.yaml:6:", "not one of retain, delete"],
+            marks=pytest.mark.fact("F-K-053"),
+        ),
+    ],
+)
+def test_the_files_say_each_thing_once_and_know_what_they_name(
+    bench: Bench, configs: str, policy: str, said: list[str]
+) -> None:
+    declare(bench)
+    policies(bench, standard="{remoteWrite: true}")
+    topic(bench, configs=configs, policy=policy)
+    with pytest.raises(ManifestError) as refused:
+        validate(bench.invocation, Select())
+    assert all(part in str(refused.value) for part in said)
+
+
+@pytest.mark.fact("F-K-053")
+def test_a_policy_of_disabling_that_nobody_knows_is_refused_on_its_line(bench: Bench) -> None:
+    declare(bench)
+    policies(bench, standard="{onDisable: keep}")
+    with pytest.raises(ManifestError, match=r"policies\.yaml:4:"):
+        validate(bench.invocation, Select())
+
+
+@pytest.mark.fact("F-K-052")
+def test_a_policy_that_does_not_say_what_disabling_does_retains(bench: Bench) -> None:
+    declare(bench)
+    policies(bench, standard="{remoteWrite: true}")
+    topic(bench, policy="standard")
+    bench.apply()
+    assert explained(bench)["remote.log.disable.policy"] == ("retain", "set by policy/standard")
