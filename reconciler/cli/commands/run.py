@@ -50,8 +50,8 @@ def command(
 ) -> None:
     """Run the data pipeline: mirrors to their sources' ends, then retention, rolling, compaction and what is left over.
 
-    JOBS: mirror, deletions, disablings, recoveries, rewrites, transactions, retention, roll, upload, compact, sweep;
-    several with commas between.
+    JOBS: mirror, deletions, disablings, recoveries, rewrites, transactions, retention, roll, upload, compact, merge,
+    sweep; several with commas between.
     """
     if once == (interval is not None):
         raise UsageError("run works once, or at an interval", hint="Write: reconciler run --once, or --interval 30s")
