@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -25,7 +25,6 @@ COUNTED: Final[Mapping[str, str]] = MappingProxyType(
         "housekeeping_resumes": "Times housekeeping went on, idle again.",
         "housekeeping_drains": "Rounds done at their interval though object storage was never idle.",
         "housekeeping_jobs_completed": "Jobs of housekeeping that were done.",
-        "housekeeping_jobs_failed": "Jobs of housekeeping that failed.",
         "cache_op_hit": "Reads of remote records that the cache answered.",
         "cache_op_miss": "Reads of remote records that went to object storage.",
         "cache_op_put": "Files put into the cache.",
@@ -43,7 +42,7 @@ LEVELS: Final[Mapping[str, str]] = MappingProxyType(
         "cache_space_files": "Files of the cache.",
     }
 )
-"""What upkeep finds of object storage and its cache, named likewise, and what each says."""
+"""What holds of object storage and its cache, named likewise, and what each says."""
 
 
 class RemoteVitals(NamedTuple):
@@ -99,3 +98,5 @@ class Vitals:
     pending_deletions: int = 0
     """Topics that are marked and not yet deleted."""
     pending_rewrites: int = 0
+    levels: Mapping[str, float] = field(default_factory=dict)
+    """Of the cache of this machine, by the names of `LEVELS`; nothing where there is none."""

@@ -30,6 +30,8 @@ class Gain:
 
     records: int
     bytes: int
+    uploaded: int = 0
+    """Segments that object storage has now, and had not before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ a job's turn comes, and again and again while the job works; what it says decide
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import RLock
@@ -20,6 +21,14 @@ if TYPE_CHECKING:
     from reconciler.objectstore.metered import RequestMeter
 
 _WORKS = frozenset({HousekeepingState.ACTIVE, HousekeepingState.DRAINING})
+_COUNTED = {
+    (HousekeepingState.IDLE, HousekeepingState.ACTIVE): ("housekeeping_rounds",),
+    (HousekeepingState.IDLE, HousekeepingState.DRAINING): ("housekeeping_rounds", "housekeeping_drains"),
+    (HousekeepingState.PAUSE, HousekeepingState.DRAINING): ("housekeeping_drains",),
+    (HousekeepingState.ACTIVE, HousekeepingState.PAUSE): ("housekeeping_pauses",),
+    (HousekeepingState.PAUSE, HousekeepingState.ACTIVE): ("housekeeping_resumes",),
+}
+"""What a move of its states counts as."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +62,7 @@ class Housekeeping:
     _ran_ms: dict[str, int] = field(default_factory=dict)
     """When each job was through last."""
     _was_paused: bool = False
+    _counts: Counter[str] = field(default_factory=Counter)
     _lock: RLock = field(default_factory=RLock, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -91,6 +101,13 @@ class Housekeeping:
             self._move(HousekeepingState.IDLE)
             if not self._was_paused:
                 self._ran_ms[job] = self.now_ms()
+                self._counts["housekeeping_jobs_completed"] += 1
+
+    def taken(self) -> Mapping[str, int]:
+        """Return what happened since this was last asked, by the names of `resources.vitals.COUNTED`."""
+        with self._lock:
+            counts, self._counts = self._counts, Counter()
+        return dict(counts)
 
     def stop(self) -> None:
         """Let nothing begin any more."""
@@ -103,6 +120,7 @@ class Housekeeping:
 
     def _move(self, state: HousekeepingState) -> None:
         if state is not self.state:
+            self._counts.update(_COUNTED.get((self.state, state), ()))
             self.state = HOUSEKEEPING.follow(self.state, state)
 
 

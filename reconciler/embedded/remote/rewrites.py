@@ -54,7 +54,8 @@ class RemoteRewrite:
         before = list(holding)
         after = [entry for one in before for entry in one.added] if self.is_whole else []
         records = sum(one.records for one in before) - sum(entry.digest.records for entry in after)
-        return Gain(records, sum(one.bytes for one in before) - sum(entry.bytes for entry in after))
+        stored = sum(one.bytes for one in before) - sum(entry.bytes for entry in after)
+        return Gain(records, stored, sum(len(one.added) for one in before))
 
 
 def keys_of(segments: Iterable[str]) -> list[str]:

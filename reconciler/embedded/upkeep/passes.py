@@ -250,9 +250,11 @@ class Upkeep:
                 tended.fail(one.partition, error)
                 return None
 
-        for gain in _side_by_side(published, [one for one in taken if isinstance(one, Rewritten | Refused)]):
+        written = [one for one in taken if isinstance(one, Rewritten | Refused)]
+        for one, gain in zip(written, _side_by_side(published, written), strict=True):
             if gain is not None:
-                tended.count(records=gain.records, stored=gain.bytes)
+                tended.count(records=gain.records, stored=gain.bytes, partition=one.partition)
+                tended.counts["jobs_cloud_segment_reuploads"] += gain.uploaded
 
     def _name(self, uploads: Uploads, taken: Iterable[Outcome], put_ms: int, tended: Tended) -> None:
         """Name a round of uploads, many partitions at a time, of each in the order of its offsets."""
@@ -272,9 +274,11 @@ class Upkeep:
                 tended.fail(of_one[0].partition, error)
                 return None
 
-        for gain in _side_by_side(named, by_partition.values()):
+        for partition, gain in zip(by_partition, _side_by_side(named, by_partition.values()), strict=True):
             if gain is not None:
-                tended.count(records=gain.records, stored=gain.bytes)
+                tended.count(records=gain.records, stored=gain.bytes, partition=partition)
+                tended.counts["segment_uploads_total"] += gain.uploaded
+                tended.counts["uploaded_bytes"] += gain.bytes
 
 
 def _uploads(policy: CleanupPolicy) -> bool:

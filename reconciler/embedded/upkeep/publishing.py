@@ -42,4 +42,4 @@ def publish(
     if there is None or rewritten.compacted_to is None:
         return there
     here = publish_rewritten(store, rewritten, put_ms=put_ms, now_ms=now_ms)
-    return there if here is None else Gain(there.records + here.records, there.bytes + here.bytes)
+    return there if here is None else Gain(there.records + here.records, there.bytes + here.bytes, there.uploaded)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -25,13 +26,18 @@ class Tended:
     failed: int = 0
     errors: list[ReconcilerError] = field(default_factory=list)
     """At most a hundred of them."""
+    counts: Counter[str] = field(default_factory=Counter, compare=False)
+    """What it did with object storage, by the names of `resources.vitals.COUNTED`."""
     levels: Mapping[str, float] = field(default_factory=dict, compare=False)
     """What holds after it, by the names of `resources.vitals.LEVELS`."""
+    _counted: set[Partition] = field(default_factory=set, repr=False, compare=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
-    def count(self, *, records: int, stored: int) -> None:
-        """Count a partition that was tended."""
-        self.partitions += 1
+    def count(self, *, records: int, stored: int, partition: Partition | None = None) -> None:
+        """Count a partition that was tended; one that is named comes once, however often it was."""
+        self.partitions += partition is None or partition not in self._counted
+        if partition is not None:
+            self._counted.add(partition)
         self.records += records
         self.bytes += stored
 

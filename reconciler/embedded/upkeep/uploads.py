@@ -144,7 +144,8 @@ class Uploads:
             return None
         self._follow(newest.partition, None, after.end, newest.tiering)
         entries = [entry for one in named for entry in one.entries]
-        return Gain(sum(entry.digest.records for entry in entries), sum(entry.bytes for entry in entries))
+        stored = sum(entry.bytes for entry in entries)
+        return Gain(sum(entry.digest.records for entry in entries), stored, len(entries))
 
     def _manifest(self, partition: Partition, tiering: Tiering, head: Head) -> Manifest | None:
         """Return the manifest, made if it was never there; `None`: who knows more than we do was here already."""

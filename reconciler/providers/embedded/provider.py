@@ -198,10 +198,13 @@ class EmbeddedProvider:
 
     def vitals(self) -> Vitals:
         """Return what the cluster's instruments say: of at most 1,000 topics and groups."""
-        from reconciler.embedded.vitals import vitals_of  # noqa: PLC0415 - only who measures pays
+        from reconciler.embedded.remote.cache.instruments import cache_levels  # noqa: PLC0415 - only who measures pays
+        from reconciler.embedded.vitals import vitals_of  # noqa: PLC0415 - as above
         from reconciler.providers.embedded.storing import report_of  # noqa: PLC0415 - as above
 
-        return vitals_of(report_of(self._cluster()), self._declared.metadata.name)
+        cluster = self._cluster()
+        found, tier = vitals_of(report_of(cluster), self._declared.metadata.name), cluster.remote
+        return found if tier is None else replace(found, levels=cache_levels(tier.properties, tier.cache_folder))
 
     @property
     def groups(self) -> Groups:

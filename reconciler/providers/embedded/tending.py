@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from reconciler.embedded.remote.cache.instruments import taken_of_caches
 from reconciler.embedded.remote.counting import CountingStore
 from reconciler.embedded.remote.housekeeping import Housekeeping, Tidying
 from reconciler.errors import IncompleteError
@@ -15,7 +17,7 @@ from reconciler.providers.embedded.recovering import upkept
 from reconciler.resources.address import address_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from reconciler.embedded.cluster import EmbeddedCluster
     from reconciler.embedded.upkeep.tended import Tended
@@ -54,22 +56,27 @@ def jobs_of(
         "merge": lambda: _tended(tidy.merge(means.spread)),
         "sweep": lambda: _swept(cluster, means),
     }
-    return jobs if counting is None else {job: _counted(do, counting) for job, do in jobs.items()}
+    if counting is None:
+        return jobs
+    return {job: _counted(do, (counting.taken, keeping.taken, taken_of_caches)) for job, do in jobs.items()}
 
 
-def _counted(do: Callable[[], Upkept], counting: CountingStore) -> Callable[[], Upkept]:
+def _counted(do: Callable[[], Upkept], taken: Iterable[Callable[[], Mapping[str, int]]]) -> Callable[[], Upkept]:
     """Return a job that says what it did with object storage, too."""
 
     def done() -> Upkept:
         upkept = do()
-        return replace(upkept, counts={**counting.taken(), **upkept.counts})
+        counts = Counter(upkept.counts)
+        for take in taken:
+            counts.update(take())
+        return replace(upkept, counts={name: count for name, count in sorted(counts.items()) if count})
 
     return done
 
 
 def _tended(done: Tended) -> Upkept:
     errors = tuple(done.errors)
-    return Upkept("partition", done.partitions, done.records, done.bytes, done.failed, errors, levels=done.levels)
+    return Upkept("partition", done.partitions, done.records, done.bytes, done.failed, errors, done.counts, done.levels)
 
 
 def _recovered(cluster: EmbeddedCluster, means: Means, is_wanted: Callable[[str], bool]) -> Upkept:

@@ -43,7 +43,8 @@ def of_remote(vitals: Mapping[str, Vitals], jobs: Sequence[JobOutcome], totals: 
         yield metric
     for name, text in LEVELS.items():
         metric = Metric(f"{REMOTE}{name}", text)
-        found = {job.cluster: job.upkept.levels[name] for job in jobs if job.upkept and name in job.upkept.levels}
+        found = {cluster: one.levels[name] for cluster, one in vitals.items() if name in one.levels}
+        found |= {job.cluster: job.upkept.levels[name] for job in jobs if job.upkept and name in job.upkept.levels}
         for cluster, level in sorted(found.items()):
             metric.add(level, cluster=cluster)
         yield metric
