@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import xxhash
 
-from reconciler.embedded.remote.cache.files import CachedFile, evict, is_held, write_cached
+from reconciler.embedded.remote.cache.files import CachedFile, evict, is_held, stored_bytes, write_cached
 from reconciler.embedded.remote.cache.flights import Flights
 from reconciler.embedded.remote.cache.folder import usable_folder
 from reconciler.embedded.remote.cache.layout import Span, chunks_of
@@ -163,7 +163,9 @@ class ChunkCache:
         if room is None or place is None:
             return None
         try:
-            return _again_in(place, lambda: write_cached(place.drafts, path, pieces()) if room.take(size) else None)
+            return _again_in(
+                place, lambda: write_cached(place.drafts, path, pieces()) if room.take(stored_bytes(size)) else None
+            )
         except OSError as error:
             note(_LOGGER, "not cached", path=path, why=str(error))
             return None

@@ -48,7 +48,7 @@ class CachedFile:
                 fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
             length = os.fstat(descriptor).st_size
             size, magic = _FOOTER.unpack(os.pread(descriptor, _FOOTER.size, length - _FOOTER.size))
-            if magic == _MAGIC and length == _stored_bytes(size):
+            if magic == _MAGIC and length == stored_bytes(size):
                 with suppress(OSError):  # A disk that cannot be written can be read.
                     os.utime(descriptor)
                 return cls(descriptor, size)
@@ -152,7 +152,8 @@ def _sums(content: memoryview) -> Iterable[bytes]:
         yield _SUM.pack(xxhash.xxh3_64_intdigest(content[start : start + PIECE_BYTES]))
 
 
-def _stored_bytes(size: int) -> int:
+def stored_bytes(size: int) -> int:
+    """Return what a file takes that has so many bytes of its object."""
     return size + -(-size // PIECE_BYTES) * _SUM.size + _FOOTER.size
 
 
