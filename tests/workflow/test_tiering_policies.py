@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from reconciler.applying.events import ActionFailed
 from reconciler.embedded.catalog.tiering import tiering_of
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.remote.storagefile import read_storage_id
@@ -16,6 +17,7 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.resources.clusterproperties import ALIASES, EMBEDDED_PROPERTIES
 from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.explain import explain
+from reconciler.workflow.run import run_once
 from reconciler.workflow.validate import validate
 from tests.embedded.samples import NOW, ids
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from conftest import Bench
 
     from reconciler.resources.configkeys import ConfigKey
+    from tests.servers.weed import S3Server
 
 BUCKET = "file://bucket"
 
@@ -341,3 +344,49 @@ def test_a_policy_that_does_not_say_what_disabling_does_retains(bench: Bench) ->
     topic(bench, policy="standard")
     bench.apply()
     assert explained(bench)["remote.log.disable.policy"] == ("retain", "set by policy/standard")
+
+
+@pytest.mark.fact("F-R-013")
+def test_upkeep_touches_no_cluster_whose_records_lie_in_another_bucket(bench: Bench) -> None:
+    declare(bench)
+    topic(bench, configs="{remote.write: true}")
+    bench.apply()
+    declare(bench, storage="file://elsewhere")
+    ran = run_once(bench.invocation, Select(), report=bench.events.append, stop=bench.stop)
+    [outcome] = ran.jobs
+    assert "file://elsewhere holds nothing of it" in str(outcome.error)
+    assert not (bench.folder / "elsewhere" / "topics").exists()
+
+
+@pytest.mark.parametrize(
+    ("identity", "said"),
+    [("nobody", "s3:GetObject"), ("unlisted", "s3:ListBucket")],
+)
+def test_a_bucket_that_may_not_be_read_or_listed_is_said_by_the_plan(
+    bench: Bench, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, identity: str, said: str
+) -> None:
+    bench.apply()
+    declare(bench, storage=s3_server.url("topics"))
+    for name, value in s3_server.environ(identity).items():
+        monkeypatch.setenv(name, value)
+    [error] = bench.plan().plan.errors
+    assert error.message.startswith("its object storage cannot be used: cannot ")
+    assert said in error.hint
+
+
+def test_a_bucket_that_may_not_be_written_is_said_before_the_cluster_is_bound_to_it(
+    bench: Bench, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.apply()
+    declare(bench, storage=s3_server.url("topics"))
+    for name, value in s3_server.environ("reader").items():
+        monkeypatch.setenv(name, value)
+    assert not bench.plan().plan.errors
+    applied = bench.apply()
+    assert applied.verdict is not None
+    [failed] = [event for event in bench.events if isinstance(event, ActionFailed)]
+    assert "s3:PutObject" in failed.hint
+    for name, value in s3_server.environ().items():
+        monkeypatch.setenv(name, value)
+    assert bench.apply().verdict is None
+    assert is_settled(bench)

@@ -6,7 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from reconciler.errors import ReconcilerError
+from reconciler.errors import ReconcilerError, UserError
+from reconciler.planning.judging.storage import moved_storage
+from reconciler.resources.address import cluster_address
 from reconciler.workflow.looking.observing import observe
 from reconciler.workflow.looking.reading import read_state
 from reconciler.workflow.upkeep.outcomes import JobOutcome
@@ -56,6 +58,11 @@ def _recorded(work: Work) -> tuple[Record, list[JobOutcome]]:
 
 def _asked(work: Work, name: str, recorded: Record) -> Inventory | ReconcilerError:
     try:
-        return dict(observe(work.providers, [name], recorded).inventory)
+        found = dict(observe(work.providers, [name], recorded).inventory)
     except ReconcilerError as error:
         return error
+    seen = found.get(cluster_address(name))
+    moved = None if seen is None else moved_storage(work.clusters[name], seen)
+    if moved is not None:  # What was uploaded lies elsewhere: every job would go by half of what there is.
+        return UserError(f"cluster {name}: {moved[0]}", hint=moved[1])
+    return found
