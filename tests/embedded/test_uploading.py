@@ -14,6 +14,7 @@ from reconciler.embedded.partition.partfiles import read_part
 from reconciler.embedded.remote.manifestswaps import ManifestSwap
 from reconciler.embedded.remote.segmentfiles import footer_of
 from reconciler.embedded.remote.topicmanifest import TopicManifest, read_topic_manifest, write_topic_manifest
+from reconciler.embedded.upkeep import choretasks, uploads
 from reconciler.embedded.upkeep.tended import Tended
 from reconciler.errors import OwnershipLostError, UserError
 from reconciler.objectstore.memory import MemoryStore
@@ -129,6 +130,32 @@ def test_of_a_segment_that_was_uploaded_in_part_the_rest_follows_once() -> None:
     assert ends_of(tier) == [(0, 3), (4, local.last)]
     rows = [row for entry in tier.segments() for row in rows_of(read_part(tier.storage, entry, 0, ALL))]
     assert rows == held(tier.cluster)[: local.last + 1]
+
+
+@pytest.mark.fact("F-R-011")
+def test_much_is_uploaded_in_rounds_each_named_before_the_next_and_a_stop_ends_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(uploads, "_CHORE_SEGMENTS", 2)
+    monkeypatch.setattr(choretasks, "_ROUND_BYTES", 1)
+    tier = tiered(partitions=2)
+    tier.fill(17)
+    tier.fill(5, partition=1)
+    tier.cluster.upkeep().roll()
+    ends: list[int] = []
+
+    def noted(what: str, key: str) -> None:
+        if what == "swap" and "00000/manifest.json" in key:
+            ends.append(tier.manifest().end)
+
+    cluster = tier.opened(storage=WatchedStore(tier.storage, after=noted))
+    cluster.upkeep(is_stopped=lambda: ends[-1:] == [8]).upload()
+    assert ends == [0, 8]
+    done = cluster.upkeep().upload()
+    assert ends == [0, 8, 16, 24, 32]
+    assert done.partitions == 2
+    assert len(ends_of(tier)) == 8
+    assert tier.upload() == Tended()
 
 
 @pytest.mark.fact("F-R-036")

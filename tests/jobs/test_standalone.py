@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,13 +17,22 @@ import pyspark
 import pytest
 from pyspark import cloudpickle
 
+from reconciler.embedded.catalog.tiering import tiering_of
+from reconciler.embedded.partition.pages import all_entries
+from reconciler.embedded.partition.partfiles import read_part
+from reconciler.embedded.remote.manifest import read_manifest
+from reconciler.embedded.remote.tier import remote_partition
+from reconciler.embedded.upkeep import chores
+from reconciler.jobs.chores import spread
 from reconciler.jobs.mirror import mirror
 from reconciler.jobs.session import RunningSpark, start_session
 from reconciler.jobs.verify import verify
+from reconciler.objectstore.directory import DirectoryStore
+from reconciler.records.log import OffsetRange
 from reconciler.resources.workspace import SparkSpec
-from tests.embedded.samples import read
+from tests.embedded.samples import NOW, read, rows_of
 from tests.jobs import doubles
-from tests.jobs.doubles import TOPIC, Deadly, append
+from tests.jobs.doubles import TOPIC, Deadly, DeadlyStorage, append, tiered_west
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -112,3 +122,32 @@ def test_a_task_that_is_killed_is_done_again_and_nothing_is_there_twice(
     for partition in range(4):
         assert [row["offset"] for row in read(east.log(TOPIC), partition)] == list(range(600))
     assert verify(None, west.log(TOPIC), east.log(TOPIC), deep=True).is_equal
+
+
+@pytest.mark.fact("F-R-033")
+def test_an_upload_whose_task_is_killed_is_done_again_and_each_record_is_there_once(
+    cluster: RunningSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chores, "_LITTLE", 0)
+    storage = DirectoryStore(tmp_path / "storage")
+    deadly = DeadlyStorage(storage, tmp_path / "died", os.getpid())
+    tiered = tiered_west(tmp_path / "west", deadly, partitions=8, parts=9, now_ms=NOW)
+    tiered.upkeep().roll()
+    before = [read(tiered.log(TOPIC), partition) for partition in range(8)]
+    done = tiered.upkeep().upload(partial(spread, cluster.session))
+    assert (tmp_path / "died").exists()
+    assert (done.partitions, done.failed) == (8, 0)
+    catalog = tiered.catalog.read()
+    tiering = tiering_of(catalog, TOPIC, tiered.cluster_id)
+    assert tiering is not None
+    for partition in range(8):
+        manifest = read_manifest(storage, remote_partition(tiering.location, partition))
+        assert manifest is not None
+        found = [
+            row
+            for entry in all_entries(storage, manifest)
+            for row in rows_of(read_part(storage, entry, partition, OffsetRange(0, 1 << 40)))
+        ]
+        assert found == before[partition][: manifest.end]
+        assert manifest.end > 10
+    assert tiered.upkeep().upload(partial(spread, cluster.session)).partitions == 0
