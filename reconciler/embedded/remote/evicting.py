@@ -89,11 +89,13 @@ def same_below(store: ObjectStore, head: Head, storage: ObjectStore, manifest: M
 
 
 def agreeing_to(local: Iterable[Entry], remote: Iterable[Entry], *, start: int) -> int:
-    """Return how far entries are the same from `start` on: base, last and digest. Pure."""
+    """Return how far entries are the same from `start` on: base, last, digest, and when tombstones may go. Pure."""
     reached = start
     for mine, theirs in zip(local, remote, strict=False):
         if (mine.base, mine.last, mine.digest) != (theirs.base, theirs.last, theirs.digest):
             break
+        if mine.horizon_ms != theirs.horizon_ms:
+            break  # Compaction goes by it where the segment lies in object storage alone.
         reached = mine.last + 1
     return reached
 

@@ -6,6 +6,7 @@ record of every key is in either. Segments are compared by their offsets and dig
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -77,9 +78,17 @@ def reuploaded(upload: Upload, head: Head, manifest: Manifest, remote: RemoteTie
     with whole_or_deleted(remote.storage) as done:
         for there, here in outdated(upload.store, remote.storage, head, manifest):
             if offsets.start <= there[0].base < offsets.stop:
-                done.append(Replacement.of(there, [upload.copy(entry) for entry in here]))
+                done.append(Replacement.of(there, list(_successors(upload, there, here))))
     rewrite = RemoteRewrite(upload.remote, remote.cluster_id, upload.tiering, tuple(done))
     return Rewritten(upload.partition, (), remote=rewrite)
+
+
+def _successors(upload: Upload, there: Sequence[Entry], here: Sequence[Entry]) -> Iterator[Entry]:
+    """Yield what takes the place of a stretch: where only the time for tombstones was set, nothing is copied."""
+    if list(map(_content, there)) == list(map(_content, here)):
+        yield from (replace(far, horizon_ms=near.horizon_ms) for far, near in zip(there, here, strict=True))
+    else:
+        yield from map(upload.copy, here)
 
 
 def _split(run: Sequence[tuple[Entry, bool]]) -> Stretch:
@@ -88,4 +97,8 @@ def _split(run: Sequence[tuple[Entry, bool]]) -> Stretch:
 
 
 def _version(entry: Entry) -> tuple[object, ...]:
+    return *_content(entry), entry.horizon_ms
+
+
+def _content(entry: Entry) -> tuple[object, ...]:
     return entry.base, entry.last, entry.digest
