@@ -27,7 +27,6 @@ COUNTED: Final[Mapping[str, str]] = MappingProxyType(
         "housekeeping_jobs_completed": "Jobs of housekeeping that were done.",
         "cache_op_hit": "Reads of remote records that the cache answered.",
         "cache_op_miss": "Reads of remote records that went to object storage.",
-        "cache_op_put": "Files put into the cache.",
     }
 )
 """What upkeep counts of object storage, in Redpanda's names below `cloud_storage_`, and what each counts."""

@@ -18,6 +18,8 @@ from reconciler.embedded import vitals
 from reconciler.embedded.catalog.entries import DeletionEntry, LinkEntry, RewriteEntry
 from reconciler.embedded.catalog.links import MirrorShape
 from reconciler.embedded.consuming.groups import commit_offsets
+from reconciler.embedded.remote.cache.chunks import ChunkCache
+from reconciler.embedded.remote.cache.instruments import cache_levels, taken_of_caches
 from reconciler.embedded.remote.counting import CountingStore
 from reconciler.embedded.vitals import vitals_of
 from reconciler.errors import IncompleteError, LostRaceError, MissingObjectError, RetryableError, UserError
@@ -26,12 +28,13 @@ from reconciler.providers.base import Upkept
 from reconciler.providers.embedded.storing import report_of
 from reconciler.resources.address import Address
 from reconciler.resources.sourcetopic import SourceTopic
-from reconciler.resources.vitals import COUNTED, GroupLag, RemoteVitals, TopicVitals, Vitals
+from reconciler.resources.vitals import COUNTED, LEVELS, GroupLag, RemoteVitals, TopicVitals, Vitals
 from reconciler.workflow.measuring.metric import Metric
 from reconciler.workflow.measuring.totals import counted
 from reconciler.workflow.metrics import Measured, metrics_of
 from reconciler.workflow.upkeep.outcomes import JobOutcome, Synced, Upkeep
 from tests.cli.conftest import Call, Run
+from tests.cli.test_storage import workspace
 from tests.embedded.samples import NOW, cluster_in, values
 from tests.embedded.tiered import tiered
 from tests.embedded.upkeeping import head_of
@@ -414,3 +417,35 @@ def test_instruments_tell_what_is_uploaded_and_what_waits() -> None:
     assert plain.remote is None
     manifest, head = tier.manifest(), head_of(tier.cluster)
     assert orders.remote == RemoteVitals(manifest.stored_bytes, 2, 0, head.stored_bytes, head.entries[-1].bytes)
+
+
+def test_what_was_uploaded_and_asked_of_the_cache_is_counted(typed: Call, tmp_path: Path) -> None:
+    workspace(typed, tmp_path)
+    assert typed("run", "--once", "--metrics", "m.prom").code == 0
+    read = scraped((tmp_path / "m.prom").read_text())
+    uploaded = read.of("cloud_storage_bytes", cluster="west", topic="tiered")
+    assert read.of("cloud_storage_segments", cluster="west", topic="tiered") == 1
+    assert read.of("cloud_storage_cache_space_files", cluster="west") >= 0
+    records = tmp_path / "records.jsonl"
+    assert typed("topic", "produce", "topic/west/tiered", "--input", str(records), "--partition", "0").code == 0
+    for _ in range(2):
+        assert typed("run", "--once", "--metrics", "m.prom").code == 0
+    read = scraped((tmp_path / "m.prom").read_text())
+    assert read.of("cloud_storage_segment_uploads_total", cluster="west") == 1, "and none by the pass after it"
+    assert read.of("cloud_storage_uploaded_bytes", cluster="west") > 0
+    assert read.of("cloud_storage_partition_manifest_uploads_total", cluster="west") >= 1
+    assert read.of("cloud_storage_bytes", cluster="west", topic="tiered") > uploaded
+    assert read.of("cloud_storage_upload_backlog_controller_shares", cluster="west") == 100
+
+
+def test_a_cache_counts_what_it_has_and_what_it_fetches(tmp_path: Path) -> None:
+    cache = ChunkCache({"cloud_storage_cache_directory": str(tmp_path)}, None)
+    taken_of_caches()
+    for _ in range(3):
+        assert cache.small("topics/c/1/00000/0-9-2-0-v1-n.index", lambda: b"footer") == b"footer"
+    assert taken_of_caches() == {"cache_op_miss": 1, "cache_op_hit": 2}
+    assert taken_of_caches() == {}
+    levels = cache_levels({"cloud_storage_cache_directory": str(tmp_path)}, None)
+    assert (levels["active_segments"], levels["cache_space_files"]) == (1, 1)
+    assert levels["cache_space_size_bytes"] >= len(b"footer")
+    assert set(levels) <= set(LEVELS)

@@ -16,6 +16,7 @@ import xxhash
 from reconciler.embedded.remote.cache.files import CachedFile, evict, is_held, stored_bytes, write_cached
 from reconciler.embedded.remote.cache.flights import Flights
 from reconciler.embedded.remote.cache.folder import usable_folder
+from reconciler.embedded.remote.cache.instruments import count_of_cache
 from reconciler.embedded.remote.cache.layout import Span, chunks_of
 from reconciler.embedded.remote.cache.needs import Needs
 from reconciler.embedded.remote.cache.room import Place, Room
@@ -134,7 +135,9 @@ class ChunkCache:
             found = self._opened(path, size)
             held = None if found is None else _held(path, found, Span(0, found.size))
             if held is not None:
+                count_of_cache("cache_op_hit")
                 return held
+            count_of_cache("cache_op_miss")
             body = fetch()
             return Held(body, self._written(path, len(body), lambda: [body]))
 
@@ -142,7 +145,9 @@ class ChunkCache:
         """Return bytes of a segment that is kept in one file; fetched in pieces, so that memory stays bounded."""
         path = self._path(source.name)
         with self._flights.alone(path):
-            file = self._opened(path, source.size) or self._written(path, source.size, lambda: self._pieces(source))
+            file = self._opened(path, source.size)
+            count_of_cache("cache_op_miss" if file is None else "cache_op_hit")
+            file = file or self._written(path, source.size, lambda: self._pieces(source))
         held = None if file is None else _held(path, file, span)
         return Held(source.fetch(span)) if held is None else held
 
