@@ -73,7 +73,7 @@ COMMANDS: Final = (
     _command("Change", "plan", "show what would change; changes nothing"),
     _command("Change", "apply", "plan, confirm, do"),
     _command("Change", "destroy", "remove what this workspace created"),
-    _command("Change", "run", "the data pipeline: mirrors, retention, rolling, compaction, sweep"),
+    _command("Change", "run", "the data pipeline: mirrors, uploads, retention, compaction, sweep"),
     _command("Look", "drift", "where clusters have moved away from the files"),
     _command("Look", "show", "what is desired, recorded and observed; or a saved plan"),
     _command("Look", "explain", "where each value comes from, and why an action is planned"),

@@ -48,9 +48,9 @@ def command(
     ] = None,
     form: TextOrJson = "text",
 ) -> None:
-    """Run the data pipeline: mirrors to their sources' ends, then retention, rolling, compaction and what is left over.
+    """Run the data pipeline: mirrors to their sources' ends, then what clusters do to themselves.
 
-    JOBS: mirror, deletions, disablings, recoveries, rewrites, transactions, retention, roll, upload, compact, merge,
+    JOBS: mirror, deletions, disablings, recoveries, rewrites, transactions, roll, upload, retention, compact, merge,
     sweep; several with commas between.
     """
     if once == (interval is not None):

@@ -17,14 +17,14 @@ OF_CLUSTERS: Final = (
     "recoveries",
     "rewrites",
     "transactions",
-    "retention",
     "roll",
     "upload",
+    "retention",
     "compact",
     "merge",
     "sweep",
 )
-"""What a platform does to itself; one that has no such job leaves it out."""
+"""What a platform does to itself; one that has no such job leaves it out. What was just uploaded may leave at once."""
 JOBS: Final = (MIRROR, *OF_CLUSTERS)
 
 
