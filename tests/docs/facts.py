@@ -59,15 +59,17 @@ def shown_in(source: str, file: str) -> Iterator[Shown]:
     """Yield the tests of one file that carry a marker."""
     for node in ast.walk(ast.parse(source, file)):
         if isinstance(node, ast.FunctionDef):
-            facts = tuple(number for decorator in node.decorator_list for number in _numbers(decorator))
+            facts = tuple(dict.fromkeys(number for each in node.decorator_list for number in _numbers(each)))
             if facts:
                 yield Shown(file, node.lineno, node.name, facts)
 
 
 def _numbers(decorator: ast.expr) -> Iterator[str]:
-    if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "pytest.mark.fact":
-        for argument in decorator.args:
-            yield str(ast.literal_eval(argument))
+    """Yield what a decorator marks, itself or in one of its `pytest.param`s."""
+    for node in ast.walk(decorator):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.fact":
+            for argument in node.args:
+                yield str(ast.literal_eval(argument))
 
 
 def page(claimed: Mapping[str, Mapping[str, str]], shown: Iterable[Shown]) -> str:
