@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, assert_never
 
 from reconciler.embedded.catalog.cluster import alter_cluster, bind_storage, tiered_topics
+from reconciler.embedded.clusterfile import create_cluster
 from reconciler.embedded.remote.storagefile import check_usable, create_storage, read_storage_id
 from reconciler.errors import UserError
 from reconciler.planning.actions import Create, Update
 from reconciler.planning.fields import OBJECT_STORAGE, PROPERTIES
 from reconciler.providers.embedded.translate import check_unmoved
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.inventory import SeenStorage
+from reconciler.resources.inventory import Observed, SeenStorage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Catalog, Draft
     from reconciler.objectstore.base import ObjectStore
     from reconciler.planning.actions import Value
+    from reconciler.resources.kinds import Resource
 
 
 def seen_storage(catalog: Catalog, storage: ObjectStore | None) -> SeenStorage:
@@ -33,6 +35,33 @@ def seen_storage(catalog: Catalog, storage: ObjectStore | None) -> SeenStorage:
     except UserError as error:
         return SeenStorage(bound, None, tiered, error)
     return SeenStorage(bound, found, tiered)
+
+
+def observed_cluster(declared: Cluster, cluster_id: str, catalog: Catalog, storage: ObjectStore | None) -> Observed:
+    """Return the cluster as it is: its properties, and its object storage where it is bound to the declared one."""
+    seen = seen_storage(catalog, storage)
+    is_bound = seen.found is not None and seen.found == seen.bound
+    changed = {
+        "cluster_id": cluster_id,
+        "properties": dict(catalog.cluster.properties),
+        "tiering": None,
+        "object_storage": declared.spec.object_storage if is_bound else None,
+    }
+    found = declared.model_copy(update={"spec": declared.spec.model_copy(update=changed)})
+    return Observed(found, cluster_id, storage=seen)
+
+
+def make_cluster(store: ObjectStore, wanted: Resource, new_id: Callable[[], str]) -> None:
+    """Make a cluster in a store, or find it made.
+
+    Raises:
+        UserError: Another one lies there.
+    """
+    cluster_id = wanted.spec.cluster_id if isinstance(wanted, Cluster) else None
+    found = create_cluster(store, cluster_id or new_id())
+    if cluster_id not in {None, found}:
+        message = f"{store.url} is cluster {found}, not {cluster_id}"
+        raise UserError(message, hint="Correct spec.clusterId, or the root.")
 
 
 def prepared_storage(storage: ObjectStore, new_id: Callable[[], str]) -> str:

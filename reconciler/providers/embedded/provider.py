@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.access.permissions import Permissions
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.clusterfile import create_cluster, read_cluster_id
+from reconciler.embedded.clusterfile import read_cluster_id
 from reconciler.embedded.remote.housekeeping import Housekeeping
 from reconciler.errors import RetryableError, StalePlanError, UserError
 from reconciler.noting import ms_since, note, now
@@ -18,25 +18,30 @@ from reconciler.objectstore.readonly import read_only
 from reconciler.objectstore.settings import Patience, StoreSettings
 from reconciler.planning.actions import Create, Update
 from reconciler.providers.base import Done, Failed, go_on
-from reconciler.providers.embedded.binding import is_binding, prepared_storage, seen_storage, set_up
+from reconciler.providers.embedded.binding import (
+    is_binding,
+    make_cluster,
+    observed_cluster,
+    prepared_storage,
+    set_up,
+)
 from reconciler.providers.embedded.client import Batch
 from reconciler.providers.embedded.measuring import measured
 from reconciler.providers.embedded.patience import patience_in
 from reconciler.providers.embedded.permitting import check_shown, hide
 from reconciler.providers.embedded.recovering import archived_in, asked_in, ended, looked_up
+from reconciler.providers.embedded.scoping import wanted_in
 from reconciler.providers.embedded.switching import switched_off
 from reconciler.providers.embedded.translate import observed_in, overview_in
-from reconciler.resources.address import full_name_of, matches
+from reconciler.resources.address import full_name_of
 from reconciler.resources.capabilities import Capabilities, ClusterIdentity
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.clusterproperties import EMBEDDED_PROPERTIES
 from reconciler.resources.configs import EMBEDDED_CONFIGS
-from reconciler.resources.inventory import Observed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from reconciler.embedded.catalog.tables import Catalog
     from reconciler.embedded.consuming.clustergroups import Groups
     from reconciler.embedded.partition.log import EmbeddedLog
     from reconciler.embedded.partition.sink import EmbeddedSink
@@ -47,7 +52,6 @@ if TYPE_CHECKING:
     from reconciler.records.log import Isolation, Lost
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Inventory
-    from reconciler.resources.kinds import Resource
     from reconciler.resources.locations import LocationSpec
     from reconciler.resources.measures import Measures
     from reconciler.resources.overviews import Overview
@@ -125,11 +129,14 @@ class EmbeddedProvider:
         if self.identify() is None:
             return {}
         cluster = self._cluster()
-        name, wanted = self._declared.metadata.name, _wanted(scope)
+        name, wanted = self._declared.metadata.name, wanted_in(scope)
         catalog = cluster.catalog.read()
         inventory = dict(observed_in(catalog, name, wanted))
         if wanted is None or wanted(self._declared.address):
-            inventory = {self._declared.address: self._observed(cluster.cluster_id, catalog), **inventory}
+            inventory = {
+                self._declared.address: observed_cluster(self._declared, cluster.cluster_id, catalog, self._storage),
+                **inventory,
+            }
         if not cluster.permissions.is_super_user:
             inventory = hide(cluster.permissions, catalog, inventory)
         if wanted is None:
@@ -260,18 +267,6 @@ class EmbeddedProvider:
             self._opened = cluster.acting_as(edge.principal, edge.host)
         return self._opened
 
-    def _observed(self, cluster_id: str, catalog: Catalog) -> Observed:
-        storage, declared = seen_storage(catalog, self._storage), self._declared.spec
-        is_bound = storage.found is not None and storage.found == storage.bound
-        seen = {
-            "cluster_id": cluster_id,
-            "properties": dict(catalog.cluster.properties),
-            "tiering": None,
-            "object_storage": declared.object_storage if is_bound else None,
-        }
-        found = self._declared.model_copy(update={"spec": declared.model_copy(update=seen)})
-        return Observed(found, cluster_id, storage=storage)
-
     def _change_cluster(self, action: Create | Update, may_go_on: Callable[[], None]) -> Outcome:
         try:
             Permissions.of(self._edge.principal, self._edge.host).check_super_user(f"{action.verb} {action.address}")
@@ -280,19 +275,12 @@ class EmbeddedProvider:
             if self._storage is not None and is_binding(action):
                 storage_id = prepared_storage(self._storage, self._edge.new_id)
             if isinstance(action, Create):
-                self._make(action.after)
+                make_cluster(self._store, action.after, self._edge.new_id)
             cluster = self._cluster()
             cluster.catalog.commit(set_up(action, storage_id), may_go_on=may_go_on)
         except (UserError, StalePlanError) as error:
             return Failed(action.id, error)
         return Done(action.id, cluster.cluster_id)
-
-    def _make(self, wanted: Resource) -> None:
-        cluster_id = wanted.spec.cluster_id if isinstance(wanted, Cluster) else None
-        found = create_cluster(self._store, cluster_id or self._edge.new_id())
-        if cluster_id not in {None, found}:
-            message = f"{self._store.url} is cluster {found}, not {cluster_id}"
-            raise UserError(message, hint="Correct spec.clusterId, or the root.")
 
 
 def _opened(location: LocationSpec, edge: Edge, patience: Patience | None = None) -> ObjectStore:
@@ -315,12 +303,3 @@ def _cache_folder(edge: Edge) -> str | None:
     home = environ.get("HOME")
     caches = environ.get("XDG_CACHE_HOME") or (f"{home}/.cache" if home else None)
     return None if caches is None else f"{caches}/reconciler"
-
-
-def _wanted(scope: Scope) -> Callable[[str], bool] | None:
-    """Return what tells whether an address is in scope; `None`: everything is. A name without `*` is compared."""
-    if not scope.patterns:
-        return None
-    names = frozenset(pattern for pattern in scope.patterns if "*" not in pattern)
-    patterns = [pattern for pattern in scope.patterns if "*" in pattern]
-    return lambda address: address in names or any(matches(pattern, address) for pattern in patterns)
