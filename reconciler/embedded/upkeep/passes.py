@@ -102,15 +102,11 @@ class Upkeep:
         for full_name, error in describe(remote, catalog, self.is_wanted, survey.notes.setdefault("topics", {})):
             tended.fail(full_name, error)
         found = sorted(self._found(survey, tended, _uploads, uploads.due), key=_backlog)
-        chores = [chore for _, of_one in found for chore in of_one]
+        chores = _all_of(found)
         tended.levels = uploads.share(survey.notes, sum(chore.bytes for chore in chores))
         survey.end()
         self._spread("upload", spread, chores, tended, lambda taken, put_ms: self._name(uploads, taken, put_ms, tended))
-        again = [
-            chore
-            for _, of_one in self._looked("reupload", tended, uploads.reuploads, uploads.outdated)
-            for chore in of_one
-        ]
+        again = _all_of(self._looked("reupload", tended, uploads.reuploads, uploads.outdated))
         self._spread("reupload", spread, again, tended, lambda taken, put_ms: self._publish(taken, put_ms, tended))
         return tended
 
@@ -138,9 +134,8 @@ class Upkeep:
         return tended
 
     def _merge(self, merges: Merges, spread: Spread | None, tended: Tended) -> None:
-        found = self._looked("merge", tended, merges.asks, merges.due, begin=merges.begin)
-        chores = [chore for _, of_one in found for chore in of_one]
-        self._spread("merge", spread, chores, tended, lambda taken, put_ms: self._publish(taken, put_ms, tended))
+        found = _all_of(self._looked("merge", tended, merges.asks, merges.due, begin=merges.begin))
+        self._spread("merge", spread, found, tended, lambda taken, put_ms: self._publish(taken, put_ms, tended))
 
     def _to_roll(self, lying: Lying, head: Head) -> tuple[Chore | None, int | None]:
         from reconciler.embedded.upkeep.rolling import bytes_to_roll  # noqa: PLC0415 - brings Arrow
@@ -235,25 +230,31 @@ class Upkeep:
                 yield lying.partition, found
 
     def _publish(self, taken: Iterable[Outcome], put_ms: int, tended: Tended) -> None:
-        """Publish a round, many partitions at a time."""
+        """Publish a round, many partitions at a time, of each in the order of its offsets."""
         from reconciler.embedded.partition.replacing import Rewritten  # noqa: PLC0415 - as above
-        from reconciler.embedded.upkeep.publishing import publish  # noqa: PLC0415 - as above
+        from reconciler.embedded.upkeep.publishing import drop, publish  # noqa: PLC0415 - as above
 
         remote = self.remote
+        by_partition: dict[Partition, list[Rewritten]] = {}
+        for one in taken:
+            if isinstance(one, Refused):
+                tended.fail(one.partition, one.error)
+            elif isinstance(one, Rewritten):
+                by_partition.setdefault(one.partition, []).append(one)
 
-        def published(one: Rewritten | Refused) -> Gain | None:
-            try:
-                if isinstance(one, Refused):
-                    raise one.error
-                return publish(self.store, remote, one, put_ms=put_ms, now_ms=self.now_ms)
-            except ReconcilerError as error:
-                tended.fail(one.partition, error)
-                return None
+        def published(of_one: list[Rewritten]) -> list[Gain]:
+            gains: list[Gain | None] = []
+            for one in of_one:
+                try:  # Never what is newer without the older: nothing may be left behind a tombstone that goes.
+                    do = drop if tended.has_failed(one.partition) else publish
+                    gains.append(do(self.store, remote, one, put_ms=put_ms, now_ms=self.now_ms))
+                except ReconcilerError as error:
+                    tended.fail(one.partition, error)
+            return [gain for gain in gains if gain is not None]
 
-        written = [one for one in taken if isinstance(one, Rewritten | Refused)]
-        for one, gain in zip(written, _side_by_side(published, written), strict=True):
-            if gain is not None:
-                tended.count(records=gain.records, stored=gain.bytes, partition=one.partition)
+        for partition, gains in zip(by_partition, _side_by_side(published, by_partition.values()), strict=True):
+            for gain in gains:
+                tended.count(records=gain.records, stored=gain.bytes, partition=partition)
                 tended.counts["jobs_cloud_segment_reuploads"] += gain.uploaded
 
     def _name(self, uploads: Uploads, taken: Iterable[Outcome], put_ms: int, tended: Tended) -> None:
@@ -283,6 +284,10 @@ class Upkeep:
 
 def _uploads(policy: CleanupPolicy) -> bool:
     return policy.tiering is not None and policy.tiering.uploads
+
+
+def _all_of(found: Iterable[tuple[Partition, Sequence[Chore]]]) -> list[Chore]:
+    return [chore for _, of_one in found for chore in of_one]
 
 
 def _backlog(found: tuple[Partition, Sequence[Chore]]) -> tuple[int, Partition]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reconciler.embedded.partition.replacing import Gain, publish_rewritten
-from reconciler.embedded.remote.rewrites import publish_remote
+from reconciler.embedded.remote.rewrites import keys_of, publish_remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,8 +38,22 @@ def publish(
         there = publish_remote(remote.storage, rewritten.remote, put_ms=put_ms, now_ms=now_ms)
     finally:
         if there is None:
-            store.delete([key for one in rewritten.replacements for key in one.written])
+            _drop_local(store, rewritten)
     if there is None or rewritten.compacted_to is None:
         return there
     here = publish_rewritten(store, rewritten, put_ms=put_ms, now_ms=now_ms)
     return there if here is None else Gain(there.records + here.records, there.bytes + here.bytes, there.uploaded)
+
+
+def drop(
+    store: ObjectStore, remote: RemoteTier | None, rewritten: Rewritten, *, put_ms: int, now_ms: Callable[[], int]
+) -> None:
+    """Delete what was written and is not to be named. It is called as `publish` is."""
+    del put_ms, now_ms
+    _drop_local(store, rewritten)
+    if rewritten.remote is not None and remote is not None:
+        remote.storage.delete(keys_of(key for one in rewritten.remote.replacements for key in one.written))
+
+
+def _drop_local(store: ObjectStore, rewritten: Rewritten) -> None:
+    store.delete([key for one in rewritten.replacements for key in one.written])

@@ -31,6 +31,7 @@ class Tended:
     levels: Mapping[str, float] = field(default_factory=dict, compare=False)
     """What holds after it, by the names of `resources.vitals.LEVELS`."""
     _counted: set[Partition] = field(default_factory=set, repr=False, compare=False)
+    _failed: set[Partition | str] = field(default_factory=set, repr=False, compare=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def count(self, *, records: int, stored: int, partition: Partition | None = None) -> None:
@@ -48,8 +49,14 @@ class Tended:
             error.message = f"{where}: {error.message}"
         with self._lock:
             self.failed += 1
+            self._failed.add(tended)
             if len(self.errors) < _NAMED:
                 self.errors.append(error)
+
+    def has_failed(self, partition: Partition) -> bool:
+        """Tell whether something of a partition could not be done. Safe from any thread."""
+        with self._lock:
+            return partition in self._failed
 
     def break_off(self, error: ReconcilerError) -> None:
         """Say what kept the rest from being done."""
