@@ -17,10 +17,11 @@ from reconciler.resources.tierrules import CLUSTER, SWITCHES, switches_in
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Hashable, Iterator
 
     from reconciler.planning.situation import Situation, Wanted
     from reconciler.planning.wanted.acting import Acting
+    from reconciler.resources.inventory import Observed
 
 _WORDS: Final = frozenset(word for words in POLICY_KEYS.values() for word in words)
 _PAIRS: Final = (
@@ -28,21 +29,28 @@ _PAIRS: Final = (
     (("retention.local.target.bytes", "local.retention.bytes"), "retention.bytes"),
 )
 """Local targets in either platform's words, and the total each must not be above."""
-_RECOVERY: Final = "remote.recovery"
 _SEGMENT: Final = "segment.bytes"
 
 
 def check_tiering(situation: Situation) -> Iterator[Finding]:
     """Yield what is wrong with the tiering of topics and namespaces, each where it is said."""
-    acting, told = ActingConfigs(situation), set[tuple[str | None, str]]()
+    acting = ActingConfigs(situation)
+    told: set[tuple[str | None, str]] = set()
+    right: set[Hashable] = set()
     for address in sorted(situation.wanted):
         wanted = situation.wanted[address]
         resource = wanted.resource
         if not isinstance(resource, Topic | Namespace) or not _WORDS & resource.spec.configs.keys():
             continue
         if situation.is_decidable(address) and situation.capabilities(resource.cluster).tiering:
+            likeness = _likeness(resource, situation.observed.get(address))
+            if likeness in right:
+                continue  # ten thousand topics of one policy are judged once
             judged = _Judged(address, wanted, acting.of(resource), frozenset(resource.spec.configs), situation)
-            for finding in judged.all():
+            findings = list(judged.all())
+            if likeness is not None and not findings:
+                right.add(likeness)
+            for finding in findings:
                 # What a policy gets wrong is told once, not for each of ten thousand topics that have it.
                 is_policys = any(place.startswith("policy/") for place, _ in finding.marks)
                 said = (resource.cluster, finding.message)
@@ -51,9 +59,23 @@ def check_tiering(situation: Situation) -> Iterator[Finding]:
                     yield finding
 
 
+def _likeness(resource: Topic | Namespace, seen: Observed | None) -> Hashable:
+    """Return what two resources share that are judged alike; `None`: this one has more than the files say."""
+    if not isinstance(resource, Topic):
+        return None
+    initial: tuple[tuple[str, str], ...] | None = None
+    if seen is not None:
+        if not isinstance(seen.resource, Topic) or seen.resource.spec.configs != resource.spec.configs:
+            return None
+        initial = tuple(seen.initial.items())
+    return resource.cluster, resource.metadata.namespace, initial, tuple(resource.spec.configs.items())
+
+
 def warnings_of_tiering(situation: Situation) -> Iterator[Finding]:
     """Yield a warning for each cluster whose switch is off while topics ask to be tiered: nothing moves then."""
     acting = ActingConfigs(situation)
+    if not any(_is_off(cluster, situation, acting) for cluster in situation.trusted):
+        return
     waiting: dict[str, list[Address]] = {}
     for address in sorted(situation.wanted):
         topic = situation.wanted[address].resource
