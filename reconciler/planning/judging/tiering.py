@@ -88,7 +88,8 @@ def warnings_of_tiering(situation: Situation) -> Iterator[Finding]:
         yield Finding(
             cluster_address(cluster),
             situation.wanted[cluster_address(cluster)].source,
-            f"{ENABLED} is false: {count} to be tiered, and nothing is uploaded or fetched, not even what lies there alone",
+            f"{ENABLED} is false: {count} to be tiered, and nothing is uploaded or fetched: "
+            "what lies in object storage alone cannot be read",
             "Remove the property where tiering is wanted.",
             ((cluster_address(cluster), ("spec", "properties", ENABLED)),),
         )
