@@ -186,6 +186,8 @@ class Means:
     is_stopped: Callable[[], bool]
     is_asked: bool = True
     """Whether somebody waits for it; otherwise what is expensive to look for is looked for now and then."""
+    is_named: bool = False
+    """Whether somebody named the jobs to do: what is due once a day is done at once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from reconciler.workflow.running.jobs import SparkJobs
 from reconciler.workflow.upkeep.clusters import answering
 from reconciler.workflow.upkeep.mirrors import live_mirrors, synced
 from reconciler.workflow.upkeep.outcomes import JobOutcome, Upkeep
-from reconciler.workflow.upkeep.registry import MIRROR, chosen
+from reconciler.workflow.upkeep.registry import JOBS, MIRROR, chosen
 from reconciler.workflow.upkeep.tending import tended
 
 if TYPE_CHECKING:
@@ -109,7 +109,8 @@ class _Pass:
         return Upkeep(brought, (*found.lost, *done), seconds, is_stopped=self.stop.is_requested)
 
     def _tended(self, cluster: str, *, is_asked: bool) -> Iterator[JobOutcome]:
-        means = Means(self.jobs.spread, self._is_wanted, lambda: self.stop.is_requested, is_asked)
+        is_named = tuple(self.names) != JOBS
+        means = Means(self.jobs.spread, self._is_wanted, lambda: self.stop.is_requested, is_asked, is_named)
         jobs = self.work.providers[cluster].upkeep(means)
         names = self._until_stopped(self.names)
         return tended(cluster, jobs, names, now_ms=self.work.invocation.now_ms, report=self.report)

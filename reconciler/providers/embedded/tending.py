@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from reconciler.embedded.cluster import EmbeddedCluster
+    from reconciler.embedded.upkeep.passes import Upkeep
     from reconciler.embedded.upkeep.tended import Tended
     from reconciler.providers.base import Means
 
@@ -54,6 +55,7 @@ def jobs_of(
         "upload": lambda: _tended(upkeep.upload(means.spread)),
         "compact": lambda: _tended(tidy.compact(means.spread)),
         "merge": lambda: _tended(tidy.merge(means.spread)),
+        "scrub": lambda: _scrubbed(tidy, means),
         "sweep": lambda: _swept(cluster, means),
     }
     if counting is None:
@@ -77,6 +79,12 @@ def _counted(do: Callable[[], Upkept], taken: Iterable[Callable[[], Mapping[str,
 def _tended(done: Tended) -> Upkept:
     errors = tuple(done.errors)
     return Upkept("partition", done.partitions, done.records, done.bytes, done.failed, errors, done.counts, done.levels)
+
+
+def _scrubbed(upkeep: Upkeep, means: Means) -> Upkept:
+    from reconciler.embedded.upkeep.scrubs import scrub  # noqa: PLC0415 - brings Arrow
+
+    return _tended(scrub(upkeep, is_named=means.is_named))
 
 
 def _recovered(cluster: EmbeddedCluster, means: Means, is_wanted: Callable[[str], bool]) -> Upkept:

@@ -22,6 +22,7 @@ OF_CLUSTERS: Final = (
     "retention",
     "compact",
     "merge",
+    "scrub",
     "sweep",
 )
 """What a platform does to itself; one that has no such job leaves it out. What was just uploaded may leave at once."""
