@@ -51,7 +51,7 @@ def command(
     """Run the data pipeline: mirrors to their sources' ends, then what clusters do to themselves.
 
     JOBS: mirror, deletions, disablings, recoveries, rewrites, transactions, roll, upload, retention, compact, merge,
-    sweep; several with commas between.
+    scrub, sweep; several with commas between.
     """
     if once == (interval is not None):
         raise UsageError("run works once, or at an interval", hint="Write: reconciler run --once, or --interval 30s")
