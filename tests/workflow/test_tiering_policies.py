@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,10 +12,11 @@ from reconciler.applying.events import ActionFailed
 from reconciler.embedded.catalog.tiering import tiering_of
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.remote.storagefile import read_storage_id
-from reconciler.errors import PartialError, UserError
+from reconciler.errors import PartialError, StalePlanError, UserError
 from reconciler.manifests.problems import ManifestError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.resources.clusterproperties import ALIASES, EMBEDDED_PROPERTIES
+from reconciler.workflow.apply import ApplyOptions
 from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.explain import explain
 from reconciler.workflow.run import run_once
@@ -389,4 +391,29 @@ def test_a_bucket_that_may_not_be_written_is_said_before_the_cluster_is_bound_to
     for name, value in s3_server.environ().items():
         monkeypatch.setenv(name, value)
     assert bench.apply().verdict is None
+    assert is_settled(bench)
+
+
+def test_a_cluster_whose_making_was_cut_short_is_bound_by_the_next_apply(bench: Bench) -> None:
+    root = DirectoryStore(bench.folder / ".clusters" / "west")
+    EmbeddedCluster.create(root, now_ms=lambda: NOW, new_id=ids())
+    declare(bench, "properties: {cloud_storage_max_connections: 7}")
+    assert [action.id for action in bench.plan().plan.actions][:2] == ["adopt:cluster/west", "update:cluster/west"]
+    assert bench.apply().verdict is None
+    found = opened(bench).catalog.read().cluster
+    assert found.storage_id is not None
+    assert found.properties == {"cloud_storage_enabled": "true", "cloud_storage_max_connections": "7"}
+    assert is_settled(bench)
+
+
+def test_an_approved_plan_binds_a_cluster_and_a_stale_one_does_not(bench: Bench) -> None:
+    bench.apply()
+    declare(bench, "properties: {cloud_storage_max_connections: 7}")
+    bench.plan(out=Path("p.json"))
+    opened(bench).alter_cluster({"cloud_storage_max_connections": "9"})
+    with pytest.raises(StalePlanError):
+        bench.apply(options=ApplyOptions(file=Path("p.json")))
+    assert opened(bench).catalog.read().cluster.properties == {"cloud_storage_max_connections": "9"}
+    bench.plan(out=Path("p.json"))
+    assert bench.apply(options=ApplyOptions(file=Path("p.json"))).verdict is None
     assert is_settled(bench)
