@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.embedded.remote.housekeeping import Housekeeping, IdleLimits
+from reconciler.embedded.remote.housekeeping import Housekeeping, IdleLimits, Tidying
 from reconciler.lifecycles.housekeeping import HousekeepingState
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.metered import MeteredStore, RequestMeter
+from reconciler.providers.base import Means
+from reconciler.providers.embedded.tending import jobs_of
+from tests.embedded.tiered import tiered
 from tests.embedded.upkeeping import Clock
+from tests.embedded.watched import WatchedStore
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from reconciler.embedded.cluster import EmbeddedCluster
+    from tests.embedded.tiered import Tiered
 
 IDLE, ACTIVE, PAUSE, DRAINING, STOPPED = HousekeepingState
 LIMITS = IdleLimits.of({})
@@ -174,3 +181,75 @@ def test_every_kind_of_request_is_counted_and_the_store_travels_without_its_mete
     folder = DirectoryStore(tmp_path)
     there = pickle.loads(pickle.dumps(MeteredStore(folder, meter)))  # noqa: S301 - just pickled
     assert isinstance(there, DirectoryStore)
+
+
+def jobs_at_interval(keeping: Housekeeping, cluster: EmbeddedCluster, *, is_asked: bool = False) -> Any:
+    """Return the jobs of a pass of `run --interval`, which nobody waits for."""
+    means = Means(lambda _work, _do: iter(()), lambda _address: True, lambda: False, is_asked)
+    return jobs_of("west", cluster, means, keeping)
+
+
+def fragmented() -> Tiered:
+    it = tiered()
+    it.switch_on(segment_size_target="1000000", segment_size_min="1")
+    it.fill(17)
+    it.upload()
+    return it
+
+
+@pytest.mark.fact("F-R-058")
+def test_a_pass_at_an_interval_merges_only_while_nobody_else_uses_object_storage() -> None:
+    it = fragmented()
+    keeping = Housekeeping(RequestMeter(it.clock), it.clock)
+    cluster = it.opened(storage=MeteredStore(it.storage, keeping.meter))
+    assert cluster.storage is not None
+    for _ in range(20):
+        cluster.storage.get("topics/none")
+    assert jobs_at_interval(keeping, cluster)["merge"]().done == 0
+    assert len(it.segments()) == 8
+    it.clock.now_ms += 11_000
+    assert jobs_at_interval(keeping, cluster)["merge"]().done == 1
+    assert keeping.meter.within(10_000) <= 10
+    assert keeping.state is IDLE
+
+
+@pytest.mark.fact("F-R-059")
+def test_a_pass_at_an_interval_merges_at_last_and_one_that_is_waited_for_at_once() -> None:
+    for is_asked in (False, True):
+        it = fragmented()
+        keeping = Housekeeping(RequestMeter(it.clock), it.clock)
+        cluster = it.opened(storage=MeteredStore(it.storage, keeping.meter))
+        assert cluster.storage is not None
+        it.clock.now_ms += 0 if is_asked else 300_000
+        for _ in range(20):
+            cluster.storage.get("topics/none")
+        assert jobs_at_interval(keeping, cluster, is_asked=is_asked)["merge"]().done == 1
+
+
+@pytest.mark.fact("F-R-058")
+def test_new_traffic_between_two_looks_leaves_the_rest_to_the_next_pass() -> None:
+    it = fragmented()
+    keeping = Housekeeping(RequestMeter(it.clock), it.clock)
+
+    def busy(what: str, key: str) -> None:
+        if what == "put" and key.endswith(".parquet"):
+            for _ in range(20):
+                keeping.meter.note()
+
+    watched = WatchedStore(it.storage, before=busy)
+    upkeep = replace(it.opened(storage=watched).upkeep(), tidying=Tidying(keeping, drains=False))
+    assert upkeep.merge().partitions == 1  # What was written is published: pausing wastes nothing.
+    assert upkeep.merge().partitions == 0
+    assert keeping.state is PAUSE
+
+
+@pytest.mark.fact("F-R-058")
+def test_what_lies_here_alone_is_compacted_whoever_uses_object_storage() -> None:
+    it = tiered(partitions=1, storage=None, cleanup_policy="compact", min_cleanable_dirty_ratio="0")
+    it.fill(9)
+    it.upload()
+    keeping = Housekeeping(RequestMeter(it.clock), it.clock)
+    for _ in range(20):
+        keeping.meter.note()
+    upkeep = replace(it.cluster.upkeep(), tidying=Tidying(keeping, drains=False))
+    assert upkeep.compact().partitions == 1
