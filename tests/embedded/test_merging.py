@@ -16,6 +16,7 @@ from reconciler.records.digest import Digest
 from tests.embedded.samples import rows_of
 from tests.embedded.tiered import tiered
 from tests.embedded.upkeeping import ALL, TOPIC, TWO_PARTS, append, append_parts
+from tests.embedded.watched import WatchedStore
 
 if TYPE_CHECKING:
     from typing import Any
@@ -201,3 +202,23 @@ def test_a_segment_whose_records_are_others_is_never_merged_away() -> None:
     )
     assert found.objects() == before
     assert len(found.segments()) == 8
+
+
+def test_of_a_long_history_only_the_end_is_looked_at_again() -> None:
+    it = tiered()
+    it.switch_on(segment_size_target="3000", segment_size_min="1", spillover_manifest_size="1024")
+    it.fill(121)
+    it.upload()
+    while it.cluster.upkeep().merge().partitions:
+        pass
+    assert len(it.manifest().pages) > 3
+    it.fill(4)
+    it.upload()
+    watched = WatchedStore(it.storage)
+    upkeep = it.opened(storage=watched).upkeep()
+    assert upkeep.merge() == Tended()
+    assert not [key for what, key in watched.calls if what == "get" and "/pages/" in key]
+    it.fill(20)
+    it.upload()
+    assert it.cluster.upkeep().merge().partitions == 1
+    assert [row["offset"] for row in remote_rows(it)] == list(range(it.manifest().end))

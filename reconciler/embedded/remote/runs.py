@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.resources.clusterproperties import property_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
     from reconciler.embedded.partition.entries import Entry
 
@@ -43,42 +43,50 @@ def merge_limits(properties: Mapping[str, str], segment_bytes: int) -> MergeLimi
     return MergeLimits(high, low if low < high else high * _LOWERED_PERCENT // 100)
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Neighbours that may become one object: as many as fit, maybe one alone."""
+
+    entries: tuple[Entry, ...]
+    is_last: bool
+    """Whether the log ends with it."""
+
+    @property
+    def bytes(self) -> int:
+        """What they take in the store."""
+        return sum(entry.bytes for entry in self.entries)
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether anything may ever become of it."""
+        return self.is_last or len(self.entries) > 1
+
+    def is_worth(self, limits: MergeLimits) -> bool:
+        """Tell whether it is to become one object now."""
+        if len(self.entries) == 1 or not self.is_last:
+            return len(self.entries) > 1
+        return self.bytes > limits.low and 2 * self.entries[0].bytes <= self.bytes
+
+
 def runs_to_merge(entries: Iterable[Entry], limits: MergeLimits) -> Iterator[tuple[Entry, ...]]:
     """Yield the runs that are to become one object each, oldest first."""
-    for run, is_last in _runs(entries, limits):
-        if len(run) > 1 and (not is_last or _is_worth(run, limits)):
-            yield run
+    return (run.entries for run in runs_of(entries, limits) if run.is_worth(limits))
 
 
-def settled_before(entries: Iterable[Entry], limits: MergeLimits) -> int | None:
-    """Return the offset before which nothing will ever be merged, unless limits change; `None`: there is no entry."""
-    first: int | None = None
-    for run, is_last in _runs(entries, limits):
-        if len(run) > 1 or is_last:
-            return run[0].base
-        first = run[-1].last + 1
-    return first
-
-
-def _runs(entries: Iterable[Entry], limits: MergeLimits) -> Iterator[tuple[tuple[Entry, ...], bool]]:
-    """Yield every longest run of those that may be merged, alone ones too, and whether the log ends with it."""
+def runs_of(entries: Iterable[Entry], limits: MergeLimits) -> Iterator[Run]:
+    """Yield all runs of segments that are smaller than `high`, oldest first. Where one begins, looking may begin."""
     run: list[Entry] = []
     size = 0
     for entry in entries:
         if run and not (_follows(run[-1], entry) and size + entry.bytes <= limits.high):
-            yield tuple(run), False
+            yield Run(tuple(run), is_last=False)
             run, size = [], 0
         if entry.bytes < limits.high:
             run.append(entry)
             size += entry.bytes
     if run:
-        yield tuple(run), True
+        yield Run(tuple(run), is_last=True)
 
 
 def _follows(before: Entry, entry: Entry) -> bool:
     return entry.base == before.last + 1 and entry.epoch == before.epoch
-
-
-def _is_worth(run: Sequence[Entry], limits: MergeLimits) -> bool:
-    size = sum(entry.bytes for entry in run)
-    return size > limits.low and 2 * run[0].bytes <= size
