@@ -80,11 +80,11 @@ def test_segments_are_uploaded_and_merged_on_executors(
     assert (done.partitions, done.failed) == (PARTITIONS, 0)
     assert all(head_of(cluster, partition).uploaded_to > 10 for partition in range(PARTITIONS))
     uploaded = len(list(storage.list("topics/")))
-    cluster.alter_topic(TOPIC, {"segment.bytes": "1MiB"})
-    cluster.upkeep().merge(partial(spread, spark))
+    sizes = {"cloud_storage_segment_size_target": str(1 << 20), "cloud_storage_segment_size_min": "1"}
+    cluster.alter_cluster(sizes)
     merged = cluster.upkeep().merge(partial(spread, spark))
-    assert merged.failed == 0
-    assert len(list(storage.list("topics/"))) <= uploaded
+    assert (merged.partitions, merged.failed) == (PARTITIONS, 0)
+    assert len(list(storage.list("topics/"))) < uploaded
     assert {partition: held(cluster, partition) for partition in range(PARTITIONS)} == before
 
 
