@@ -209,16 +209,22 @@ def test_of_a_long_history_only_the_end_is_looked_at_again() -> None:
     it.switch_on(segment_size_target="3000", segment_size_min="1", spillover_manifest_size="1024")
     it.fill(121)
     it.upload()
-    while it.cluster.upkeep().merge().partitions:
-        pass
-    assert len(it.manifest().pages) > 3
+    assert it.cluster.upkeep().merge() == Tended()
     it.fill(4)
     it.upload()
+    assert len(it.manifest().pages) > 1
     watched = WatchedStore(it.storage)
-    upkeep = it.opened(storage=watched).upkeep()
-    assert upkeep.merge() == Tended()
-    assert not [key for what, key in watched.calls if what == "get" and "/pages/" in key]
-    it.fill(20)
-    it.upload()
-    assert it.cluster.upkeep().merge().partitions == 1
+    assert it.opened(storage=watched).upkeep().merge() == Tended()
+    assert ("get", it.remote().key) in watched.calls
+    assert not [key for _, key in watched.calls if "/pages/" in key]
+
+
+def test_what_comes_after_what_was_merged_is_merged_with_its_end() -> None:
+    it = small(target=6000)
+    for _ in range(6):
+        it.fill(8)
+        it.upload()
+        assert not it.cluster.upkeep().merge().failed
+    assert len(it.segments()) < 6
     assert [row["offset"] for row in remote_rows(it)] == list(range(it.manifest().end))
+    assert is_tidy(it)
