@@ -23,8 +23,8 @@ from reconciler.embedded.catalog.namespaces import (
 )
 from reconciler.embedded.catalog.tiering import disabling
 from reconciler.embedded.catalog.topics import TopicShape, alter_topic, create_topic, delete_topic, move_topic
-from reconciler.embedded.remote.deletion import RemoteDeletion
 from reconciler.embedded.remote.disabling import finish_disablings
+from reconciler.embedded.remote.leaving.deletion import RemoteDeletion
 from reconciler.embedded.remote.storagefile import create_storage
 from reconciler.embedded.remote.tier import RemoteTier, remote_tier
 from reconciler.embedded.upkeep.deletion import finish_deletions

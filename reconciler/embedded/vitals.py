@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.consuming.groups import list_groups, read_group
 from reconciler.embedded.partition.head import NEVER_WRITTEN
-from reconciler.embedded.remote.report import StorageReport
+from reconciler.embedded.remote.measuring.report import StorageReport
 from reconciler.embedded.threads import SideBySide
 from reconciler.errors import UserError
 from reconciler.resources.address import Address, address_of
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.embedded.consuming.offsets import Group
     from reconciler.embedded.partition.head import Head
-    from reconciler.embedded.remote.report import Heads, Manifests
+    from reconciler.embedded.remote.measuring.report import Heads, Manifests
     from reconciler.objectstore.base import ObjectStore
 
 TOPICS: Final = 1_000

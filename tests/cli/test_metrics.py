@@ -20,7 +20,7 @@ from reconciler.embedded.catalog.links import MirrorShape
 from reconciler.embedded.consuming.groups import commit_offsets
 from reconciler.embedded.remote.cache.chunks import ChunkCache
 from reconciler.embedded.remote.cache.instruments import cache_levels, taken_of_caches
-from reconciler.embedded.remote.counting import CountingStore
+from reconciler.embedded.remote.measuring.counting import CountingStore
 from reconciler.embedded.vitals import vitals_of
 from reconciler.errors import IncompleteError, LostRaceError, MissingObjectError, RetryableError, UserError
 from reconciler.objectstore.memory import MemoryStore

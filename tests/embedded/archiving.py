@@ -18,7 +18,7 @@ from reconciler.embedded.partition.head import PRODUCERS, Head, head_register
 from reconciler.embedded.partition.headswaps import Partition, swap_head
 from reconciler.embedded.partition.pages import all_entries
 from reconciler.embedded.partition.parts import PartWriter
-from reconciler.embedded.remote.manifestswaps import ManifestSwap
+from reconciler.embedded.remote.manifests.swaps import ManifestSwap
 from reconciler.embedded.remote.tier import remote_partition
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.schema import RECORD_SCHEMA
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reconciler.embedded.partition.entries import Entry
-    from reconciler.embedded.remote.manifest import Manifest, RemotePartition
+    from reconciler.embedded.remote.manifests.manifest import Manifest, RemotePartition
     from reconciler.objectstore.base import ObjectStore
 
 TIERED = {"remote.write": "true", "remote.read": "true"}

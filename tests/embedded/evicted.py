@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from reconciler.embedded.keys import index_key, segment_key
 from reconciler.embedded.partition.headswaps import Partition, swap_head
-from reconciler.embedded.remote.manifestswaps import ManifestSwap
+from reconciler.embedded.remote.manifests.swaps import ManifestSwap
 from tests.embedded.upkeeping import TOPIC, head_of
 
 if TYPE_CHECKING:
     from reconciler.embedded.partition.entries import Entry
     from reconciler.embedded.partition.head import Head
-    from reconciler.embedded.remote.manifest import Manifest
+    from reconciler.embedded.remote.manifests.manifest import Manifest
     from tests.embedded.tiered import Tiered
 
 

@@ -12,10 +12,10 @@ from reconciler.embedded.catalog.topics import TopicShape
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.keys import index_key
 from reconciler.embedded.partition.pages import all_entries
-from reconciler.embedded.remote.locating import recoverable
-from reconciler.embedded.remote.manifest import RemotePartition, read_manifest
-from reconciler.embedded.remote.manifestswaps import ManifestSwap
-from reconciler.embedded.remote.topicmanifest import TopicManifest, write_topic_manifest
+from reconciler.embedded.remote.manifests.manifest import RemotePartition, read_manifest
+from reconciler.embedded.remote.manifests.swaps import ManifestSwap
+from reconciler.embedded.remote.manifests.topicmanifest import TopicManifest, write_topic_manifest
+from reconciler.embedded.remote.recovery.locating import recoverable
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.archiving import TIERED, archive, tiered_cluster
 from tests.embedded.samples import NOW, numbered, read
@@ -24,7 +24,7 @@ from tests.embedded.watched import DiedError, WatchedStore
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from reconciler.embedded.remote.manifest import Manifest
+    from reconciler.embedded.remote.manifests.manifest import Manifest
     from reconciler.objectstore.base import ObjectStore
 
 TOPIC = "shop:orders"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.remote.backlog import Controller, connections_of, error_of, free_bytes
 from reconciler.embedded.remote.connections import Connections, bounded, connections_to
+from reconciler.embedded.remote.uploading.backlog import Controller, connections_of, error_of, free_bytes
 from reconciler.embedded.upkeep import passes
 from reconciler.embedded.upkeep.surveying import Survey
 from reconciler.objectstore.directory import DirectoryStore

@@ -11,8 +11,8 @@ from reconciler.embedded.checking.check import check_cluster
 from reconciler.embedded.checking.findings import Finding, Kind
 from reconciler.embedded.checking.mending import mend
 from reconciler.embedded.partition.headswaps import Partition, swap_head
-from reconciler.embedded.remote.manifest import Garbage, manifest_register
-from reconciler.embedded.remote.manifestswaps import ManifestSwap
+from reconciler.embedded.remote.manifests.manifest import Garbage, manifest_register
+from reconciler.embedded.remote.manifests.swaps import ManifestSwap
 from reconciler.errors import UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange
@@ -22,7 +22,7 @@ from tests.embedded.upkeeping import TOPIC, append, held
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reconciler.embedded.remote.manifest import Manifest
+    from reconciler.embedded.remote.manifests.manifest import Manifest
 
 
 def evicted() -> Tiered:

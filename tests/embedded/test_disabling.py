@@ -12,8 +12,8 @@ from reconciler.embedded.catalog.namespaces import alter_namespace, create_names
 from reconciler.embedded.catalog.tiering import disabled
 from reconciler.embedded.catalog.topics import alter_topic, delete_topic, move_topic
 from reconciler.embedded.partition.headswaps import Partition, swap_head
-from reconciler.embedded.remote.manifest import read_manifest
-from reconciler.embedded.remote.manifestswaps import ManifestSwap
+from reconciler.embedded.remote.manifests.manifest import read_manifest
+from reconciler.embedded.remote.manifests.swaps import ManifestSwap
 from reconciler.errors import UserError
 from reconciler.lifecycles.tiering import TieringState
 from reconciler.objectstore.memory import MemoryStore

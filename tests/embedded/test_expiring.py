@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from reconciler.embedded.partition.entries import Entry
 from reconciler.embedded.partition.pages import all_entries, read_page
-from reconciler.embedded.remote.expiring import Expiry, cut_below, expiry
-from reconciler.embedded.remote.manifest import Manifest, RemotePartition
-from reconciler.embedded.remote.spilling import ManifestSpill
+from reconciler.embedded.remote.leaving.expiring import Expiry, cut_below, expiry
+from reconciler.embedded.remote.manifests.manifest import Manifest, RemotePartition
+from reconciler.embedded.remote.manifests.spilling import ManifestSpill
 from reconciler.embedded.upkeep.cleanup import CleanupPolicy
 from reconciler.embedded.upkeep.segments import SegmentLimits
 from reconciler.objectstore.memory import MemoryStore

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.embedded.remote.housekeeping import Housekeeping, IdleLimits, Tidying
+from reconciler.embedded.remote.tidying.housekeeping import Housekeeping, IdleLimits, Tidying
 from reconciler.lifecycles.housekeeping import HousekeepingState
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.embedded.partition.entries import Entry
-from reconciler.embedded.remote.evicting import Evictable, agreeing_to
-from reconciler.embedded.remote.space import capacity_of, disk_under, first_to_go
+from reconciler.embedded.remote.leaving.evicting import Evictable, agreeing_to
+from reconciler.embedded.remote.leaving.space import capacity_of, disk_under, first_to_go
 from reconciler.embedded.upkeep.passes import Tended
 from reconciler.embedded.upkeep.segments import Segment
 from reconciler.objectstore.directory import DirectoryStore

@@ -10,7 +10,7 @@ import pytest
 
 from reconciler.embedded.keys import index_key
 from reconciler.embedded.partition.partfiles import read_part
-from reconciler.embedded.remote.manifestswaps import ManifestSwap
+from reconciler.embedded.remote.manifests.swaps import ManifestSwap
 from reconciler.embedded.upkeep.tended import Tended
 from reconciler.records.digest import Digest
 from tests.embedded.samples import rows_of

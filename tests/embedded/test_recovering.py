@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.embedded.catalog.tiering import tiering_of
-from reconciler.embedded.remote.manifest import RemotePartition
-from reconciler.embedded.remote.manifestswaps import ManifestSwap
+from reconciler.embedded.remote.manifests.manifest import RemotePartition
+from reconciler.embedded.remote.manifests.swaps import ManifestSwap
 from reconciler.errors import UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.digest import Digest

@@ -15,7 +15,7 @@ import pytest
 
 from reconciler.embedded.keys import index_key
 from reconciler.embedded.remote.cache.machine import machine_of
-from reconciler.embedded.remote.manifest import read_manifest
+from reconciler.embedded.remote.manifests.manifest import read_manifest
 from reconciler.errors import UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore

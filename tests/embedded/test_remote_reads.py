@@ -11,7 +11,7 @@ from reconciler.embedded.catalog.tiering import disabled
 from reconciler.embedded.catalog.topics import alter_topic
 from reconciler.embedded.consuming.offsets import Committed
 from reconciler.embedded.keys import head_key, index_key
-from reconciler.embedded.remote.manifest import read_manifest
+from reconciler.embedded.remote.manifests.manifest import read_manifest
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.digest import Digest

@@ -9,8 +9,8 @@ import pytest
 
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.keys import index_key, location_prefix, topic_manifest_key
-from reconciler.embedded.remote.manifest import Garbage, manifest_register
-from reconciler.embedded.remote.manifestswaps import ManifestSwap
+from reconciler.embedded.remote.manifests.manifest import Garbage, manifest_register
+from reconciler.embedded.remote.manifests.swaps import ManifestSwap
 from reconciler.embedded.upkeep.sweeping import Swept
 from reconciler.errors import UserError
 from reconciler.objectstore.memory import MemoryStore

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.embedded.partition.entries import Entry
-from reconciler.embedded.remote.runs import MergeLimits, merge_limits, runs_to_merge
+from reconciler.embedded.remote.tidying.runs import MergeLimits, merge_limits, runs_to_merge
 from reconciler.records.digest import Digest
 
 if TYPE_CHECKING:

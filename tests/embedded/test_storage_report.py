@@ -10,9 +10,9 @@ import pytest
 from reconciler.embedded.catalog.entries import AclEntry
 from reconciler.embedded.partition.headswaps import Partition, swap_head
 from reconciler.embedded.partition.sizes import size_of
-from reconciler.embedded.remote.manifestswaps import ManifestSwap
-from reconciler.embedded.remote.report import SHOWN
-from reconciler.embedded.remote.shares import manifests_of
+from reconciler.embedded.remote.manifests.swaps import ManifestSwap
+from reconciler.embedded.remote.measuring.report import SHOWN
+from reconciler.embedded.remote.measuring.shares import manifests_of
 from reconciler.errors import NotAuthorizedError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.providers.embedded.storing import report_of, storages_in

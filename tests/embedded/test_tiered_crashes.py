@@ -11,7 +11,7 @@ import pytest
 from reconciler.embedded.catalog.tiering import tiering_of
 from reconciler.embedded.keys import index_key
 from reconciler.embedded.partition.pages import all_entries
-from reconciler.embedded.remote.manifest import RemotePartition, read_manifest
+from reconciler.embedded.remote.manifests.manifest import RemotePartition, read_manifest
 from reconciler.embedded.remote.tier import remote_partition
 from reconciler.lifecycles.segments import PARTITION_DELETION, SEGMENT, PartitionDeletion, SegmentState, advanced
 from tests.embedded.tiered import Tiered, tiered

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from reconciler.embedded.partition import spilling
 from reconciler.embedded.upkeep.retention import live_entries
 from reconciler.embedded.upkeep.tended import Tended
 from reconciler.objectstore.memory import MemoryStore
@@ -162,6 +163,19 @@ def test_where_nothing_is_uploaded_any_more_both_tiers_expire_remote_first(off: 
         assert it.manifest().start == min(start, 16)
         assert offsets(it) == list(range(start, 26))
         agrees(it)
+
+
+def test_a_pass_whose_own_cut_took_pages_of_the_head_ends_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spilling, "TAIL", 4)
+    it = tiered(**KEEP)
+    it.fill(9)
+    it.cluster.alter_topic(TOPIC, {"remote.write": "false"})
+    assert head_of(it.cluster).pages
+    it.cluster.alter_topic(TOPIC, {"retention.bytes": "0"})
+    done = it.cluster.upkeep().retain()
+    assert (done.errors, done.partitions) == ([], 1)
+    assert not head_of(it.cluster).pages
+    assert offsets(it) == [16, 17]
 
 
 def test_where_nothing_is_uploaded_any_more_both_tiers_expire_by_time() -> None:

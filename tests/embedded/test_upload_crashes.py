@@ -11,7 +11,7 @@ import pytest
 from reconciler.embedded.keys import index_key
 from reconciler.embedded.partition.pages import all_entries
 from reconciler.embedded.partition.partfiles import read_part
-from reconciler.embedded.remote.manifest import read_manifest
+from reconciler.embedded.remote.manifests.manifest import read_manifest
 from reconciler.embedded.upkeep.sweeping import sweep
 from tests.contracts.lossy import LossyStore
 from tests.embedded.samples import rows_of
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.embedded.remote.manifest import Manifest
+    from reconciler.embedded.remote.manifests.manifest import Manifest
 
 
 def filled(*, cleanup_policy: str = "delete") -> Tiered:

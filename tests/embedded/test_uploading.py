@@ -11,9 +11,9 @@ from pyarrow import BufferReader
 
 from reconciler.embedded.keys import index_key
 from reconciler.embedded.partition.partfiles import read_part
-from reconciler.embedded.remote.manifestswaps import ManifestSwap
-from reconciler.embedded.remote.segmentfiles import footer_of
-from reconciler.embedded.remote.topicmanifest import TopicManifest, read_topic_manifest, write_topic_manifest
+from reconciler.embedded.remote.manifests.segmentfiles import footer_of
+from reconciler.embedded.remote.manifests.swaps import ManifestSwap
+from reconciler.embedded.remote.manifests.topicmanifest import TopicManifest, read_topic_manifest, write_topic_manifest
 from reconciler.embedded.upkeep import choretasks, uploads
 from reconciler.embedded.upkeep.tended import Tended
 from reconciler.errors import OwnershipLostError, UserError
@@ -28,7 +28,7 @@ from tests.servers.stores import fresh_store
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from reconciler.embedded.remote.manifest import Manifest
+    from reconciler.embedded.remote.manifests.manifest import Manifest
     from reconciler.objectstore.base import ObjectStore
 
 

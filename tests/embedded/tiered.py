@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from reconciler.embedded.catalog.tiering import tiering_of
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.partition.pages import all_entries
-from reconciler.embedded.remote.manifest import Manifest, RemotePartition, read_manifest
+from reconciler.embedded.remote.manifests.manifest import Manifest, RemotePartition, read_manifest
 from reconciler.embedded.remote.tier import remote_partition
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.samples import ids

@@ -20,7 +20,7 @@ from pyspark import cloudpickle
 from reconciler.embedded.catalog.tiering import tiering_of
 from reconciler.embedded.partition.pages import all_entries
 from reconciler.embedded.partition.partfiles import read_part
-from reconciler.embedded.remote.manifest import read_manifest
+from reconciler.embedded.remote.manifests.manifest import read_manifest
 from reconciler.embedded.remote.tier import remote_partition
 from reconciler.embedded.upkeep import chores
 from reconciler.jobs.chores import spread

@@ -14,7 +14,7 @@ from reconciler.embedded.catalog.tiering import TopicLocation
 from reconciler.embedded.catalog.topics import TopicShape
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.keys import mountable_key
-from reconciler.embedded.remote.locating import recoverable
+from reconciler.embedded.remote.recovery.locating import recoverable
 from reconciler.errors import PartialError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.register import Register

@@ -13,7 +13,7 @@ from reconciler.embedded.catalog.tiering import tiering_of
 from reconciler.embedded.checking.findings import Finding, Kind, Place
 from reconciler.embedded.checking.heads import are_numbers, judge_page
 from reconciler.embedded.partition.pages import read_page
-from reconciler.embedded.remote.manifest import read_manifest
+from reconciler.embedded.remote.manifests.manifest import read_manifest
 from reconciler.embedded.remote.tier import remote_partition
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.log import OffsetRange
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.embedded.partition.entries import PageRef
     from reconciler.embedded.partition.head import Head
-    from reconciler.embedded.remote.manifest import Manifest
+    from reconciler.embedded.remote.manifests.manifest import Manifest
     from reconciler.objectstore.base import ObjectStore
 
 

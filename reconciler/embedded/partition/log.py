@@ -13,7 +13,7 @@ from reconciler.embedded.clusterfile import check_shared
 from reconciler.embedded.partition.head import NEVER_WRITTEN, read_bounds, read_head
 from reconciler.embedded.partition.pages import entries_within
 from reconciler.embedded.partition.tiers import Tiers
-from reconciler.embedded.remote.reading import first_since_of, read_pieces
+from reconciler.embedded.remote.reading.tiers import first_since_of, read_pieces
 from reconciler.embedded.remote.storagefile import check_storage
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.hashing import digest_of

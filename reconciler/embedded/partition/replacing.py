@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.partition.entries import Entry, PageRef
     from reconciler.embedded.partition.head import Head
     from reconciler.embedded.partition.headswaps import Partition
-    from reconciler.embedded.remote.rewrites import RemoteRewrite
+    from reconciler.embedded.remote.manifests.rewrites import RemoteRewrite
     from reconciler.objectstore.base import ObjectStore
 
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Final
 from reconciler.embedded.partition.entries import Entry, PageRef
 from reconciler.embedded.partition.head import read_heads
 from reconciler.embedded.partition.pages import read_pages
-from reconciler.embedded.remote.shares import share_below, share_within
+from reconciler.embedded.remote.measuring.shares import share_below, share_within
 from reconciler.resources.measures import TieredPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from reconciler.embedded.partition.head import Head
-    from reconciler.embedded.remote.manifest import Manifest
-    from reconciler.embedded.remote.shares import ReadManifest
+    from reconciler.embedded.remote.manifests.manifest import Manifest
+    from reconciler.embedded.remote.measuring.shares import ReadManifest
     from reconciler.objectstore.base import ObjectStore
 
 STRETCHES: Final = 100

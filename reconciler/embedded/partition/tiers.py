@@ -14,7 +14,7 @@ from reconciler.embedded.catalog.tiering import hides_remote, location_of
 from reconciler.embedded.jsonobjects import missing_offsets
 from reconciler.embedded.partition.head import read_head
 from reconciler.embedded.partition.pages import entries_within
-from reconciler.embedded.remote.manifest import read_manifest
+from reconciler.embedded.remote.manifests.manifest import read_manifest
 from reconciler.embedded.remote.storagefile import check_storage
 from reconciler.embedded.remote.tier import remote_partition
 from reconciler.errors import UserError
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.tiering import TopicLocation
     from reconciler.embedded.partition.entries import Entry
     from reconciler.embedded.partition.pages import Paged
-    from reconciler.embedded.remote.manifest import Manifest
+    from reconciler.embedded.remote.manifests.manifest import Manifest
     from reconciler.embedded.remote.tier import RemoteTier
     from reconciler.objectstore.base import ObjectStore
     from reconciler.records.log import Bounds, Isolation

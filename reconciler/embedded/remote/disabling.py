@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING
 
 from reconciler.embedded.catalog.tiering import disabled, disabling, tiering_of
 from reconciler.embedded.partition.headswaps import Partition, swap_head
-from reconciler.embedded.remote.manifest import Garbage
-from reconciler.embedded.remote.manifestswaps import ManifestSwap
+from reconciler.embedded.remote.manifests.manifest import Garbage
+from reconciler.embedded.remote.manifests.swaps import ManifestSwap
 from reconciler.embedded.remote.storagefile import check_storage
 from reconciler.embedded.remote.tier import remote_partition
 from reconciler.embedded.upkeep.deletion import each_head, heads_of, raise_first
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Catalog, Draft
     from reconciler.embedded.catalog.tiering import Tiering
     from reconciler.embedded.partition.head import Head
-    from reconciler.embedded.remote.manifest import Manifest
+    from reconciler.embedded.remote.manifests.manifest import Manifest
     from reconciler.objectstore.base import ObjectStore
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.remote.connections import bounded, connections_to
-from reconciler.embedded.remote.manifest import RemotePartition
+from reconciler.embedded.remote.manifests.manifest import RemotePartition
 from reconciler.resources.clusterproperties import property_of
 
 if TYPE_CHECKING:

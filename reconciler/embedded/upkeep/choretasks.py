@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final, assert_never
 from reconciler.embedded.clusterfile import check_shared, read_cluster_id
 from reconciler.embedded.partition.head import read_head
 from reconciler.embedded.producing.admission import rules_of
-from reconciler.embedded.remote.manifest import read_manifest
-from reconciler.embedded.remote.merging import Merge
-from reconciler.embedded.remote.reuploading import reuploaded
+from reconciler.embedded.remote.manifests.manifest import read_manifest
 from reconciler.embedded.remote.storagefile import check_storage
-from reconciler.embedded.remote.uploading import Upload
+from reconciler.embedded.remote.tidying.merging import Merge
+from reconciler.embedded.remote.uploading.reupload import reuploaded
+from reconciler.embedded.remote.uploading.upload import Upload
 from reconciler.embedded.upkeep.chores import Chore, Refused
 from reconciler.embedded.upkeep.cleanup import cleanup_policy
 from reconciler.embedded.upkeep.compacting import Compaction
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.partition.replacing import Rewritten
     from reconciler.embedded.producing.admission import Rules
     from reconciler.embedded.remote.tier import RemoteTier
-    from reconciler.embedded.remote.uploading import Uploaded
+    from reconciler.embedded.remote.uploading.upload import Uploaded
     from reconciler.embedded.upkeep.chores import Job
     from reconciler.embedded.upkeep.cleanup import CleanupPolicy
     from reconciler.objectstore.base import ObjectStore

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from reconciler.embedded.catalog.tiering import TopicLocation
 from reconciler.embedded.keys import HEADS, heads_prefix, partition_of_head
 from reconciler.embedded.partition.removing import remove_partition
-from reconciler.embedded.remote.deletion import RemoteDeletion
+from reconciler.embedded.remote.leaving.deletion import RemoteDeletion
 from reconciler.embedded.threads import SideBySide
 from reconciler.errors import ReconcilerError
 

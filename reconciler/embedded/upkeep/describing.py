@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from reconciler.embedded.catalog.tiering import tiering_of
-from reconciler.embedded.remote.topicmanifest import TopicManifest, write_topic_manifest
+from reconciler.embedded.remote.manifests.topicmanifest import TopicManifest, write_topic_manifest
 from reconciler.errors import ReconcilerError
 
 if TYPE_CHECKING:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.partition.pages import entries_within
-from reconciler.embedded.remote.manifest import read_manifest
-from reconciler.embedded.remote.manifestswaps import ManifestSwap
-from reconciler.embedded.remote.merging import merges
-from reconciler.embedded.remote.purging import purge
-from reconciler.embedded.remote.runs import merge_limits, runs_of
+from reconciler.embedded.remote.manifests.manifest import read_manifest
+from reconciler.embedded.remote.manifests.purging import purge
+from reconciler.embedded.remote.manifests.swaps import ManifestSwap
+from reconciler.embedded.remote.tidying.merging import merges
+from reconciler.embedded.remote.tidying.runs import merge_limits, runs_of
 from reconciler.embedded.remote.tier import remote_partition
 from reconciler.embedded.upkeep.chores import Chore
 from reconciler.records.log import OffsetRange
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from reconciler.embedded.partition.head import Head
     from reconciler.embedded.partition.headswaps import Partition
-    from reconciler.embedded.remote.runs import MergeLimits, Run
+    from reconciler.embedded.remote.tidying.runs import MergeLimits, Run
     from reconciler.embedded.remote.tier import RemoteTier
     from reconciler.embedded.upkeep.cleanup import CleanupPolicy
     from reconciler.embedded.upkeep.surveying import Lying, Survey

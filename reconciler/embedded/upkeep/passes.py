@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from reconciler.embedded.remote.housekeeping import Tidying
-from reconciler.embedded.remote.space import disk_under
+from reconciler.embedded.remote.leaving.space import disk_under
+from reconciler.embedded.remote.tidying.housekeeping import Tidying
 from reconciler.embedded.remote.tier import remote_tier
 from reconciler.embedded.threads import side_by_side
 from reconciler.embedded.upkeep.chores import Chore, Refused, is_little
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.partition.headswaps import Partition
     from reconciler.embedded.partition.replacing import Gain, Rewritten
     from reconciler.embedded.remote.tier import RemoteTier
-    from reconciler.embedded.remote.uploading import Uploaded
+    from reconciler.embedded.remote.uploading.upload import Uploaded
     from reconciler.embedded.upkeep.chores import Job
     from reconciler.embedded.upkeep.choretasks import ChoreTask
     from reconciler.embedded.upkeep.cleanup import CleanupPolicy
@@ -259,7 +259,7 @@ class Upkeep:
 
     def _name(self, uploads: Uploads, taken: Iterable[Outcome], put_ms: int, tended: Tended) -> None:
         """Name a round of uploads, many partitions at a time, of each in the order of its offsets."""
-        from reconciler.embedded.remote.uploading import Uploaded  # noqa: PLC0415 - as above
+        from reconciler.embedded.remote.uploading.upload import Uploaded  # noqa: PLC0415 - as above
 
         by_partition: dict[Partition, list[Uploaded]] = {}
         for one in taken:

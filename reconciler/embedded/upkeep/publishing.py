@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reconciler.embedded.partition.replacing import Gain, publish_rewritten
-from reconciler.embedded.remote.rewrites import keys_of, publish_remote
+from reconciler.embedded.remote.manifests.rewrites import keys_of, publish_remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reconciler.embedded.remote.evicting import Evictable, evictable
-from reconciler.embedded.remote.retaining import TieredPartition
+from reconciler.embedded.remote.leaving.evicting import Evictable, evictable
+from reconciler.embedded.remote.leaving.retaining import TieredPartition
 from reconciler.embedded.remote.storagefile import check_given
 from reconciler.embedded.remote.tier import remote_tier
 from reconciler.embedded.upkeep.retention import Expired, expired, live_bytes, live_entries, next_expiry_ms, retain

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.producing.admission import rules_of
-from reconciler.embedded.remote.scrubbing import Scrub
 from reconciler.embedded.remote.storagefile import check_storage
+from reconciler.embedded.remote.tidying.scrubbing import Scrub
 from reconciler.embedded.threads import side_by_side
 from reconciler.embedded.upkeep.surveying import Survey
 from reconciler.embedded.upkeep.tended import Tended
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from reconciler.embedded.catalog.tables import Catalog
-    from reconciler.embedded.remote.scrubbing import ScrubFinding
+    from reconciler.embedded.remote.tidying.scrubbing import ScrubFinding
     from reconciler.embedded.remote.tier import RemoteTier
     from reconciler.embedded.upkeep.cleanup import CleanupPolicy
     from reconciler.embedded.upkeep.passes import Upkeep

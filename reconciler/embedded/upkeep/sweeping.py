@@ -24,7 +24,7 @@ from reconciler.embedded.keys import HEADS, partition_of_head, runner_key
 from reconciler.embedded.partition.head import NOBODY, read_head
 from reconciler.embedded.partition.pages import all_pages, read_page
 from reconciler.embedded.partition.removing import remove_partition
-from reconciler.embedded.remote.sweeping import sweep_remote
+from reconciler.embedded.remote.leaving.sweeping import sweep_remote
 from reconciler.embedded.remote.tier import remote_tier
 from reconciler.embedded.threads import SideBySide
 from reconciler.errors import MissingObjectError

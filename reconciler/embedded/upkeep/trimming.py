@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.embedded.keys import partition_of_head
 from reconciler.embedded.partition.headswaps import Partition
-from reconciler.embedded.remote.evicting import Evictable, evict
-from reconciler.embedded.remote.space import capacity_of, disk_under, first_to_go
+from reconciler.embedded.remote.leaving.evicting import Evictable, evict
+from reconciler.embedded.remote.leaving.space import capacity_of, disk_under, first_to_go
 from reconciler.embedded.threads import side_by_side
 from reconciler.embedded.upkeep.cleanup import cleanup_policy
 from reconciler.embedded.upkeep.retention import live_bytes

@@ -13,12 +13,12 @@ from reconciler.embedded.partition.entries import STALE_MS
 from reconciler.embedded.partition.headswaps import swap_head
 from reconciler.embedded.partition.pages import entries_within
 from reconciler.embedded.partition.replacing import Gain
-from reconciler.embedded.remote.backlog import Controller, connections_of, error_of, free_bytes
-from reconciler.embedded.remote.manifest import read_manifest
-from reconciler.embedded.remote.manifestswaps import ManifestSwap
-from reconciler.embedded.remote.reuploading import outdated, reuploads
+from reconciler.embedded.remote.manifests.manifest import read_manifest
+from reconciler.embedded.remote.manifests.swaps import ManifestSwap
 from reconciler.embedded.remote.tier import remote_partition
-from reconciler.embedded.remote.uploading import to_upload
+from reconciler.embedded.remote.uploading.backlog import Controller, connections_of, error_of, free_bytes
+from reconciler.embedded.remote.uploading.reupload import outdated, reuploads
+from reconciler.embedded.remote.uploading.upload import to_upload
 from reconciler.embedded.upkeep.chores import Chore
 from reconciler.embedded.upkeep.segments import Segment
 from reconciler.errors import OwnershipLostError
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.tiering import Tiering
     from reconciler.embedded.partition.head import Head
     from reconciler.embedded.partition.headswaps import Partition
-    from reconciler.embedded.remote.manifest import Manifest
+    from reconciler.embedded.remote.manifests.manifest import Manifest
     from reconciler.embedded.remote.tier import RemoteTier
-    from reconciler.embedded.remote.uploading import Uploaded
+    from reconciler.embedded.remote.uploading.upload import Uploaded
     from reconciler.embedded.upkeep.cleanup import CleanupPolicy
     from reconciler.embedded.upkeep.surveying import Lying
     from reconciler.objectstore.base import ObjectStore

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.embedded.jsonobjects import missing_offsets
 from reconciler.embedded.partition.pages import entries_within
-from reconciler.embedded.remote.manifest import read_manifest
+from reconciler.embedded.remote.manifests.manifest import read_manifest
 from reconciler.embedded.remote.tier import remote_partition
 from reconciler.embedded.upkeep.segments import Segment, segments_of
 from reconciler.lifecycles.tiering import TieringState
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.partition.entries import Entry
     from reconciler.embedded.partition.head import Head
     from reconciler.embedded.partition.headswaps import Partition
-    from reconciler.embedded.remote.manifest import RemotePartition
+    from reconciler.embedded.remote.manifests.manifest import RemotePartition
     from reconciler.embedded.remote.tier import RemoteTier
     from reconciler.embedded.upkeep.cleanup import CleanupPolicy
     from reconciler.objectstore.base import ObjectStore

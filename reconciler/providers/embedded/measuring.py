@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.partition.sizes import size_of
-from reconciler.embedded.remote.shares import manifests_of
+from reconciler.embedded.remote.measuring.shares import manifests_of
 from reconciler.resources.address import full_name_of
 from reconciler.resources.measures import Measure
 

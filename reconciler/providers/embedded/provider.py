@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.embedded.access.permissions import Permissions
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.clusterfile import read_cluster_id
-from reconciler.embedded.remote.housekeeping import Housekeeping
+from reconciler.embedded.remote.tidying.housekeeping import Housekeeping
 from reconciler.errors import RetryableError, StalePlanError, UserError
 from reconciler.noting import ms_since, note, now
 from reconciler.objectstore.metered import MeteredStore, RequestMeter

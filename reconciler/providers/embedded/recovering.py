@@ -9,8 +9,8 @@ from reconciler.embedded.catalog.recovering import recover_topic
 from reconciler.embedded.catalog.tiering import TopicLocation
 from reconciler.embedded.catalog.topics import TopicShape
 from reconciler.embedded.keys import topic_manifest_key
-from reconciler.embedded.remote.locating import location_named, recoverable, topics_in
-from reconciler.embedded.remote.topicmanifest import read_topic_manifest
+from reconciler.embedded.remote.manifests.topicmanifest import read_topic_manifest
+from reconciler.embedded.remote.recovery.locating import location_named, recoverable, topics_in
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.planning.actions import Create
 from reconciler.providers.base import Done, Failed, Upkept

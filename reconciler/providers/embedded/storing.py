@@ -8,7 +8,7 @@ from reconciler.embedded.access.operations import Kind, Operation
 from reconciler.embedded.access.showing import topic_shown
 from reconciler.embedded.catalog.tiering import hides_remote
 from reconciler.embedded.partition.head import NEVER_WRITTEN
-from reconciler.embedded.remote.report import StorageReport
+from reconciler.embedded.remote.measuring.report import StorageReport
 from reconciler.providers.base import Standing
 from reconciler.resources.address import full_name_of
 

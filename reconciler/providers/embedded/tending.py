@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from reconciler.embedded.remote.cache.instruments import taken_of_caches
-from reconciler.embedded.remote.counting import CountingStore
-from reconciler.embedded.remote.housekeeping import Housekeeping, Tidying
+from reconciler.embedded.remote.measuring.counting import CountingStore
+from reconciler.embedded.remote.tidying.housekeeping import Housekeeping, Tidying
 from reconciler.errors import IncompleteError
 from reconciler.objectstore.metered import MeteredStore, RequestMeter, unmetered
 from reconciler.providers.base import Upkept

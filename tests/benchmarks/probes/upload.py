@@ -21,8 +21,8 @@ from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.partition.entries import Entry
 from reconciler.embedded.partition.head import Head, head_register
 from reconciler.embedded.partition.spilling import Spill
-from reconciler.embedded.remote.manifest import Manifest
-from reconciler.embedded.remote.manifestswaps import ManifestSwap
+from reconciler.embedded.remote.manifests.manifest import Manifest
+from reconciler.embedded.remote.manifests.swaps import ManifestSwap
 from reconciler.embedded.remote.tier import remote_partition
 from reconciler.objectstore.base import ObjectStore
 from reconciler.objectstore.directory import DirectoryStore

@@ -21,9 +21,9 @@ from reconciler.embedded.keys import (
     remote_place_of,
 )
 from reconciler.embedded.partition.pages import read_page
-from reconciler.embedded.remote.manifest import RemotePartition, read_manifest
-from reconciler.embedded.remote.manifestswaps import ManifestSwap
-from reconciler.embedded.remote.purging import objects_of, purge
+from reconciler.embedded.remote.manifests.manifest import RemotePartition, read_manifest
+from reconciler.embedded.remote.manifests.purging import objects_of, purge
+from reconciler.embedded.remote.manifests.swaps import ManifestSwap
 from reconciler.embedded.threads import SideBySide
 from reconciler.errors import MissingObjectError
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.embedded.catalog.tiering import Tiering
-    from reconciler.embedded.remote.manifest import Manifest
+    from reconciler.embedded.remote.manifests.manifest import Manifest
     from reconciler.embedded.remote.tier import RemoteTier
     from reconciler.objectstore.base import Listed, ObjectStore
 

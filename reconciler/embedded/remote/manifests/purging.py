@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, TypeVar
 from reconciler.embedded.keys import index_key
 from reconciler.embedded.partition.entries import Entry, PageRef
 from reconciler.embedded.partition.pages import read_page
-from reconciler.embedded.remote.manifest import Garbage
+from reconciler.embedded.remote.manifests.manifest import Garbage
 from reconciler.errors import MissingObjectError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from reconciler.embedded.remote.manifest import Manifest, RemotePartition
-    from reconciler.embedded.remote.manifestswaps import ManifestSwap
+    from reconciler.embedded.remote.manifests.manifest import Manifest, RemotePartition
+    from reconciler.embedded.remote.manifests.swaps import ManifestSwap
     from reconciler.objectstore.base import ObjectStore
 
 N = TypeVar("N", Entry, PageRef)

@@ -17,10 +17,10 @@ from reconciler.embedded.partition.entries import STALE_MS
 from reconciler.embedded.partition.rebuilding import Rebuilding
 from reconciler.embedded.partition.replacing import Gain
 from reconciler.embedded.partition.spilling import TAIL
-from reconciler.embedded.remote.manifest import Garbage
-from reconciler.embedded.remote.manifestswaps import ManifestSwap
-from reconciler.embedded.remote.purging import purge
-from reconciler.embedded.remote.spilling import ManifestSpill
+from reconciler.embedded.remote.manifests.manifest import Garbage
+from reconciler.embedded.remote.manifests.purging import purge
+from reconciler.embedded.remote.manifests.spilling import ManifestSpill
+from reconciler.embedded.remote.manifests.swaps import ManifestSwap
 from reconciler.errors import MissingObjectError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.tiering import Tiering
     from reconciler.embedded.partition.entries import Entry, PageRef
     from reconciler.embedded.partition.rebuilding import Replacement
-    from reconciler.embedded.remote.manifest import Manifest, RemotePartition
+    from reconciler.embedded.remote.manifests.manifest import Manifest, RemotePartition
     from reconciler.objectstore.base import ObjectStore
 
 _LOOKS: Final = 3

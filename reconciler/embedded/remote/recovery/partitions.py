@@ -16,9 +16,9 @@ from reconciler.embedded.keys import copied_segment_key, index_key, part_key
 from reconciler.embedded.partition.head import PRODUCERS, Head, head_register, read_head
 from reconciler.embedded.partition.pages import all_entries
 from reconciler.embedded.partition.spilling import Spill
-from reconciler.embedded.remote.manifest import Manifest, read_manifest
-from reconciler.embedded.remote.manifestswaps import ManifestSwap
-from reconciler.embedded.remote.segmentfiles import footer_of
+from reconciler.embedded.remote.manifests.manifest import Manifest, read_manifest
+from reconciler.embedded.remote.manifests.segmentfiles import footer_of
+from reconciler.embedded.remote.manifests.swaps import ManifestSwap
 from reconciler.embedded.remote.tier import remote_partition
 from reconciler.embedded.threads import SideBySide
 from reconciler.errors import LostRaceError, MissingObjectError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from reconciler.embedded.catalog.tiering import Tiering, TopicLocation
     from reconciler.embedded.partition.entries import Entry
-    from reconciler.embedded.remote.manifest import RemotePartition
+    from reconciler.embedded.remote.manifests.manifest import RemotePartition
     from reconciler.objectstore.base import ObjectStore
 
 COPIES: Final = 4

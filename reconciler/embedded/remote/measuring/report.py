@@ -10,8 +10,8 @@ from reconciler.embedded.catalog.configs import set_configs
 from reconciler.embedded.catalog.tiering import tiering_of
 from reconciler.embedded.keys import HEADS, heads_prefix, partition_of_head
 from reconciler.embedded.partition.head import read_head
-from reconciler.embedded.remote.manifest import read_manifest
-from reconciler.embedded.remote.shares import remote_only, share_below
+from reconciler.embedded.remote.manifests.manifest import read_manifest
+from reconciler.embedded.remote.measuring.shares import remote_only, share_below
 from reconciler.embedded.remote.tier import remote_partition
 from reconciler.embedded.threads import SideBySide
 from reconciler.embedded.upkeep.cleanup import cleanup_policy
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.tiering import Tiering
     from reconciler.embedded.partition.head import Head
     from reconciler.embedded.partition.pages import Paged
-    from reconciler.embedded.remote.manifest import Manifest
+    from reconciler.embedded.remote.manifests.manifest import Manifest
     from reconciler.embedded.upkeep.segments import SegmentLimits
     from reconciler.objectstore.base import ObjectStore
     from reconciler.resources.address import Address

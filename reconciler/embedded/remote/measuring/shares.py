@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.embedded.catalog.tiering import tiering_of
 from reconciler.embedded.partition.entries import Entry
-from reconciler.embedded.remote.manifest import read_manifest
+from reconciler.embedded.remote.manifests.manifest import read_manifest
 from reconciler.embedded.remote.tier import remote_partition
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.partition.entries import PageRef
     from reconciler.embedded.partition.head import Head
     from reconciler.embedded.partition.pages import Paged
-    from reconciler.embedded.remote.manifest import Manifest
+    from reconciler.embedded.remote.manifests.manifest import Manifest
     from reconciler.objectstore.base import ObjectStore
 
     ReadManifest: TypeAlias = Callable[[int], Manifest | None]

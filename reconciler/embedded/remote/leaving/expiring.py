@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.partition.entries import PageRef
 from reconciler.embedded.partition.pages import read_page
-from reconciler.embedded.remote.manifest import Garbage
+from reconciler.embedded.remote.manifests.manifest import Garbage
 from reconciler.embedded.upkeep.cleanup import UNLIMITED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from reconciler.embedded.partition.entries import Entry
-    from reconciler.embedded.remote.manifest import Manifest
-    from reconciler.embedded.remote.spilling import ManifestSpill
+    from reconciler.embedded.remote.manifests.manifest import Manifest
+    from reconciler.embedded.remote.manifests.spilling import ManifestSpill
     from reconciler.embedded.upkeep.cleanup import CleanupPolicy
     from reconciler.objectstore.base import ObjectStore
 

@@ -12,7 +12,7 @@ from reconciler.embedded.keys import index_key
 from reconciler.embedded.partition.partfiles import check_part, groups_within
 from reconciler.embedded.remote.cache.chunks import Source, name_in
 from reconciler.embedded.remote.cache.layout import Span, touched
-from reconciler.embedded.remote.segmentfiles import footer_bytes, footer_of
+from reconciler.embedded.remote.manifests.segmentfiles import footer_bytes, footer_of
 from reconciler.errors import UserError
 
 if TYPE_CHECKING:

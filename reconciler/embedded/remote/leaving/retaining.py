@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
+from reconciler.embedded.partition.head import read_head
 from reconciler.embedded.partition.headswaps import swap_head
 from reconciler.embedded.partition.pages import entries_within, read_page
-from reconciler.embedded.remote.evicting import Evicted, evict, evictable, local_policy, same_below
-from reconciler.embedded.remote.expiring import Cut, Expiry, cut_below, expiry
-from reconciler.embedded.remote.manifest import Manifest, read_manifest
-from reconciler.embedded.remote.manifestswaps import ManifestSwap
-from reconciler.embedded.remote.purging import purge
-from reconciler.embedded.remote.spilling import ManifestSpill
+from reconciler.embedded.remote.leaving.evicting import Evicted, evict, evictable, local_policy, same_below
+from reconciler.embedded.remote.leaving.expiring import Cut, Expiry, cut_below, expiry
+from reconciler.embedded.remote.manifests.manifest import Manifest, read_manifest
+from reconciler.embedded.remote.manifests.purging import purge
+from reconciler.embedded.remote.manifests.spilling import ManifestSpill
+from reconciler.embedded.remote.manifests.swaps import ManifestSwap
 from reconciler.embedded.remote.tier import remote_partition
 from reconciler.embedded.upkeep.cleanup import UNLIMITED
 from reconciler.embedded.upkeep.retention import Expired, expired, live_bytes, live_entries, raised
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.partition.entries import Entry, PageRef
     from reconciler.embedded.partition.head import Head
     from reconciler.embedded.partition.headswaps import Partition
-    from reconciler.embedded.remote.manifest import RemotePartition
+    from reconciler.embedded.remote.manifests.manifest import RemotePartition
     from reconciler.embedded.remote.tier import RemoteTier
     from reconciler.embedded.upkeep.cleanup import CleanupPolicy
     from reconciler.objectstore.base import ObjectStore
@@ -67,6 +68,12 @@ class TieredPartition:
         manifest = self.manifest()
         total = self._total(head, manifest, now_ms)
         gone = self._expire(head, manifest, total.start)
+        if gone is not None:
+            # Pages that both named until now may be deleted.
+            found = read_head(self.store, self.partition.topic_id, self.partition.number)
+            if found is None:
+                return gone, None
+            head, manifest = found, self.manifest()
         free = evictable(self.store, head, self.policy, lambda: self.same_below(head, manifest), now_ms=now_ms)
         evicted = evict(self.store, self.partition, free.segments[: free.beyond]) if self._is_strict else None
         if gone is not None or evicted is not None:

@@ -20,9 +20,9 @@ from reconciler.embedded.catalog.tiering import TopicLocation, tiering_of
 from reconciler.embedded.catalog.topics import TopicShape
 from reconciler.embedded.keys import location_prefix
 from reconciler.embedded.partition.removing import remove_partition
-from reconciler.embedded.remote.locating import located, location_named, recoverable
-from reconciler.embedded.remote.recovery import Fetch, Recovery
-from reconciler.embedded.remote.topicmanifest import TopicManifest, write_topic_manifest
+from reconciler.embedded.remote.manifests.topicmanifest import TopicManifest, write_topic_manifest
+from reconciler.embedded.remote.recovery.locating import located, location_named, recoverable
+from reconciler.embedded.remote.recovery.partitions import Fetch, Recovery
 from reconciler.embedded.threads import SideBySide
 from reconciler.errors import ReconcilerError, UserError
 

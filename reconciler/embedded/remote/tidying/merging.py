@@ -13,10 +13,10 @@ from reconciler.embedded.keys import index_key
 from reconciler.embedded.partition.pages import entries_within
 from reconciler.embedded.partition.rebuilding import Replacement
 from reconciler.embedded.partition.replacing import Rewritten
-from reconciler.embedded.remote.manifest import read_manifest
-from reconciler.embedded.remote.rewrites import RemoteRewrite, whole_or_deleted
-from reconciler.embedded.remote.runs import merge_limits, runs_to_merge
-from reconciler.embedded.remote.segmentfiles import SegmentWriter
+from reconciler.embedded.remote.manifests.manifest import read_manifest
+from reconciler.embedded.remote.manifests.rewrites import RemoteRewrite, whole_or_deleted
+from reconciler.embedded.remote.manifests.segmentfiles import SegmentWriter
+from reconciler.embedded.remote.tidying.runs import merge_limits, runs_to_merge
 from reconciler.embedded.remote.tier import remote_partition
 from reconciler.embedded.upkeep.rolling import merged_digest, records_of
 from reconciler.errors import UserError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.partition.entries import Entry
     from reconciler.embedded.partition.headswaps import Partition
     from reconciler.embedded.producing.admission import Rules
-    from reconciler.embedded.remote.manifest import RemotePartition
+    from reconciler.embedded.remote.manifests.manifest import RemotePartition
     from reconciler.embedded.remote.tier import RemoteTier
     from reconciler.embedded.upkeep.cleanup import CleanupPolicy
 

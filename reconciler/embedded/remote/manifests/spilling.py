@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reconciler.embedded.partition.entries import Entry
-    from reconciler.embedded.remote.manifest import Manifest, RemotePartition
+    from reconciler.embedded.remote.manifests.manifest import Manifest, RemotePartition
     from reconciler.objectstore.base import ObjectStore
 
 JOINED: Final = 8

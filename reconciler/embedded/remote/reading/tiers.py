@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from reconciler.embedded.partition.partfiles import first_since, first_since_in, read_part, records_of, undamaged
 from reconciler.embedded.remote.cache.machine import machine_of
-from reconciler.embedded.remote.segments import OpenSegment
+from reconciler.embedded.remote.reading.segments import OpenSegment
 from reconciler.errors import ReconcilerError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from reconciler.embedded.partition.pages import entries_within
 from reconciler.embedded.partition.rebuilding import Replacement
 from reconciler.embedded.partition.replacing import Rewritten
-from reconciler.embedded.remote.rewrites import RemoteRewrite, whole_or_deleted
+from reconciler.embedded.remote.manifests.rewrites import RemoteRewrite, whole_or_deleted
 from reconciler.records.log import OffsetRange
 from reconciler.resources.clusterproperties import property_of
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from reconciler.embedded.partition.entries import Entry
     from reconciler.embedded.partition.head import Head
-    from reconciler.embedded.remote.manifest import Manifest
+    from reconciler.embedded.remote.manifests.manifest import Manifest
     from reconciler.embedded.remote.tier import RemoteTier
-    from reconciler.embedded.remote.uploading import Upload
+    from reconciler.embedded.remote.uploading.upload import Upload
     from reconciler.embedded.upkeep.cleanup import CleanupPolicy
     from reconciler.objectstore.base import ObjectStore
 

@@ -17,9 +17,9 @@ from reconciler.embedded.keys import index_key
 from reconciler.embedded.partition.pages import entries_within, read_page
 from reconciler.embedded.partition.partfiles import read_part
 from reconciler.embedded.partition.rebuilding import Replacement
-from reconciler.embedded.remote.manifest import read_manifest
-from reconciler.embedded.remote.rewrites import RemoteRewrite, publish_remote, whole_or_deleted
-from reconciler.embedded.remote.segmentfiles import SegmentWriter, footer_of
+from reconciler.embedded.remote.manifests.manifest import read_manifest
+from reconciler.embedded.remote.manifests.rewrites import RemoteRewrite, publish_remote, whole_or_deleted
+from reconciler.embedded.remote.manifests.segmentfiles import SegmentWriter, footer_of
 from reconciler.embedded.remote.tier import remote_partition
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.log import OffsetRange
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.partition.entries import Entry, PageRef
     from reconciler.embedded.partition.head import Head
     from reconciler.embedded.producing.admission import Rules
-    from reconciler.embedded.remote.manifest import Manifest, RemotePartition
+    from reconciler.embedded.remote.manifests.manifest import Manifest, RemotePartition
     from reconciler.embedded.remote.tier import RemoteTier
     from reconciler.objectstore.base import ObjectStore
 

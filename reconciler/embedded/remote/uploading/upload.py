@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.embedded.keys import index_key, segment_key
 from reconciler.embedded.partition.pages import entries_within
 from reconciler.embedded.partition.partfiles import read_part
-from reconciler.embedded.remote.segmentfiles import SegmentWriter, footer_of
+from reconciler.embedded.remote.manifests.segmentfiles import SegmentWriter, footer_of
 from reconciler.embedded.remote.tier import remote_partition
 from reconciler.embedded.upkeep.rolling import merged_digest
 from reconciler.embedded.upkeep.segments import Segment, segments_of
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.partition.head import Head
     from reconciler.embedded.partition.headswaps import Partition
     from reconciler.embedded.producing.admission import Rules
-    from reconciler.embedded.remote.manifest import RemotePartition
+    from reconciler.embedded.remote.manifests.manifest import RemotePartition
     from reconciler.embedded.upkeep.segments import SegmentLimits
     from reconciler.objectstore.base import ObjectStore
     from reconciler.records.log import OffsetRange

@@ -12,10 +12,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.embedded.keys import fresh_mark, location_prefix, partition_of_manifest, topic_manifest_key
-from reconciler.embedded.remote.manifest import Garbage, Manifest, RemotePartition, manifest_register, parse_manifest
-from reconciler.embedded.remote.purging import delete_garbage
+from reconciler.embedded.remote.manifests.manifest import (
+    Garbage,
+    Manifest,
+    RemotePartition,
+    manifest_register,
+    parse_manifest,
+)
+from reconciler.embedded.remote.manifests.purging import delete_garbage
+from reconciler.embedded.remote.manifests.topicmanifest import read_topic_manifest
 from reconciler.embedded.remote.storagefile import check_given, check_storage
-from reconciler.embedded.remote.topicmanifest import read_topic_manifest
 from reconciler.embedded.threads import SideBySide
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from reconciler.errors import UserError
 
 if TYPE_CHECKING:
     from reconciler.embedded.producing.admission import Rules
-    from reconciler.embedded.remote.manifest import RemotePartition
+    from reconciler.embedded.remote.manifests.manifest import RemotePartition
     from reconciler.objectstore.base import ObjectStore
 
 _TAIL: Final = 8

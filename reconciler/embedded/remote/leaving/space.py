@@ -11,7 +11,7 @@ from reconciler.resources.clusterproperties import property_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from reconciler.embedded.remote.evicting import Evictable
+    from reconciler.embedded.remote.leaving.evicting import Evictable
     from reconciler.objectstore.base import ObjectStore
 
 _FOLDER: Final = "file://"

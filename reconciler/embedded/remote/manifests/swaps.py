@@ -10,15 +10,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from reconciler.embedded.keys import fresh_mark
-from reconciler.embedded.remote.manifest import Manifest, manifest_register, parse_manifest
-from reconciler.embedded.remote.spilling import ManifestSpill
+from reconciler.embedded.remote.manifests.manifest import Manifest, manifest_register, parse_manifest
+from reconciler.embedded.remote.manifests.spilling import ManifestSpill
 from reconciler.errors import OwnershipLostError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from reconciler.embedded.catalog.tiering import Tiering
-    from reconciler.embedded.remote.manifest import RemotePartition
+    from reconciler.embedded.remote.manifests.manifest import RemotePartition
     from reconciler.objectstore.base import ObjectStore
     from reconciler.objectstore.register import Held
 

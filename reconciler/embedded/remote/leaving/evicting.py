@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.partition.entries import Entry
     from reconciler.embedded.partition.head import Head
     from reconciler.embedded.partition.headswaps import Partition
-    from reconciler.embedded.remote.manifest import Manifest
+    from reconciler.embedded.remote.manifests.manifest import Manifest
     from reconciler.embedded.upkeep.cleanup import CleanupPolicy
     from reconciler.embedded.upkeep.segments import Segment
     from reconciler.objectstore.base import ObjectStore

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.embedded.catalog.tiering import TopicLocation
 from reconciler.embedded.keys import REMOTE_TOPICS, location_of_topic_manifest, mountable_key
-from reconciler.embedded.remote.manifest import read_manifest
+from reconciler.embedded.remote.manifests.manifest import read_manifest
+from reconciler.embedded.remote.manifests.topicmanifest import read_topic_manifest
 from reconciler.embedded.remote.tier import remote_partition
-from reconciler.embedded.remote.topicmanifest import read_topic_manifest
 from reconciler.errors import UserError
 from reconciler.objectstore.register import Register
 from reconciler.resources.address import split_name
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from reconciler.embedded.partition.entries import Entry, PageRef
-    from reconciler.embedded.remote.manifest import Manifest
-    from reconciler.embedded.remote.topicmanifest import TopicManifest
+    from reconciler.embedded.remote.manifests.manifest import Manifest
+    from reconciler.embedded.remote.manifests.topicmanifest import TopicManifest
     from reconciler.objectstore.base import ObjectStore
 
 _AT_ONCE: Final = 16

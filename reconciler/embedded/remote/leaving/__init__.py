@@ -1,0 +1,1 @@
+"""What leaves a tier: evicted, expired, deleted, swept."""

@@ -1,0 +1,1 @@
+"""What names remote segments: registers, pages, swaps, garbage."""

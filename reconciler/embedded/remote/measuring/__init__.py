@@ -1,0 +1,1 @@
+"""What lies where, and what is done there."""

@@ -1,0 +1,1 @@
+"""Reading both tiers as one log."""

@@ -1,0 +1,1 @@
+"""Topics made anew from object storage."""

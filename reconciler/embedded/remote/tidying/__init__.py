@@ -1,0 +1,1 @@
+"""Fewer and sound objects: merging and scrub, while nobody else uses object storage."""

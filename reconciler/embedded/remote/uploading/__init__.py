@@ -1,0 +1,1 @@
+"""From the local tier to the remote one."""
