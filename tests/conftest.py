@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,10 +19,13 @@ settings.load_profile("steady")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _caches_of_these_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep what is cached of object storage out of the caches of whoever runs the tests."""
-    folder = str(tmp_path_factory.mktemp("caches"))
-    with pytest.MonkeyPatch.context() as patch:
+def _caches_of_these_tests() -> Iterator[None]:
+    """Keep what is cached of object storage out of the caches of whoever runs the tests.
+
+    Whoever acts as another user goes through the folder to what was made for them in it.
+    """
+    with tempfile.TemporaryDirectory(prefix="caches-") as folder, pytest.MonkeyPatch.context() as patch:
+        Path(folder).chmod(0o711)
         patch.setenv("XDG_CACHE_HOME", folder)
         patch.setattr(tempfile, "tempdir", folder)
         yield
