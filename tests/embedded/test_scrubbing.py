@@ -167,16 +167,22 @@ def test_what_others_replaced_while_it_looked_is_not_missing() -> None:
 
 
 def test_each_partition_is_scrubbed_once_a_day_and_at_once_where_that_is_asked_for() -> None:
-    it = uploaded()
-    assert scrubbed(it, is_named=False).partitions == 1
-    it.fill(4)
+    it = tiered(partitions=5)
+    for partition in range(5):
+        it.fill(5, partition=partition)
     it.upload()
     assert scrubbed(it, is_named=False).partitions == 0
-    it.clock.now_ms += EVERY_MS - 1
+    for _ in range(2):
+        by_hour = []
+        for _ in range(24):
+            it.clock.now_ms += EVERY_MS // 24
+            by_hour.append(scrubbed(it, is_named=False).partitions)
+            it.fill(2)
+            it.upload()
+        assert sum(by_hour) == 5
+        assert max(by_hour) < 5
+    assert scrubbed(it).partitions == 5
     assert scrubbed(it, is_named=False).partitions == 0
-    it.clock.now_ms += 1
-    assert scrubbed(it, is_named=False).partitions == 1
-    assert scrubbed(it).partitions == 1
 
 
 def test_nothing_is_put_again_where_nothing_is_uploaded() -> None:

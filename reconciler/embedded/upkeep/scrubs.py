@@ -1,8 +1,9 @@
-"""The scrub of a pass: once a day of each partition of which something was uploaded, or at once where it is named."""
+"""The scrub of a pass: once a day of each tiered partition, spread over the day, or at once where it is named."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
+from zlib import crc32
 
 from reconciler.embedded.producing.admission import rules_of
 from reconciler.embedded.remote.storagefile import check_storage
@@ -54,14 +55,14 @@ class _Scrubs:
     def over(self, may_tidy: Callable[[], bool], *, is_named: bool) -> None:
         upkeep, now_ms = self._upkeep, self._upkeep.now_ms()
         survey = Survey.begun(upkeep.store, upkeep.cluster_id, "scrub")
-        done_ms: dict[str, int] = {} if is_named else dict(survey.notes.get("done_ms", {}))
+        done_ms: dict[str, int] = dict(survey.notes.get("done_ms", {}))
         if is_named:
             survey.rows.clear()
         due = list(survey.due(self._catalog, upkeep.heads, self._asks, now_ms=now_ms))
 
         def scrubbed(lying: Lying) -> list[ScrubFinding] | None:
-            next_ms = done_ms.get(lying.key, now_ms - EVERY_MS) + EVERY_MS
-            if next_ms > now_ms:
+            next_ms = done_ms.setdefault(lying.key, now_ms - _phase_ms(lying.key)) + EVERY_MS
+            if next_ms > now_ms and not is_named:
                 survey.remember(lying, next_ms)
                 return None
             if upkeep.is_stopped() or not may_tidy():
@@ -101,3 +102,8 @@ class _Scrubs:
         self._tended.count(
             records=sum(finding.records for finding in mended), stored=sum(finding.bytes for finding in mended)
         )
+
+
+def _phase_ms(key: str) -> int:
+    """Return by how much the first scrub of a partition comes before a day has passed: they spread over the day."""
+    return crc32(key.encode()) % EVERY_MS
