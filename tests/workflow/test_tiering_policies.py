@@ -181,6 +181,41 @@ def test_topics_do_not_move_to_another_bucket(bench: Bench) -> None:
     assert is_settled(bench)
 
 
+def test_object_storage_that_lost_its_id_is_told_from_another_and_how_to_restore_it(bench: Bench) -> None:
+    declare(bench)
+    topic(bench, configs="{remote.write: true}")
+    bench.apply()
+    file = bench.folder / "bucket" / "storage.json"
+    (bench.folder / "bucket" / "topics" / "some").mkdir(parents=True)
+    (bench.folder / "bucket" / "topics" / "some" / "segment").write_text("records")
+    content = file.read_text()
+    bound = read_storage_id(DirectoryStore(bench.folder / "bucket"))
+    file.unlink()
+    (error,) = (found for found in bench.plan().plan.errors if found.address == "cluster/west")
+    assert "bucket has no storage.json, though remote objects of topics lie there: this cluster's topics lie in " in (
+        error.message
+    )
+    assert str(bound) in error.message
+    assert f"write {content.strip()} there" in error.hint
+    with pytest.raises(UserError, match="has no storage"):
+        bench.apply()
+    assert not file.exists(), "nobody gives it another id"
+    file.write_text(content)
+    assert is_settled(bench)
+
+
+def test_another_cluster_gives_no_new_id_to_object_storage_that_lost_its_own(bench: Bench) -> None:
+    declare(bench)
+    (bench.folder / "bucket" / "topics" / "some").mkdir(parents=True)
+    (bench.folder / "bucket" / "topics" / "some" / "segment").write_text("records")
+    outcome = bench.apply()
+    assert "where none is left, any new one" in str(outcome.verdict and outcome.verdict.hint)
+    assert not (bench.folder / "bucket" / "storage.json").exists()
+    (bench.folder / "bucket" / "storage.json").write_text('{"format":"reconciler.object-storage/1","id":"mine"}')
+    assert bench.apply().verdict is None
+    assert is_settled(bench)
+
+
 def test_object_storage_that_cannot_be_used_is_said_before_anything_is_made(bench: Bench) -> None:
     bench.write("bucket", "this is a file")
     declare(bench)

@@ -41,5 +41,5 @@ def moved_storage(cluster: Cluster, seen: Observed) -> tuple[str, str] | None:
         what = f"{declared.url} is object storage {storage.found}"
     return (
         f"{what}, and {named} has records in object storage {storage.bound}",
-        "Set objectStorage back: topics do not move between buckets. Or delete them first, and let `run` finish.",
+        "Set objectStorage back: topics do not move between buckets.",
     )

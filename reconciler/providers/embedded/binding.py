@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING, assert_never
 
 from reconciler.embedded.catalog.cluster import alter_cluster, bind_storage, tiered_topics
 from reconciler.embedded.clusterfile import create_cluster
-from reconciler.embedded.remote.storagefile import check_usable, create_storage, read_storage_id
+from reconciler.embedded.remote.storagefile import (
+    check_not_lost,
+    check_usable,
+    create_storage,
+    read_storage_id,
+)
 from reconciler.errors import UserError
 from reconciler.planning.actions import Create, Update
 from reconciler.planning.fields import OBJECT_STORAGE, PROPERTIES
@@ -24,12 +29,14 @@ if TYPE_CHECKING:
 
 
 def seen_storage(catalog: Catalog, storage: ObjectStore | None) -> SeenStorage:
-    """Return what the catalog and the declared object storage say of each other: one GET, a LIST where it is new."""
+    """Return what the catalog and the declared object storage say of each other: one GET, LISTs where it is new."""
     bound, tiered = catalog.cluster.storage_id, tuple(tiered_topics(catalog))
     if storage is None:
         return SeenStorage(bound, None, tiered)
     try:
         found = read_storage_id(storage)
+        if found is None and bound is not None:
+            check_not_lost(storage, bound)
         if found is None or found != bound:
             next(iter(storage.list("")), None)  # Whoever may not list cannot tier there, and learns it in the plan.
     except UserError as error:
