@@ -4,6 +4,7 @@
   - UserError             fix the manifest or the command
     · InvalidNamespaceError   the namespace used does not exist
     · MissingObjectError      an object that something names is not there
+    · DamagedObjectError      one that is there holds no records any more
     · NotAuthorizedError      the principal may not do that
     · ProducerFencedError     a newer producer of the same transactional id took over
     · OutOfOrderSequenceError a producer's sequence numbers have a gap
@@ -73,6 +74,17 @@ class MissingObjectError(UserError):
     """Of the store that should have it."""
     offsets: tuple[int, int] | None = None
     """The first and the last."""
+
+
+class DamagedObjectError(UserError):
+    """An object in which records lay cannot be read as what was written; `key` and `offsets` say which, `why` how."""
+
+    key: str | None = None
+    url: str = ""
+    """Of the store that has it."""
+    offsets: tuple[int, int] | None = None
+    """The first and the last."""
+    why: str = ""
 
 
 class NotAuthorizedError(UserError):

@@ -245,7 +245,7 @@ class EmbeddedCluster(Admin):
     ) -> EmbeddedLog:
         """Return the records of a topic, to be read by partition and offset; uncommitted: those not decided on, too.
 
-        `on_missing` is told of offsets whose object is gone, and reading goes on after them; without it, it fails.
+        `on_missing` is told of offsets whose object is gone or damaged, and reading goes on after them; else it fails.
 
         Raises:
             UserError: It does not exist, or is still being recovered.

@@ -324,7 +324,7 @@ class Provider(Protocol):
     ) -> TopicLog:
         """Return the records of a topic.
 
-        `on_missing` is told of offsets that are gone, and reading goes on after them; without it, it fails there.
+        `on_missing` is told of offsets that are lost, and reading goes on after them; without it, it fails there.
         """
         ...
 

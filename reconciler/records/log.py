@@ -77,7 +77,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Offsets that a log has and that cannot be read: the object that held them is not there."""
+    """Offsets that a log has and that cannot be read: the object that held them is not there, or damaged."""
 
     topic: str
     partition: int
@@ -86,10 +86,15 @@ class Lost:
     key: str
     """Of the object; `url` is where it should be."""
     url: str
+    damage: str = ""
+    """What is wrong with an object that is there."""
 
     def __str__(self) -> str:
         """Say it in a sentence."""
         where = f"{self.topic}, partition {self.partition}"
+        if self.damage:
+            lost = f"offsets {self.first} to {self.last} cannot be read"
+            return f"{where}: {lost}: {self.url}: object {self.key} is damaged: {self.damage}"
         return f"{where}: offsets {self.first} to {self.last} are gone: {self.url} has no object {self.key}"
 
 

@@ -12,7 +12,7 @@ from reconciler.embedded.catalog.topics import alter_topic
 from reconciler.embedded.consuming.offsets import Committed
 from reconciler.embedded.keys import head_key, index_key
 from reconciler.embedded.remote.manifests.manifest import read_manifest
-from reconciler.errors import MissingObjectError, UserError
+from reconciler.errors import DamagedObjectError, MissingObjectError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.digest import Digest
 from reconciler.records.log import Lost, OffsetRange
@@ -279,6 +279,41 @@ def test_a_read_goes_on_after_what_is_gone_only_when_asked(which: str, first: in
     consumer = cluster.consumer(topics=[TOPIC], on_missing=lost.append)
     polled = [record.offset for _ in range(9) for fetched in consumer.poll() for record in fetched]
     assert polled == offsets
+
+
+@pytest.mark.parametrize("chunk", ["16777216", "16384"], ids=["in one chunk", "in chunks"])
+@pytest.mark.parametrize(
+    ("harm", "is_indexed", "first"),
+    [(60, False, 1000), (0, False, 1000), (60, True, 1000), (70_000, True, 1500)],
+    ids=["cut", "overwritten", "cut, with its index", "cut in the middle, with its index"],
+)
+def test_a_read_goes_on_after_what_is_damaged_only_when_asked(
+    harm: int,
+    is_indexed: bool,  # noqa: FBT001 - a parameter
+    first: int,
+    chunk: str,
+    tmp_path: Path,
+) -> None:
+    cluster = tiered_cluster(properties=cached_in(tmp_path, chunk=chunk))
+    in_segments(cluster, TOPIC, 3)
+    storage, key = storage_of(cluster), segments(cluster)[1]
+    stored = storage.get(key)
+    assert stored is not None
+    storage.delete([key] if is_indexed else [key, index_key(key)])
+    storage.put(key, stored.body[:harm] if harm else bytes(len(stored.body)))
+    with pytest.raises(DamagedObjectError, match="offsets 1000 to 1999 cannot be read") as raised:
+        read(cluster.log(TOPIC))
+    assert "topic consume --skip-missing, or --from 2000." in raised.value.hint
+    lost: list[Lost] = []
+    log = cluster.log(TOPIC, on_missing=lost.append)
+    offsets = [row["offset"] for row in read(log)]
+    first = first if chunk == "16384" else 1000
+    assert offsets == [*range(first), *range(2000, 3000)]
+    (one,) = lost
+    assert (one.first, one.last, one.key) == (first, 1999, key)
+    said = f"{TOPIC}, partition 0: offsets {first} to 1999 cannot be read: {storage.url}: object {key} is damaged: "
+    assert str(one).startswith(said)
+    assert log.offset_for_time(0, NOW + 999) == 999
 
 
 def test_a_missing_or_damaged_index_is_made_up_for_by_the_segment() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.errors import MissingObjectError
+from reconciler.errors import DamagedObjectError, MissingObjectError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.consume import consume
@@ -82,7 +82,7 @@ def test_what_is_gone_is_an_error_that_says_how_to_go_on(tiered: Bench) -> None:
         MissingObjectError, match="shop:orders, partition 0: what lies at offsets 0 to 0 cannot be"
     ) as raised:
         read(tiered)
-    assert "topic consume --skip-missing" in raised.value.hint
+    assert "topic consume --skip-missing, or --from 1." in raised.value.hint
 
 
 def test_what_is_gone_is_left_out_when_asked_and_said_and_never_waited_for_again(tiered: Bench) -> None:
@@ -93,3 +93,16 @@ def test_what_is_gone_is_left_out_when_asked_and_said_and_never_waited_for_again
     assert warning.startswith("shop:orders, partition 0: offsets 0 to 0 are gone: file://")
     assert warning.endswith(f"has no object {lost.relative_to(tiered.folder / '.bucket')}")
     assert read(tiered) == []
+
+
+def test_what_is_damaged_is_left_out_when_asked_and_said_why(tiered: Bench) -> None:
+    cut = segment(tiered, 0)
+    cut.chmod(0o600)
+    cut.write_bytes(cut.read_bytes()[:40])
+    with pytest.raises(DamagedObjectError) as raised:
+        read(tiered)
+    assert "topic consume --skip-missing, or --from 1." in raised.value.hint
+    assert read(tiered, skip_missing=True) == ["second", "third"]
+    (warning,) = tiered.warned
+    assert warning.startswith("shop:orders, partition 0: offsets 0 to 0 cannot be read: file://")
+    assert "is damaged: it ends at byte 40" in warning

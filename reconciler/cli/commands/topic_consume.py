@@ -60,7 +60,8 @@ def command(
         ),
     ] = None,
     skip_missing: Annotated[
-        bool, Option("--skip-missing", help="Go on after offsets whose object is gone, and say which they are.")
+        bool,
+        Option("--skip-missing", help="Go on after offsets whose object is gone or damaged, and say which they are."),
     ] = False,
 ) -> None:
     """Read a topic's records, or those of all topics that match, up to the end as it is at the start."""

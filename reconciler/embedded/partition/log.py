@@ -15,7 +15,7 @@ from reconciler.embedded.partition.pages import entries_within
 from reconciler.embedded.partition.tiers import Tiers
 from reconciler.embedded.remote.reading.tiers import first_since_of, read_pieces
 from reconciler.embedded.remote.storagefile import check_storage
-from reconciler.errors import MissingObjectError, UserError
+from reconciler.errors import DamagedObjectError, MissingObjectError, UserError
 from reconciler.records.hashing import digest_of
 from reconciler.records.log import MAX_OFFSET, Extent, Lost, OffsetRange
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from reconciler.records.digest import Digest
     from reconciler.records.log import Bounds, Isolation
 
-_SKIP_HINT: Final = "To read what lies after it: topic consume --skip-missing."
 _LOOKS: Final = 3
 """How often head and manifest are read again that name an object which is not there, before that is believed."""
 
@@ -52,7 +51,7 @@ class EmbeddedLog:
     remote: RemoteTier | None = None
     """Where what is not local any more lies."""
     on_missing: Callable[[Lost], None] | None = None
-    """Told of offsets whose object is gone, and reading goes on after them; `None`: reading them is an error."""
+    """Told of offsets whose object is gone or damaged, and reading goes on after them; `None`: that is an error."""
 
     def check_shared(self) -> None:
         """Refuse a machine that does not see the cluster.
@@ -90,7 +89,7 @@ class EmbeddedLog:
 
         Raises:
             MissingObjectError: A part or page is not there; the message says which offsets lay in it.
-            UserError: It is damaged; as above.
+            DamagedObjectError: It is damaged; as above.
             NotAuthorizedError: It may not be read.
         """
         self._check(Operation.READ)
@@ -205,6 +204,9 @@ class _Looks:
             case MissingObjectError():
                 self._miss(error)
                 return True
+            case DamagedObjectError():
+                self._skip(error)
+                return True
             case UserError():
                 raise UserError(self._said(error), hint=error.hint) from error
             case _:
@@ -212,20 +214,26 @@ class _Looks:
 
     def _miss(self, error: MissingObjectError) -> None:
         self._missed += 1
-        if self._missed < _LOOKS:
-            return
+        if self._missed == _LOOKS:
+            self._skip(error)
+
+    def _skip(self, error: MissingObjectError | DamagedObjectError) -> None:
+        """Go on after what cannot be read, where somebody wants to be told; else fail, and say how to go on."""
         lost = self._lost(error)
         if lost is None or self._log.on_missing is None:
-            raise MissingObjectError(self._said(error), hint=f"{error.hint} {_SKIP_HINT}") from error
+            after = "" if lost is None else f", or --from {lost.last + 1}"
+            hint = f"{error.hint} To read what lies after it: topic consume --skip-missing{after}."
+            raise type(error)(self._said(error), hint=hint) from error
         self._log.on_missing(lost)
         self.reached(lost.last + 1)
 
-    def _lost(self, error: MissingObjectError) -> Lost | None:
+    def _lost(self, error: MissingObjectError | DamagedObjectError) -> Lost | None:
         """Return which of the offsets that are wanted the error is about."""
         if error.offsets is None or error.key is None:
             return None
         first, last = max(error.offsets[0], self._rest.start), min(error.offsets[1], self._rest.stop - 1)
-        return Lost(self._log.full_name, self._partition, first, last, error.key, error.url)
+        damage = error.why if isinstance(error, DamagedObjectError) else ""
+        return Lost(self._log.full_name, self._partition, first, last, error.key, error.url, damage)
 
     def _said(self, error: UserError) -> str:
         return f"{self._log.full_name}, partition {self._partition}: {error.message}"

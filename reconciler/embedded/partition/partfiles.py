@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from reconciler.embedded.jsonobjects import RESTORE_HINT, missing_offsets
 from reconciler.embedded.partition.parts import PART_BYTES, PART_SCHEMA
-from reconciler.errors import MissingObjectError, UserError
+from reconciler.errors import DamagedObjectError, MissingObjectError
 from reconciler.records.schema import RECORD_SCHEMA
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def read_part(store: ObjectStore, entry: Entry, partition: int, offsets: OffsetR
 
     Raises:
         MissingObjectError: The part is not there.
-        UserError: It is damaged.
+        DamagedObjectError: It is damaged.
     """
     is_fetched = entry.is_within(offsets) and entry.bytes <= PART_BYTES
     with undamaged(store, entry):
@@ -58,7 +58,7 @@ def first_since(store: ObjectStore, entry: Entry, since_ms: int, offsets: Offset
 
     Raises:
         MissingObjectError: The part is not there.
-        UserError: It is damaged.
+        DamagedObjectError: It is damaged.
     """
     with undamaged(store, entry):
         return first_since_in(_opened(store, entry, is_fetched=False), entry, since_ms, offsets)
@@ -84,7 +84,7 @@ def read_keys(store: ObjectStore, entry: Entry, offsets: OffsetRange) -> Iterato
 
     Raises:
         MissingObjectError: The part is not there.
-        UserError: It is damaged.
+        DamagedObjectError: It is damaged.
     """
     with undamaged(store, entry):
         file = _opened(store, entry, is_fetched=False)
@@ -117,7 +117,7 @@ def check_part(store: ObjectStore, entry: Entry, found: pq.FileMetaData) -> None
     """Refuse a file that is not the part an entry tells of.
 
     Raises:
-        UserError: It has other columns, or another number of rows.
+        DamagedObjectError: It has other columns, or another number of rows.
     """
     if found.schema.to_arrow_schema().names != PART_SCHEMA.names or found.num_rows != entry.digest.records:
         raise _damaged(store, entry, "its columns or the number of its rows are not what the head says")
@@ -130,15 +130,19 @@ def undamaged(store: ObjectStore, entry: Entry) -> Iterator[None]:
         yield
     except MissingObjectError as error:
         raise missing_offsets(store, entry.key, entry.base, entry.last) from error
+    except DamagedObjectError as error:
+        raise error if error.offsets else _damaged(store, entry, error.why) from error
     # Of the errors of files only Thrift's and the codecs' arrive here; what a store says is ours already.
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _damaged(store, entry, str(error) or type(error).__name__) from error
 
 
-def _damaged(store: ObjectStore, entry: Entry, why: str) -> UserError:
+def _damaged(store: ObjectStore, entry: Entry, why: str) -> DamagedObjectError:
     said = " ".join(why.split()).rstrip(". ")
     lost = f"what lies at offsets {entry.base} to {entry.last} cannot be read"
-    return UserError(f"{lost}: {store.url}: object {entry.key} is damaged: {said}", hint=RESTORE_HINT)
+    error = DamagedObjectError(f"{lost}: {store.url}: object {entry.key} is damaged: {said}", hint=RESTORE_HINT)
+    error.key, error.url, error.offsets, error.why = entry.key, store.url, (entry.base, entry.last), said
+    return error
 
 
 def _batches(

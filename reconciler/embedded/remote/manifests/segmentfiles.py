@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.keys import index_key, segment_key
 from reconciler.embedded.partition.parts import PartWriter
-from reconciler.errors import UserError
+from reconciler.errors import DamagedObjectError
 
 if TYPE_CHECKING:
     from reconciler.embedded.producing.admission import Rules
@@ -48,13 +48,16 @@ def footer_of(store: ObjectStore, key: str, size: int) -> bytes:
 
     Raises:
         MissingObjectError: The file is not there.
-        UserError: It is no Parquet file.
+        DamagedObjectError: It is no Parquet file.
     """
     start = max(0, size - _LIKELY_FOOTER)
     tail = store.get_range(key, start, size - start)
     if len(tail) != size - start or not tail.endswith(_MAGIC) or footer_bytes(tail) > size:
-        message = f"{store.url}: object {key} is damaged: it does not end as a Parquet file of {size:,} bytes does"
-        raise UserError(message, hint="Restore it from a copy of the store.")
+        why = f"it does not end as a Parquet file of {size:,} bytes does"
+        message = f"{store.url}: object {key} is damaged: {why}"
+        error = DamagedObjectError(message, hint="Restore it from a copy of the store.")
+        error.key, error.url, error.why = key, store.url, why
+        raise error
     wanted = footer_bytes(tail)
     return tail[-wanted:] if wanted <= len(tail) else store.get_range(key, size - wanted, wanted)
 
