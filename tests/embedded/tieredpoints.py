@@ -34,6 +34,17 @@ def _recover(machine: TieredMachine, death: Fault | None) -> None:
     machine.lose_the_disk(death=death)
 
 
+def _behind(machine: TieredMachine, death: Fault | None) -> None:
+    machine.tend(job="roll", work="new", death=None)
+    machine.tend(job="retain", work="none", death=death)
+
+
+def _undecided(machine: TieredMachine, death: Fault | None) -> None:
+    machine.begin(partition=0)
+    machine.tend(job="upload", work="new", death=death)
+    machine.end(commits=False)
+
+
 RULES: Final[Mapping[str, Rule]] = {
     "upload": _tend("upload", "new"),
     "eviction": _tend("retain", "new"),
@@ -42,6 +53,8 @@ RULES: Final[Mapping[str, Rule]] = {
     "delete": _switch("off, delete"),
     "retain": _switch("off, retain"),
     "recovery": _recover,
+    "retention before any upload": _behind,
+    "upload beside a transaction": _undecided,
 }
 HOWS: Final[tuple[Literal["dies before", "dies after"], ...]] = ("dies before", "dies after")
 WORKS: Final[Mapping[str, Work]] = {"roll": "new", "upload": "new", "retain": "old", "merge": "new"}
@@ -62,7 +75,7 @@ def die_everywhere(name: str, *, every: int = 1) -> int:
     return died
 
 
-def be_overtaken(job: str, then: str, *, moments: int = 2) -> None:
+def be_overtaken(job: str, then: str, *, moments: int = 3) -> None:
     """Let one job be overtaken by another, or by a switch, before its first writes of each kind."""
     for at, kind in itertools.product(range(moments), WRITES):
         machine = TieredMachine(MemoryStore, MemoryStore)
