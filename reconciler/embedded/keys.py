@@ -63,6 +63,11 @@ def partition_of_head(key: str) -> tuple[str, int]:
     return topic_id, int(name.removesuffix(".json"))
 
 
+def topic_of_head(key: str) -> str:
+    """Return the id of the topic below whose prefix a key lies, whatever it is called there."""
+    return key.removeprefix(HEADS).partition("/")[0]
+
+
 def page_key(topic_id: str, partition: int) -> str:
     """Return a fresh name for a head's older entries."""
     return f"{PAGES}{topic_id}/{partition:05}/{nonce()}.json"
@@ -142,6 +147,14 @@ def copied_segment_key(place: str, offsets: tuple[int, int], stored_bytes: int, 
     first, last = offsets
     mark = sha256(of.encode()).hexdigest()[:_SHORT]
     return f"{place}/{first}-{last}-{stored_bytes}-{epoch}-v1-{mark}.parquet"
+
+
+def offsets_of_segment(key: str) -> tuple[int, int] | None:
+    """Return the first and last offset of a remote segment by its name; `None`: it is none."""
+    first, _, rest = key.rpartition("/")[2].partition("-")
+    last, _, _ = rest.partition("-")
+    is_one = key.endswith(".parquet") and first.isdecimal() and last.isdecimal()
+    return (int(first), int(last)) if is_one else None
 
 
 def location_of_topic_manifest(key: str) -> tuple[str, int] | None:
