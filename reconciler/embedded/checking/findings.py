@@ -49,6 +49,7 @@ class Kind(StrEnum):
     MANIFEST_DAMAGED = "manifest-damaged"
     MANIFEST_FOREIGN = "manifest-foreign"
     MANIFEST_SHORT = "manifest-short"
+    MANIFEST_AHEAD = "manifest-ahead"
     GARBAGE_LEFT = "garbage-left"
     GROUP_DAMAGED = "group-damaged"
     GROUP_LEFT_OVER = "group-left-over"
@@ -158,6 +159,11 @@ RULES: Final[Mapping[Kind, Rule]] = {
         Severity.ERROR,
         "Records that the head says are in object storage are not named there",
         "Restore the manifest from a copy of object storage, then check again",
+    ),
+    Kind.MANIFEST_AHEAD: Rule(
+        Severity.ERROR,
+        "Object storage has records the cluster does not know: an older copy of it was put back",
+        "Stop its producers and restore the newest copy of the cluster, or recover the topic under another name",
     ),
     Kind.GARBAGE_LEFT: Rule(
         Severity.NOTE, "Nobody reads them; they take space in object storage", "`reconciler run` deletes them"

@@ -87,6 +87,9 @@ def judge_manifest(manifest: Manifest, head: Head, place: Place) -> Iterator[Fin
     if manifest.end < head.uploaded_to:
         what = f"it ends at offset {manifest.end}, and the head says that offsets below {head.uploaded_to} are in it"
         yield Finding(Kind.MANIFEST_SHORT, what, place, _alone(head, max(head.start, manifest.end)))
+    if manifest.end > head.end:
+        what = f"it ends at offset {manifest.end}, and the log at {head.end}"
+        yield Finding(Kind.MANIFEST_AHEAD, what, place)
     if manifest.garbage:
         objects = len(manifest.garbage.entries) + sum(page.entries for page in manifest.garbage.pages)
         what = f"{objects:,} segments are to be deleted, and are not yet"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.partition.pages import entries_within
+from reconciler.embedded.remote.manifests.agreement import check_not_behind
 from reconciler.embedded.remote.manifests.manifest import read_manifest
 from reconciler.embedded.remote.manifests.purging import purge
 from reconciler.embedded.remote.manifests.swaps import ManifestSwap
@@ -59,13 +60,14 @@ class Merges:
         """Tell whether anything of a topic may be merged."""
         return merges(policy, self._remote)
 
-    def due(self, lying: Lying, _head: Head) -> tuple[list[Chore] | None, int | None]:
+    def due(self, lying: Lying, head: Head) -> tuple[list[Chore] | None, int | None]:
         """Return what of a partition is to be merged; `None`: nothing, until more is uploaded.
 
         What a merge that died has left as garbage is deleted.
 
         Raises:
             OwnershipLostError: Its remote part belongs to another cluster now.
+            UserError: Its manifest lacks what was uploaded: the right one names what merging would delete.
         """
         tiering, storage = lying.policy.tiering, self._remote.storage
         if tiering is None or not merges(lying.policy, self._remote):
@@ -74,6 +76,7 @@ class Merges:
         manifest = read_manifest(storage, place)
         if manifest is None:
             return None, None
+        check_not_behind(manifest, head, place, lying.partition)
         purge(ManifestSwap(storage, self._remote.cluster_id, tiering), place, manifest.garbage)
         limits = merge_limits(self._remote.properties, lying.policy.limits.bytes)
         high, low, settled = self._before.get(lying.key, [0, 0, 0])

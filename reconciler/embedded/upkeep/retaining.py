@@ -55,9 +55,8 @@ class Retaining:
         if lying.policy.tiering is None:
             return Evictable()
         tier = self._tiered(lying, lying.policy.tiering)
-        return evictable(
-            self.store, head, lying.policy, lambda: tier.same_below(head, tier.manifest()), now_ms=self.now_ms()
-        )
+        head, manifest = tier.sound(head)
+        return evictable(self.store, head, lying.policy, lambda: tier.same_below(head, manifest), now_ms=self.now_ms())
 
     def _tiered(self, lying: Lying, tiering: Tiering) -> TieredPartition:
         cluster = self.catalog.known().cluster

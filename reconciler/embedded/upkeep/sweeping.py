@@ -90,7 +90,7 @@ def sweep(
         size += sum(listed.size for listed in batch)
     remote = _remote(store, catalog, storage)
     if remote is not None:
-        remote_objects, remote_size = sweep_remote(remote, catalog)
+        remote_objects, remote_size = sweep_remote(store, remote, catalog)
         objects, size = objects + remote_objects, size + remote_size
     _remember(store, now_ms)
     return Swept(objects, size, partitions)

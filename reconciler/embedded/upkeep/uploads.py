@@ -1,7 +1,8 @@
 """The upload job of a pass: what each partition has to upload, and what was put named in its manifest, then its head.
 
 A manifest is there before the first segment is put, so one that has gone tells of a deletion: nothing is named anew.
-What the manifest names counts; `Head.uploaded_to` follows it, also where somebody died in between.
+What the manifest names counts; `Head.uploaded_to` follows it, also where somebody died in between. Where the manifest
+has gone or is an older one, or has other records than the head, nothing is uploaded and it is said.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from reconciler.embedded.partition.entries import STALE_MS
 from reconciler.embedded.partition.headswaps import swap_head
 from reconciler.embedded.partition.pages import entries_within
 from reconciler.embedded.partition.replacing import Gain
+from reconciler.embedded.remote.manifests.agreement import check_not_behind
 from reconciler.embedded.remote.manifests.manifest import read_manifest
 from reconciler.embedded.remote.manifests.swaps import ManifestSwap
 from reconciler.embedded.remote.tier import remote_partition
+from reconciler.embedded.remote.uploading.adopting import agreeing
 from reconciler.embedded.remote.uploading.backlog import Controller, connections_of, error_of, free_bytes
 from reconciler.embedded.remote.uploading.reupload import outdated, reuploads
 from reconciler.embedded.remote.uploading.upload import to_upload
@@ -56,11 +59,13 @@ class Uploads:
 
         Raises:
             OwnershipLostError: Its remote part belongs to another cluster now.
+            UserError: Its manifest lacks what was uploaded, or has other records than the head.
         """
         tiering = lying.policy.tiering
-        manifest = None if tiering is None else self._manifest(lying.partition, tiering, head)
-        if tiering is None or manifest is None:
+        both = None if tiering is None else self._both(lying.partition, tiering, head)
+        if tiering is None or both is None:
             return None, None
+        head, manifest = both
         self._follow(lying.partition, head, manifest.end, tiering)
         due_ms = None if tiering.max_interval_ms is None else manifest.uploaded_ms + tiering.max_interval_ms
         takes_open = due_ms is not None and due_ms <= self.now_ms()
@@ -82,9 +87,11 @@ class Uploads:
         tiering = lying.policy.tiering
         if tiering is None or head.compacted_to <= head.local_start:
             return None, None
-        manifest = read_manifest(self.remote.storage, remote_partition(tiering.location, lying.partition.number))
+        place = remote_partition(tiering.location, lying.partition.number)
+        manifest = read_manifest(self.remote.storage, place)
         if manifest is None:
             return None, None
+        check_not_behind(manifest, head, place, lying.partition)
         found = outdated(self.store, self.remote.storage, head, manifest)
         runs = (Segment(there, is_closed=True) for there, _ in found)
         return list(_chores(lying.partition, runs, head.local_start)) or None, None
@@ -147,11 +154,19 @@ class Uploads:
         stored = sum(entry.bytes for entry in entries)
         return Gain(sum(entry.digest.records for entry in entries), stored, len(entries))
 
+    def _both(self, partition: Partition, tiering: Tiering, head: Head) -> tuple[Head, Manifest] | None:
+        """Return head and manifest where they say the same; `None`: who knows more than we do was here already."""
+        manifest = self._manifest(partition, tiering, head)
+        if manifest is None or manifest.end == head.uploaded_to:
+            return None if manifest is None else (head, manifest)
+        return agreeing(self.store, self.remote.storage, partition, tiering)
+
     def _manifest(self, partition: Partition, tiering: Tiering, head: Head) -> Manifest | None:
         """Return the manifest, made if it was never there; `None`: who knows more than we do was here already."""
         remote = remote_partition(tiering.location, partition.number)
         manifest = read_manifest(self.remote.storage, remote)
         if manifest is None:
+            check_not_behind(None, head, remote, partition)
             swap = ManifestSwap(self.remote.storage, self.remote.cluster_id, tiering)
 
             def begun(found: Manifest) -> Manifest:

@@ -7,7 +7,7 @@ retention takes remote segments first and closed local ones then.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +16,7 @@ from reconciler.embedded.partition.headswaps import swap_head
 from reconciler.embedded.partition.pages import entries_within, read_page
 from reconciler.embedded.remote.leaving.evicting import Evicted, evict, evictable, local_policy, same_below
 from reconciler.embedded.remote.leaving.expiring import Cut, Expiry, cut_below, expiry
+from reconciler.embedded.remote.manifests.agreement import is_behind
 from reconciler.embedded.remote.manifests.manifest import Manifest, read_manifest
 from reconciler.embedded.remote.manifests.purging import purge
 from reconciler.embedded.remote.manifests.spilling import ManifestSpill
@@ -65,7 +66,8 @@ class TieredPartition:
             OwnershipLostError: The partition belongs to another cluster now.
             LostRaceError: Others were faster every time.
         """
-        manifest = self.manifest()
+        uploaded_to = head.uploaded_to
+        head, manifest = self.sound(head)
         total = self._total(head, manifest, now_ms)
         gone = self._expire(head, manifest, total.start)
         if gone is not None:
@@ -73,13 +75,13 @@ class TieredPartition:
             found = read_head(self.store, self.partition.topic_id, self.partition.number)
             if found is None:
                 return gone, None
-            head, manifest = found, self.manifest()
+            head, manifest = self.sound(found)
         free = evictable(self.store, head, self.policy, lambda: self.same_below(head, manifest), now_ms=now_ms)
         evicted = evict(self.store, self.partition, free.segments[: free.beyond]) if self._is_strict else None
         if gone is not None or evicted is not None:
             return _together(head, gone, evicted), None
         local_ms = _next_local_ms(free.segments, self.policy) if self._is_strict else None
-        if self._is_strict and free.is_held:
+        if (self._is_strict and free.is_held) or head.uploaded_to < uploaded_to:
             local_ms = now_ms + _AGAIN_MS
         return None, min((at for at in (total.due_ms, local_ms) if at is not None), default=None)
 
@@ -87,6 +89,16 @@ class TieredPartition:
         """Return the manifest as it is now; one that holds nothing where there is none."""
         found = None if self.remote is None else read_manifest(self.remote.storage, self.place)
         return Manifest(self.tiering.location.cluster_id) if found is None else found
+
+    def sound(self, head: Head) -> tuple[Head, Manifest]:
+        """Return the manifest, and the head with no more uploaded than it names.
+
+        Where it lacks something, the right one is elsewhere: nothing that the wrong one names is let go of.
+        """
+        manifest = self.manifest()
+        if self.remote is None or not is_behind(manifest, head):
+            return head, manifest
+        return replace(head, uploaded_to=manifest.end), Manifest(manifest.owner)
 
     def same_below(self, head: Head, manifest: Manifest) -> int:
         """Return the offset below which both tiers hold the same."""
@@ -105,6 +117,8 @@ class TieredPartition:
             found = expiry(
                 manifest, self.policy, start=head.start, now_ms=now_ms, read=lambda page: read_page(storage, page)
             )
+            # What the head does not know as uploaded may be others' records: uploads tell.
+            found = replace(found, start=min(found.start, max(head.start, head.uploaded_to)))
         return found if self.policy.waits else self._of_both(head, manifest, found, now_ms)
 
     def _of_both(self, head: Head, manifest: Manifest, found: Expiry, now_ms: int) -> Expiry:

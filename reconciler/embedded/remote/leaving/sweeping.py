@@ -3,8 +3,9 @@
 Objects are listed first, then names are read; nothing is deleted before all of them were. Only locations that this
 cluster made, or whose topics are mounted here, are looked at; what belongs to another cluster by now is left alone.
 Where a partition has no manifest, its objects may be all there is of its records: they go only where neither the
-catalog nor object storage knows the topic any more. Topics deleted with `remote.delete=false` keep their manifests, and
-so their objects. Garbage that somebody left is deleted on the way.
+catalog nor object storage knows the topic any more. Where its manifest is an older one that was put back, none goes.
+Topics deleted with `remote.delete=false` keep their manifests, and so their objects. Garbage that somebody left is
+deleted on the way.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from reconciler.embedded.keys import (
     location_prefix,
     remote_place_of,
 )
+from reconciler.embedded.partition.head import read_head
 from reconciler.embedded.partition.pages import read_page
+from reconciler.embedded.remote.manifests.agreement import is_behind
 from reconciler.embedded.remote.manifests.manifest import RemotePartition, read_manifest
 from reconciler.embedded.remote.manifests.purging import objects_of, purge
 from reconciler.embedded.remote.manifests.swaps import ManifestSwap
@@ -70,7 +73,7 @@ class _Found:
     is_foreign: bool = False
 
 
-def sweep_remote(remote: RemoteTier, catalog: CatalogRegister) -> tuple[int, int]:
+def sweep_remote(store: ObjectStore, remote: RemoteTier, catalog: CatalogRegister) -> tuple[int, int]:
     """Delete what no manifest names and is older than a day; return how many objects, and their bytes.
 
     Raises:
@@ -80,7 +83,7 @@ def sweep_remote(remote: RemoteTier, catalog: CatalogRegister) -> tuple[int, int
     old_ms = storage.clock_ms() - OLD_MS
     known = _Known.of(catalog.read(), remote.cluster_id)
     described: set[Location] = set()
-    look = _Look(remote, known)
+    look = _Look(store, remote, known)
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="sweep") as threads:
         folders = (
             folder
@@ -108,11 +111,14 @@ class _Known:
 
     tierings: dict[Location, Tiering]
     busy: frozenset[Location]
+    topic_ids: dict[Location, str]
+    """Of those with a tiering."""
 
     @classmethod
     def of(cls, catalog: Catalog, cluster_id: str) -> _Known:
         """Turn a catalog around."""
         tierings: dict[Location, Tiering] = {}
+        topic_ids: dict[Location, str] = {}
         busy: set[Location] = set()
         for name, topic in catalog.topics.items():
             location = location_of(name, topic, cluster_id)
@@ -121,11 +127,12 @@ class _Known:
                 busy.add((location.cluster_id, location.revision))
             elif tiering is not None:
                 tierings[location.cluster_id, location.revision] = tiering
+                topic_ids[location.cluster_id, location.revision] = topic.id
         for deletion in catalog.deletions.values():
             if deletion.location is not None:
                 _, made_by, revision = deletion.location.split("/")
                 busy.add((made_by, int(revision)))
-        return cls(tierings, frozenset(busy))
+        return cls(tierings, frozenset(busy), topic_ids)
 
     def prefixes(self, cluster_id: str) -> list[str]:
         """Return what the keys begin with that are looked at."""
@@ -164,6 +171,7 @@ def _is_named_by_manifests(name: str) -> bool:
 class _Look:
     """Looks at the folders of partitions, from any thread."""
 
+    store: ObjectStore
     remote: RemoteTier
     known: _Known
 
@@ -193,7 +201,14 @@ class _Look:
                 ManifestSwap(self.remote.storage, self.remote.cluster_id, tiering), folder.partition, manifest.garbage
             )
         named = set(_named(self.remote.storage, manifest))
-        return _Found(folder, [each for each in folder.objects if each.key not in named], has_manifest=True)
+        unnamed = [each for each in folder.objects if each.key not in named]
+        return _Found(folder, [] if unnamed and self._is_behind(folder, manifest) else unnamed, has_manifest=True)
+
+    def _is_behind(self, folder: _Folder, manifest: Manifest) -> bool:
+        """Tell whether the manifest lacks what was uploaded: what it does not name is the right one's."""
+        topic_id = self.known.topic_ids.get(folder.location)
+        head = None if topic_id is None else read_head(self.store, topic_id, folder.partition.number)
+        return head is not None and is_behind(manifest, head)
 
 
 def _named(storage: ObjectStore, manifest: Manifest) -> Iterator[str]:

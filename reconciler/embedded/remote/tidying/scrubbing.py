@@ -17,6 +17,7 @@ from reconciler.embedded.keys import index_key
 from reconciler.embedded.partition.pages import entries_within, read_page
 from reconciler.embedded.partition.partfiles import read_part
 from reconciler.embedded.partition.rebuilding import Replacement
+from reconciler.embedded.remote.manifests.agreement import is_behind
 from reconciler.embedded.remote.manifests.manifest import read_manifest
 from reconciler.embedded.remote.manifests.rewrites import RemoteRewrite, publish_remote, whole_or_deleted
 from reconciler.embedded.remote.manifests.segmentfiles import SegmentWriter, footer_of
@@ -40,6 +41,7 @@ class Fault(StrEnum):
     """Everything a scrub can find."""
 
     MANIFEST = "the manifest cannot be read"
+    SHORT = "the manifest does not have all that was uploaded"
     PAGE = "a page of the manifest cannot be read"
     SEGMENT_MISSING = "the segment is not there"
     SEGMENT_DIFFERS = "the segment is not what the manifest says"
@@ -95,13 +97,23 @@ class Scrub:
         except UserError as error:
             return [ScrubFinding(Fault.MANIFEST, self._place.key, alone, error.message, is_here=not alone.length)]
         if manifest is None:
-            if not alone.length:
-                return []  # Nothing was uploaded, or nothing lost by what was: it is uploaded anew.
-            return [ScrubFinding(Fault.MANIFEST, self._place.key, alone, "it is not there")]
+            # Maybe nothing was ever uploaded.
+            return [self._short(0, head, "it is not there")] if head.uploaded_to or alone.length else []
+        if is_behind(manifest, head) and manifest.tiered_epoch <= self.tiering.epoch:
+            why = f"it ends at offset {manifest.end}, and everything below {head.uploaded_to} was uploaded"
+            return [self._short(manifest.end, head, why)]
         sizes = {listed.key: listed.size for listed in storage.list(f"{self._place.place}/")}
         findings = [finding for page in manifest.pages for finding in self._of_page(page)]
         suspects = [entry for entry in _entries(storage, manifest) if self._is_suspect(entry, sizes)]
         return [*findings, *self._judged(suspects, head)] if suspects else findings
+
+    def _short(self, end: int, head: Head, why: str) -> ScrubFinding:
+        """Tell of a manifest that ends too early: what it lacks is in the local tier too, but for what is evicted."""
+        start = max(head.start, end)
+        is_here = start >= head.local_start
+        lacking = OffsetRange(start, max(start, head.uploaded_to if is_here else head.local_start))
+        fault = Fault.SHORT if end else Fault.MANIFEST
+        return ScrubFinding(fault, self._place.key, lacking, why, is_here=is_here)
 
     def _of_page(self, page: PageRef) -> Iterator[ScrubFinding]:
         try:
