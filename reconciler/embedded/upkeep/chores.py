@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from reconciler.embedded.partition.headswaps import Partition
     from reconciler.errors import ReconcilerError
@@ -16,6 +16,8 @@ Job: TypeAlias = Literal["roll", "upload", "reupload", "compact", "merge"]
 
 _COST: Final = 256 * 1024
 _LITTLE: Final = 64 * 1024 * 1024
+_FEW: Final = 4_000
+"""Partitions: of those that are only marked, or are tiny, so many take threads no longer than Spark takes to begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,6 @@ class Refused:
     error: ReconcilerError
 
 
-def is_little(chores: Iterable[Chore]) -> bool:
+def is_little(chores: Sequence[Chore]) -> bool:
     """Tell whether it is done here before executors would begin."""
-    return sum(chore.cost for chore in chores) <= _LITTLE
+    return len(chores) <= _FEW and sum(chore.bytes for chore in chores) <= _LITTLE
