@@ -16,6 +16,7 @@ import orjson
 from reconciler.errors import (
     BrokenInvariantError,
     LostRaceError,
+    NewerFormatError,
     ReconcilerError,
     RetryableError,
     UnansweredError,
@@ -72,7 +73,8 @@ class Register:
         """Return what it holds now; `None` where it was never written.
 
         Raises:
-            UserError: It is not one of ours, damaged, or written by a newer version.
+            NewerFormatError: It was written by a newer version.
+            UserError: It is not one of ours, or damaged.
         """
         stored = self.store.get(self.key)
         return None if stored is None else self._parse(stored)
@@ -201,7 +203,7 @@ class Register:
             raise self._damaged(f"its format is {found!r}, not {self.format!r}")
         if int(found_version) > int(version):
             message = f"{self.store.url}: {self.key} was written by a newer version of reconciler ({found})"
-            raise UserError(message, hint="Upgrade this one: pip install --upgrade stream-reconciler.")
+            raise NewerFormatError(message, hint="Upgrade this one: pip install --upgrade stream-reconciler.")
 
     def _damaged(self, why: str) -> UserError:
         message = f"{self.store.url}: {self.key} cannot be read: {why}"

@@ -270,12 +270,12 @@ class Provider(Protocol):
         ...
 
     def archived(self, cluster_id: str | None = None) -> Iterator[tuple[str, Recoverable | UserError]]:
-        """Yield every topic that lies in object storage, or those one cluster made, by its place; or why it is no use.
+        """Yield every topic that one cluster made and lies in object storage, by its place; or why it is no use.
 
-        Looks at nothing else: the cluster may be gone.
+        Looks at nothing else: the cluster may be gone. `None`: the one cluster that has topics there.
 
         Raises:
-            UserError: There is no object storage, or it may not be listed.
+            UserError: There is no object storage, it may not be listed, has topics of several clusters, or of others.
         """
         ...
 

@@ -12,6 +12,7 @@ from reconciler.resources.address import cluster_address
 from reconciler.workflow.beginning.opening import open_work
 from reconciler.workflow.exporting.archives import Archives, LeftOut, archives_in, ends_text
 from reconciler.workflow.exporting.writing import written
+from reconciler.workflow.looking.overviews import recorded_clusters
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +30,7 @@ class ExportOptions:
     is_archived: bool = False
     """From object storage alone: the cluster is not asked for anything."""
     cluster_id: str | None = None
-    """Of what is archived, only what this cluster made."""
+    """Of what is archived, what this cluster made; `None`: the declared one, as far as its id is known."""
     is_forced: bool = False
     """Also into a folder that holds something; nothing there is overwritten."""
 
@@ -73,15 +74,27 @@ def export(invocation: Invocation, select: Select, cluster: str, options: Export
 def _archived(work: Work, cluster: str, options: ExportOptions) -> Exported:
     if work.invocation.principal is not None:
         raise UserError("what lies in object storage is the super user's to read", hint="Leave --principal out.")
-    archives = archives_in(cluster, work.providers[cluster].archived(options.cluster_id))
+    archives = archives_in(cluster, work.providers[cluster].archived(options.cluster_id or _own_id(work, cluster)))
 
     def above(address: Address) -> str:
         found = archives.found.get(address)
-        return "" if found is None else f"# Up to {ends_text(found)}: later records were not uploaded.\n"
+        return "" if found is None else f"# Next offset: {ends_text(found)}. Records from there on were not uploaded.\n"
 
     files = written(archives.inventory, options.out, above, is_forced=options.is_forced)
     addresses = tuple(sorted(archives.inventory))
     return Exported(cluster, files, addresses, archives, archives.left_out, is_archived=True)
+
+
+def _own_id(work: Work, cluster: str) -> str | None:
+    """Return the id of a cluster that may be lost: as declared, recorded, or as its root says it."""
+    known = work.clusters[cluster].spec.cluster_id or recorded_clusters(work).get(cluster_address(cluster))
+    if known is not None:
+        return known
+    try:
+        identity = work.providers[cluster].identify()
+    except ReconcilerError:  # That root may be why what it left behind is exported.
+        return None
+    return None if identity is None else identity.cluster_id
 
 
 def _live(work: Work, cluster: str, options: ExportOptions) -> Exported:

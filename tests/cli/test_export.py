@@ -40,7 +40,7 @@ def lost(folder: Path) -> EmbeddedCluster:
     return source_in(DirectoryStore(folder / "bucket"), partitions=2)
 
 
-def test_what_is_recoverable_is_told_with_its_last_offsets_and_what_is_not_is_named(
+def test_what_is_recoverable_is_told_with_its_next_offsets_and_what_is_not_is_named(
     typed: Call, tmp_path: Path
 ) -> None:
     west = lost(tmp_path)
@@ -49,7 +49,7 @@ def test_what_is_recoverable_is_told_with_its_last_offsets_and_what_is_not_is_na
     lines = said.out.splitlines()
     assert lines[:2] == ["+ namespace/west/shop", "+ topic/west/shop:orders"]
     assert lines[2].startswith(f"    from {TOPIC}/{west.cluster_id}/1: 2 partitions, 24 records, ")
-    assert lines[3] == "    up to offset 11 of partition 0, offset 11 of partition 1; what came after is lost"
+    assert lines[3] == "    next offset: 12 of partition 0, 12 of partition 1; what came from there on is lost"
     assert lines[5].startswith("Not in object storage: records that were not uploaded, access rules, ")
     assert lines[-1].startswith("Wrote 2 manifests: ")
     checked = typed("validate")

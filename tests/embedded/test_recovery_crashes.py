@@ -90,12 +90,16 @@ def test_an_object_that_is_gone_for_good_is_named_and_what_is_there_is_done_when
     west = source_in(storage, partitions=2)
     lost = next(key for key in contents_of(storage, f"topics/{west.cluster_id}/1/00001/4-") if key.endswith("quet"))
     body = contents_of(storage)[lost]
+    east = begun(storage, location_in(west))
     storage.delete([lost])
-    east = another(storage)
-    with pytest.raises(MissingObjectError, match=rf"^{TOPIC}, partition 1: .*{lost}") as refused:
-        east.recover_topic(TOPIC, location_in(west))
-    assert refused.value.hint == (
-        f"It is named at {location_in(west)}, and gone. Put it back; or delete the topic that recovers."
+    (refused,) = east.finish_recoveries().values()
+    assert isinstance(refused, MissingObjectError)
+    assert refused.offsets == (4, 7)
+    assert refused.message.startswith(f"{TOPIC}, partition 1: offsets 4 to 7 are lost: ")
+    assert lost in refused.message
+    assert refused.hint == (
+        f"{location_in(west)} names it. Restore it from a version or copy of the bucket, then: "
+        "reconciler run --once --only recoveries. Or delete the topic that recovers."
     )
     with pytest.raises(UserError, match="is being recovered"):
         east.log(TOPIC)

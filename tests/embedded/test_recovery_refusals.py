@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from reconciler.embedded.catalog.tiering import TopicLocation
 from reconciler.embedded.keys import mountable_key
+from reconciler.embedded.remote.recovery.locating import recoverable
 from reconciler.errors import InvalidNamespaceError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.register import Register
@@ -16,14 +18,19 @@ from tests.embedded.recovering import (
     another,
     begun,
     contents_of,
+    drop_first,
     location_in,
     records_in,
     source_in,
 )
 from tests.embedded.samples import cluster_in, values
+from tests.embedded.watched import WatchedStore
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from reconciler.embedded.cluster import EmbeddedCluster
+    from reconciler.objectstore.base import Listed
 
 
 def test_a_location_that_is_none_is_refused_before_anything_is_made() -> None:
@@ -117,3 +124,56 @@ def test_on_a_topic_that_is_there_recovery_has_no_effect() -> None:
     assert (records_in(east)[0], contents_of(storage)) == ([], before)
     with pytest.raises(UserError, match="topic shop:orders exists"):
         east.recover_topic(TOPIC, location_in(west))
+
+
+def segment_in(storage: MemoryStore, west: EmbeddedCluster, partition: int, first: int) -> str:
+    prefix = f"topics/{west.cluster_id}/1/{partition:05}/{first}-"
+    return next(key for key in contents_of(storage, prefix) if key.endswith(".parquet"))
+
+
+def test_segments_without_a_manifest_are_not_passed_over() -> None:
+    storage = MemoryStore()
+    west = source_in(storage, partitions=2)
+    east = begun(storage, location_in(west))
+    key = f"topics/{west.cluster_id}/1/00001/manifest.json"
+    storage.delete([key])
+    message = rf"has no {key}, but 3 segments of that partition, offsets 0 to 11: "
+    with pytest.raises(UserError, match=message):
+        another(storage).recover_topic(TOPIC, location_in(west))
+    (refused,) = east.finish_recoveries().values()
+    assert refused is not None
+    assert "offsets 0 to 11" in refused.message
+    assert east.catalog.read().topics[TOPIC].recovering == location_in(west)
+
+
+def test_lost_and_torn_segments_are_found_before_anything_is_made_and_their_offsets_told() -> None:
+    storage = MemoryStore()
+    west, east = source_in(storage, partitions=2), another(storage)
+    lost, torn = segment_in(storage, west, 1, 4), segment_in(storage, west, 0, 8)
+    body = contents_of(storage)[torn]
+    storage.delete([lost, torn])
+    storage.put(torn, body[:-9])
+    with pytest.raises(UserError, match="cannot be recovered, what it names is lost") as refused:
+        east.recover_topic(TOPIC, location_in(west))
+    assert refused.value.message.endswith(
+        f": partition 0, offsets 8 to 11 ({torn} has {len(body) - 9:,} bytes, not {len(body):,}); "
+        f"partition 1, offsets 4 to 7 ({lost} is not there)"
+    )
+    assert east.catalog.read().topics == {}
+
+
+def test_what_retention_of_the_source_takes_meanwhile_is_not_lost() -> None:
+    storage = MemoryStore()
+    west = source_in(storage)
+    gone: list[str] = []
+
+    class Expiring(WatchedStore):
+        def list(self, prefix: str) -> Iterator[Listed]:
+            if not gone and prefix.startswith("topics/"):
+                gone.append(prefix)
+                drop_first(west, 1)
+            return super().list(prefix)
+
+    found = recoverable(Expiring(storage), TopicLocation.parse(location_in(west)), OTHER_ID)
+    assert gone
+    assert found.ends == {0: (4, 12)}

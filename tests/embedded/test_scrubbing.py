@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import orjson
 import pytest
 
-from reconciler.embedded.keys import index_key
+from reconciler.embedded.keys import index_key, topic_manifest_key
+from reconciler.embedded.remote.manifests.topicmanifest import TopicManifest, read_topic_manifest
 from reconciler.embedded.upkeep.scrubs import EVERY_MS, scrub
 from reconciler.embedded.upkeep.tended import Tended
+from reconciler.errors import UserError
 from tests.embedded.samples import read
 from tests.embedded.tiered import tiered
 from tests.embedded.upkeeping import TOPIC, append, held
@@ -195,3 +199,70 @@ def test_nothing_is_put_again_where_nothing_is_uploaded() -> None:
     it.cluster.alter_topic(TOPIC, {"remote.write": "true"})
     assert scrubbed(it).records == 4
     assert len(read(it.cluster.log(TOPIC))) == 34
+
+
+def described(it: Tiered) -> TopicManifest | None:
+    location = it.tiering().location
+    return read_topic_manifest(it.storage, location.cluster_id, location.revision)
+
+
+def describe_as(it: Tiered, body: bytes | None) -> str:
+    """Put other bytes in place of a topic's description, or nothing."""
+    location = it.tiering().location
+    key = topic_manifest_key(location.cluster_id, location.revision)
+    it.storage.delete([key])
+    if body is not None:
+        it.storage.put(key, body)
+    return key
+
+
+@pytest.mark.parametrize("writes", ["true", "false"])
+@pytest.mark.parametrize("body", [None, b"", b'{"format": "reconciler.topic/1", "epo', b'{"format": "other/1"}', b"[]"])
+def test_the_description_of_a_topic_is_written_anew_where_it_is_lost_or_damaged(
+    body: bytes | None, writes: str
+) -> None:
+    it = uploaded(evicts=True)
+    it.cluster.alter_topic(TOPIC, {"remote.write": writes})
+    describe_as(it, body)
+    assert scrubbed(it) == Tended(partitions=1)
+    location = it.tiering().location
+    assert described(it) == TopicManifest.of(it.cluster.catalog.read(), TOPIC, location.cluster_id)
+
+
+def test_that_of_another_topic_is_no_description_of_this_one() -> None:
+    it = uploaded()
+    before = described(it)
+    assert before is not None
+    stranger = replace(before, location=replace(before.location, revision=77))
+    kept = {"format": "reconciler.topic/1", "epoch": 0, "nonce": "n", "marks": [], **stranger.to_json()}
+    describe_as(it, orjson.dumps(kept))
+    with pytest.raises(UserError, match="cannot be read: it is that of"):
+        described(it)
+    assert scrubbed(it) == Tended(partitions=1)
+    assert described(it) == before
+
+
+def test_a_description_of_a_newer_version_is_told_and_stays() -> None:
+    it = uploaded()
+    newer = b'{"format": "reconciler.topic/7"}'
+    key = describe_as(it, newer)
+    done = scrubbed(it)
+    assert done.failed == 1
+    assert f"{key} was written by a newer version of reconciler" in done.errors[0].message
+    kept = it.storage.get(key)
+    assert kept is not None
+    assert kept.body == newer
+
+
+def test_descriptions_are_looked_at_within_a_day_and_at_once_also_of_topics_without_records() -> None:
+    it = uploaded()
+    scrubbed(it, is_named=False)
+    describe_as(it, None)
+    it.clock.now_ms += EVERY_MS
+    scrubbed(it, is_named=False)
+    assert described(it) is not None
+    empty = tiered()
+    empty.upload()
+    describe_as(empty, None)
+    assert scrubbed(empty) == Tended()
+    assert described(empty) is not None

@@ -110,7 +110,7 @@ def test_a_lost_cluster_is_recovered_topic_by_topic_in_a_new_one(bench: Bench, w
     assert found.addresses == ("namespace/west/shop:eu", "topic/west/clicks", "topic/west/shop:eu:orders")
     assert found.archives.found["topic/west/shop:eu:orders"].ends == {0: (0, 12), 1: (0, 12)}
     text = (bench.folder / "recovered" / "topics.yaml").read_text()
-    assert "# Up to offset 11 of partition 0, offset 11 of partition 1: later records were not uploaded." in text
+    assert "# Next offset: 12 of partition 0, 12 of partition 1. Records from there on were not uploaded." in text
     shutil.move(bench.folder / "recovered", bench.folder / "manifests" / "recovered")
     clicks = bench.folder / "manifests" / "recovered" / "topics.yaml"
     assert "remote.read: false" in text
@@ -140,8 +140,8 @@ def test_what_is_damaged_is_told_and_left_out_and_the_rest_is_written(bench: Ben
     assert "manifest.json cannot be read" in found.left_out[0].error.message
 
 
-def test_several_clusters_that_share_a_bucket_are_told_apart_by_their_id(bench: Bench, west: EmbeddedCluster) -> None:
-    assert west.cluster_id
+def east_in(bench: Bench) -> EmbeddedCluster:
+    """Return another cluster that shares the bucket, and has a topic of the same name there."""
     numbers = ids()
     east = EmbeddedCluster.create(
         DirectoryStore(bench.folder / ".clusters" / "east"),
@@ -155,17 +155,57 @@ def test_several_clusters_that_share_a_bucket_are_told_apart_by_their_id(bench: 
     fill(east, CLICKS, 0, 0, 1)
     archive(east, CLICKS, 0)
     say(east, CLICKS)
+    return east
+
+
+def test_several_clusters_that_share_a_bucket_are_told_apart_by_their_id(bench: Bench, west: EmbeddedCluster) -> None:
+    east = east_in(bench)
     found = exported(bench)
-    assert [left.place for left in found.left_out] == ["topic/west/clicks"]
-    assert "several clusters have a topic clicks there" in found.left_out[0].error.message
-    assert found.addresses == ("namespace/west/shop:eu", "topic/west/shop:eu:orders")
+    assert found.verdict is None
+    assert {each.location.split("/")[1] for each in found.archives.found.values()} == {west.cluster_id}
     chosen = exported(bench, "chosen", cluster_id=east.cluster_id)
     assert chosen.verdict is None
     assert chosen.archives.found["topic/west/clicks"].ends == {0: (0, 4)}
-    none = exported(bench, "none", cluster_id="00000000-0000-4000-a000-000000000000")
-    assert isinstance(none.verdict, UserError)
-    assert none.verdict.message == "object storage has nothing to export"
+    with pytest.raises(UserError, match="no topic of cluster 00000000-0000-4000-a000-000000000000 lies in") as refused:
+        exported(bench, "none", cluster_id="00000000-0000-4000-a000-000000000000")
+    assert refused.value.message.endswith(f"topics of {', '.join(sorted([east.cluster_id, west.cluster_id]))}")
     assert not (bench.folder / "none").exists()
+
+
+def test_what_another_cluster_made_is_never_taken_for_what_is_lost(bench: Bench, west: EmbeddedCluster) -> None:
+    east = east_in(bench)
+    shutil.rmtree(bench.folder / ".clusters" / "west")
+    recorded = exported(bench, "recorded")
+    assert {each.location.split("/")[1] for each in recorded.archives.found.values()} == {west.cluster_id}
+    lose(bench)
+    with pytest.raises(UserError, match="topics of 2 clusters lie in") as refused:
+        exported(bench, "unknown")
+    assert "Choose one with --cluster-id" in refused.value.hint
+    shutil.rmtree(bench.folder / "bucket" / "topics" / west.cluster_id)
+    bench.write("manifests/west.yaml", CLUSTER.replace("ROOT", "new") + f"  clusterId: {west.cluster_id}\n")
+    with pytest.raises(
+        UserError, match=f"no topic of cluster {west.cluster_id} lies in .* topics of {east.cluster_id}"
+    ):
+        exported(bench, "gone")
+
+
+def test_a_folder_whose_description_is_lost_is_named(bench: Bench, west: EmbeddedCluster) -> None:
+    revision = west.topic(ORDERS).revision
+    place = f"topics/{west.cluster_id}/{revision}/topic.json"
+    (bench.folder / "bucket" / place).unlink()
+    found = exported(bench)
+    assert isinstance(found.verdict, PartialError)
+    assert found.addresses == ("topic/west/clicks",)
+    (left,) = found.left_out
+    assert left.place == place
+    assert f"has no {place}, but manifests of 2 partitions: which topic that was is not known" in left.error.message
+
+
+def test_an_empty_object_storage_has_nothing_to_export(bench: Bench, west: EmbeddedCluster) -> None:
+    shutil.rmtree(bench.folder / "bucket" / "topics" / west.cluster_id)
+    found = exported(bench)
+    assert isinstance(found.verdict, UserError)
+    assert found.verdict.message == "object storage has nothing to export"
 
 
 def bind(cluster: Admin) -> None:

@@ -24,7 +24,10 @@ def command(
     cluster_id: Annotated[
         str | None,
         Option(
-            "--cluster-id", metavar="UUID", help="Of object storage: what this cluster made alone.", show_default=False
+            "--cluster-id",
+            metavar="UUID",
+            help="Of object storage: what this cluster made; by default CLUSTER itself.",
+            show_default=False,
         ),
     ] = None,
     force: Annotated[

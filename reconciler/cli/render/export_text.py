@@ -46,6 +46,6 @@ def _one(exported: Exported, address: Address) -> Iterator[Line]:
             f"{counted(found.partitions, 'partition')}, {counted(found.records, 'record')}, {bytes_text(found.bytes)}"
         )
         yield line(f"    from {found.location}: {size}")
-        yield line(f"    up to {ends_text(found)}; what came after is lost")
+        yield line(f"    next offset: {ends_text(found)}; what came from there on is lost")
     for location in exported.archives.older.get(address, ()):
         yield line(f"    an older topic of this name is left there: {location}")

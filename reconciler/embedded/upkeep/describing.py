@@ -1,6 +1,7 @@
 """Tiered topics described in object storage: `topic.json` follows the catalog, also where no segment was uploaded yet.
 
-What was written is remembered by its digest, so a pass in which no topic changed asks for none of them.
+What was written is remembered by its digest, so a pass in which no topic changed asks for none of them. What became of
+it since is looked at by the scrub.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from reconciler.embedded.catalog.tiering import tiering_of
+from reconciler.embedded.keys import location_prefix
 from reconciler.embedded.remote.manifests.topicmanifest import TopicManifest, write_topic_manifest
 from reconciler.errors import ReconcilerError
+from reconciler.lifecycles.tiering import TieringState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,3 +68,24 @@ def describe(
             yield manifest.name, error
         else:
             known[topic_id] = described(manifest, creates=creates)
+
+
+def describe_anew(remote: RemoteTier, catalog: Catalog, full_name: str) -> bool:
+    """Look at the description of one topic, and write it where it is missing, damaged or out of date.
+
+    It is also made of a topic that uploads nothing any more, where something of it is to stay. Say whether it was
+    written.
+
+    Raises:
+        UserError: It belongs to another cluster now, or a newer version wrote it.
+    """
+    tiering = tiering_of(catalog, full_name, remote.cluster_id)
+    if tiering is None or catalog.topics[full_name].recovering is not None:
+        return False
+    location = tiering.location
+    is_kept = tiering.state is TieringState.ENABLED or tiering.policy == "retain"
+    prefix = location_prefix(location.cluster_id, location.revision)
+    creates = tiering.uploads or (is_kept and next(iter(remote.storage.list(prefix)), None) is not None)
+    return write_topic_manifest(
+        remote.storage, TopicManifest.of(catalog, full_name, remote.cluster_id), creates=creates
+    )

@@ -1,4 +1,7 @@
-"""The scrub of a pass: once a day of each tiered partition, spread over the day, or at once where it is named."""
+"""The scrub of a pass: once a day of each tiered partition, spread over the day, or at once where it is named.
+
+With a partition goes the description of its topic, which recovery cannot do without.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from reconciler.embedded.producing.admission import rules_of
 from reconciler.embedded.remote.storagefile import check_storage
 from reconciler.embedded.remote.tidying.scrubbing import Scrub
 from reconciler.embedded.threads import side_by_side
+from reconciler.embedded.upkeep.describing import describe_anew
 from reconciler.embedded.upkeep.surveying import Survey
 from reconciler.embedded.upkeep.tended import Tended
 from reconciler.errors import ReconcilerError
@@ -29,7 +33,9 @@ EVERY_MS: Final = 24 * 60 * 60 * 1000
 
 
 def scrub(upkeep: Upkeep, *, is_named: bool = False) -> Tended:
-    """Hold the manifests that are due against their objects; `is_named`: all of them.
+    """Hold the manifests that are due against their objects, and look at their topics' descriptions.
+
+    `is_named`: at all of them.
 
     What could not be mended is an error of its partition; `records` and `bytes` are of what was put again.
     """
@@ -69,13 +75,31 @@ class _Scrubs:
                 return None
             return self._of(lying)
 
+        topics = {name for name in self._catalog.topics if is_named and upkeep.is_wanted(name)}
         for lying, findings in zip(due, side_by_side(scrubbed, due, name="scrub"), strict=True):
             if findings is not None:
+                topics.add(lying.partition.full_name)
                 done_ms[lying.key] = now_ms
                 survey.remember(lying, now_ms + EVERY_MS)
                 self._count(lying, findings)
         survey.notes["done_ms"] = {key: at_ms for key, at_ms in done_ms.items() if at_ms > now_ms - 2 * EVERY_MS}
         survey.end()
+        self._describe(sorted(topics))
+
+    def _describe(self, full_names: list[str]) -> None:
+        now = self._upkeep.catalog.read()  # Of a topic that was deleted meanwhile nothing is made again.
+
+        def described(full_name: str) -> ReconcilerError | None:
+            try:
+                if full_name in now.topics:
+                    describe_anew(self._remote, now, full_name)
+            except ReconcilerError as error:
+                return error
+            return None
+
+        for full_name, error in zip(full_names, side_by_side(described, full_names, name="describe"), strict=True):
+            if error is not None:
+                self._tended.fail(full_name, error)
 
     def _asks(self, full_name: str, policy: CleanupPolicy) -> bool:
         return policy.tiering is not None and self._upkeep.is_wanted(full_name)

@@ -10,7 +10,7 @@ from reconciler.embedded.catalog.tiering import TopicLocation
 from reconciler.embedded.catalog.topics import TopicShape
 from reconciler.embedded.keys import topic_manifest_key
 from reconciler.embedded.remote.manifests.topicmanifest import read_topic_manifest
-from reconciler.embedded.remote.recovery.locating import location_named, recoverable, topics_in
+from reconciler.embedded.remote.recovery.locating import location_named, lying_in, recoverable
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.planning.actions import Create
 from reconciler.providers.base import Done, Failed, Upkept
@@ -20,7 +20,7 @@ from reconciler.resources.recoverable import Recoverable
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from reconciler.embedded.access.permissions import Permissions
     from reconciler.embedded.catalog.tables import Draft
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _FROM: Final = "recoverFrom"
 _CONFIGS: Final = "configs."
+_NAMED: Final = 10
 
 
 def looked_up(
@@ -60,17 +61,50 @@ def looked_up(
 def archived_in(
     cluster: Address, storage: ObjectStore | None, cluster_id: str | None
 ) -> Iterator[tuple[str, Recoverable | UserError]]:
-    """Yield every topic of an object storage by its place there, in a lasting order."""
+    """Yield every topic of an object storage that one cluster made, by its place there, in a lasting order.
+
+    Raises:
+        UserError: There is no object storage; `cluster_id` is not said, and several clusters have topics there; or the
+            one that is said has none there, and others have.
+    """
     if storage is None:
         raise UserError(f"{cluster} has no object storage", hint="Declare its objectStorage: nothing else is read.")
-    for made_by, revision in sorted(set(topics_in(storage, cluster_id))):
+    lying = lying_in(storage, cluster_id)
+    if not lying or cluster_id is None:
+        _check_chosen(storage, cluster_id, sorted({made_by for made_by, _ in lying or lying_in(storage)}))
+    for (made_by, revision), there in lying.items():
         place = topic_manifest_key(made_by, revision)
         try:
             found = read_topic_manifest(storage, made_by, revision)
+            if found is None and there.manifests:
+                raise _undescribed(storage, place, there.manifests)
             if found is not None:
                 yield place, recoverable(storage, found.location, None)
         except UserError as error:
             yield place, error
+
+
+def _check_chosen(storage: ObjectStore, cluster_id: str | None, made_by: Sequence[str]) -> None:
+    """Let nobody take the topics of one cluster for those of another."""
+    if cluster_id is None and len(made_by) <= 1:
+        return
+    others = ", ".join(made_by[:_NAMED]) + (" …" if made_by[_NAMED:] else "")
+    if cluster_id is None:
+        message = f"topics of {len(made_by)} clusters lie in {storage.url}: {others}"
+        raise UserError(message, hint="Choose one with --cluster-id: which of them this cluster was is not known.")
+    if made_by:
+        message = f"no topic of cluster {cluster_id} lies in {storage.url}; there are topics of {others}"
+        raise UserError(message, hint="Choose one of those with --cluster-id. Nothing was written.")
+
+
+def _undescribed(storage: ObjectStore, place: str, manifests: int) -> UserError:
+    count = f"{manifests} partition" + ("" if manifests == 1 else "s")
+    message = f"{storage.url} has no {place}, but manifests of {count}: which topic that was is not known"
+    hint = (
+        "Where its cluster is there: reconciler run --once --only scrub writes it anew. Else restore it from a version "
+        "or copy of the bucket. Where the topic is being deleted, leave it."
+    )
+    return UserError(message, hint=hint)
 
 
 def asked_in(actions: Iterable[ControlAction]) -> dict[Address, str | None]:

@@ -43,10 +43,7 @@ class Archives:
 
 
 def archives_in(cluster: str, found: Iterable[tuple[str, Recoverable | UserError]]) -> Archives:
-    """Sort what was found: of several topics of one name that one cluster made, the newest is taken.
-
-    Where several clusters have one of a name, none is: somebody has to choose.
-    """
+    """Sort what was found of one cluster: of several topics of one name, the newest is taken."""
     left_out: list[LeftOut] = []
     by_name: dict[str, list[tuple[str, Recoverable]]] = {}
     for place, topic in found:
@@ -62,9 +59,6 @@ def archives_in(cluster: str, found: Iterable[tuple[str, Recoverable | UserError
         address = address_of("topic", cluster, full_name)
         several.sort(key=lambda each: _revision(each[1].location))
         place, newest = several[-1]
-        if len({_made_by(each.location) for _, each in several}) > 1:
-            left_out.append(LeftOut(address, _ambiguous(full_name, [each.location for _, each in several])))
-            continue
         try:
             inventory.update(_declared(cluster, newest))
         except ValueError as error:  # Names and configs are checked as those of manifests are.
@@ -78,15 +72,15 @@ def archives_in(cluster: str, found: Iterable[tuple[str, Recoverable | UserError
 
 
 def ends_text(found: Recoverable) -> str:
-    """Say the last offset of each partition that is there; what came after it was not uploaded."""
+    """Say the next offset of each partition, as `topic storage` does: what came from there on was not uploaded."""
     shown = range(min(found.partitions, _NAMED))
-    named = [f"{_last(found.ends.get(number))} of partition {number}" for number in shown]
+    named = [f"{_next(found.ends.get(number))} of partition {number}" for number in shown]
     more = found.partitions - len(named)
     return ", ".join(named) + (f" and those of {more} more" if more else "")
 
 
-def _last(bounds: tuple[int, int] | None) -> str:
-    return "nothing" if bounds is None or bounds[0] == bounds[1] else f"offset {bounds[1] - 1}"
+def _next(bounds: tuple[int, int] | None) -> str:
+    return f"{0 if bounds is None else bounds[1]:,}"
 
 
 def _declared(cluster: str, found: Recoverable) -> dict[Address, Observed]:
@@ -104,16 +98,6 @@ def _declared(cluster: str, found: Recoverable) -> dict[Address, Observed]:
         above = Namespace(metadata=OfNamespace(name=namespace, cluster=cluster))
         declared[above.address] = Observed(above)
     return declared
-
-
-def _ambiguous(full_name: str, locations: Sequence[str]) -> UserError:
-    named = ", ".join(locations[:_NAMED]) + (" …" if locations[_NAMED:] else "")
-    message = f"several clusters have a topic {full_name} there: {named}"
-    return UserError(message, hint="Choose one with --cluster-id.")
-
-
-def _made_by(location: str) -> str:
-    return location.split("/")[-2]
 
 
 def _revision(location: str) -> int:

@@ -13,15 +13,14 @@ from reconciler.embedded.catalog.configs import set_configs
 from reconciler.embedded.catalog.tiering import TopicLocation, location_of
 from reconciler.embedded.jsonobjects import damaged
 from reconciler.embedded.keys import fresh_mark, topic_manifest_key
-from reconciler.errors import OwnershipLostError
-from reconciler.objectstore.register import Register
+from reconciler.errors import NewerFormatError, OwnershipLostError, UserError
+from reconciler.objectstore.register import Held, Register
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.objectstore.register import Held
 
 Json = dict[str, Any]
 
@@ -129,11 +128,11 @@ def read_topic_manifest(storage: ObjectStore, cluster_id: str, revision: int) ->
 def write_topic_manifest(storage: ObjectStore, manifest: TopicManifest, *, creates: bool = True) -> bool:
     """Let object storage say of a topic what `manifest` does; say whether anything was to be changed.
 
-    `creates`: also where it says nothing of it yet.
+    `creates`: also where it says nothing of it yet. What is damaged is replaced.
 
     Raises:
         OwnershipLostError: It belongs to another cluster now.
-        UserError: What is there is damaged.
+        NewerFormatError: A newer version wrote what is there.
         LostRaceError: Others were faster every time.
     """
     register = _register(storage, manifest.location.cluster_id, manifest.location.revision)
@@ -150,8 +149,30 @@ def write_topic_manifest(storage: ObjectStore, manifest: TopicManifest, *, creat
         )
         return manifest.to_json() if is_changed else None
 
-    register.update(changed, mark=fresh_mark())
+    try:
+        register.update(changed, mark=fresh_mark())
+    except (NewerFormatError, OwnershipLostError):
+        raise
+    except UserError:
+        return _is_replaced(register, manifest)
     return is_changed
+
+
+def _is_replaced(register: Register, manifest: TopicManifest) -> bool:
+    """Swap what is damaged; `False`: it is not any more."""
+    stored = register.store.get(register.key)
+    try:
+        held = register.read()
+        if held is not None:
+            _parsed(register, held)
+    except NewerFormatError:
+        raise
+    except UserError:
+        if stored is None:
+            raise
+        register.swap(Held({}, 0, (), stored.version), manifest.to_json(), mark=fresh_mark())
+        return True
+    return False
 
 
 def _register(storage: ObjectStore, cluster_id: str, revision: int) -> Register:
@@ -161,6 +182,9 @@ def _register(storage: ObjectStore, cluster_id: str, revision: int) -> Register:
 
 def _parsed(register: Register, held: Held) -> TopicManifest:
     try:
-        return TopicManifest.from_json(held.value)
+        found = TopicManifest.from_json(held.value)
     except (KeyError, TypeError, ValueError) as error:
         raise damaged(register.store, register.key, f"{type(error).__name__}: {error}") from error
+    if topic_manifest_key(found.location.cluster_id, found.location.revision) != register.key:
+        raise damaged(register.store, register.key, f"it is that of {found.location}")
+    return found

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.embedded.catalog.tiering import TopicLocation
-from reconciler.embedded.keys import REMOTE_TOPICS, location_of_topic_manifest, mountable_key
-from reconciler.embedded.remote.manifests.manifest import read_manifest
+from reconciler.embedded.keys import (
+    REMOTE_TOPICS,
+    location_of_topic_manifest,
+    mountable_key,
+    partition_of_manifest,
+    remote_place_of,
+)
 from reconciler.embedded.remote.manifests.topicmanifest import read_topic_manifest
-from reconciler.embedded.remote.tier import remote_partition
+from reconciler.embedded.remote.recovery.wholeness import whole_partitions_of
 from reconciler.errors import UserError
 from reconciler.objectstore.register import Register
 from reconciler.resources.address import split_name
@@ -23,19 +29,33 @@ if TYPE_CHECKING:
     from reconciler.embedded.remote.manifests.topicmanifest import TopicManifest
     from reconciler.objectstore.base import ObjectStore
 
-_AT_ONCE: Final = 16
 _NAMED: Final = 10
 _OWNER: Final = {"state": str, "owner?": (None, str)}
 _DETACHED: Final = "detached"
 
 
-def topics_in(storage: ObjectStore, cluster_id: str | None = None) -> Iterator[tuple[str, int]]:
-    """Yield cluster id and initial revision of every topic there, or of those that one cluster made: one listing."""
+@dataclass(frozen=True, slots=True)
+class Lying:
+    """What lies at one location, by its names alone."""
+
+    is_described: bool
+    """Whether there is a `topic.json`: without it, nobody knows what topic it was."""
+    manifests: int
+    """Of so many partitions."""
+
+
+def lying_in(storage: ObjectStore, cluster_id: str | None = None) -> dict[tuple[str, int], Lying]:
+    """Return what lies there, by cluster id and initial revision, or what one cluster made of it: one listing."""
     prefix = REMOTE_TOPICS if cluster_id is None else f"{REMOTE_TOPICS}{cluster_id}/"
+    described: set[tuple[str, int]] = set()
+    manifests: Counter[tuple[str, int]] = Counter()
     for listed in storage.list(prefix):
-        found = location_of_topic_manifest(listed.key)
-        if found is not None:
-            yield found
+        topic, place = location_of_topic_manifest(listed.key), remote_place_of(listed.key)
+        if topic is not None:
+            described.add(topic)
+        elif place is not None and partition_of_manifest(listed.key) is not None:
+            manifests[place[:2]] += 1
+    return {each: Lying(each in described, manifests[each]) for each in sorted(described | manifests.keys())}
 
 
 def located(storage: ObjectStore, location: TopicLocation) -> TopicManifest:
@@ -77,14 +97,14 @@ def location_named(storage: ObjectStore, full_name: str) -> TopicLocation:
 
 
 def recoverable(storage: ObjectStore, location: TopicLocation, cluster_id: str | None) -> Recoverable:
-    """Return what the cluster `cluster_id` (`None`: one still to be made) would get: one GET for each partition.
+    """Return what the cluster `cluster_id` (`None`: one still to be made) would get: see `whole_partitions_of`.
 
     Raises:
-        UserError: There is no such topic, it is mounted on another cluster, damaged, or of a newer format.
+        UserError: There is no such topic, it is mounted on another cluster, damaged, of a newer format, or not whole.
     """
     found = located(storage, location)
     check_unmounted(storage, found.location, cluster_id)
-    manifests = partitions_of(storage, found)
+    manifests = whole_partitions_of(storage, found)
     return Recoverable(
         str(found.location),
         found.name,
@@ -96,21 +116,6 @@ def recoverable(storage: ObjectStore, location: TopicLocation, cluster_id: str |
         {number: (manifest.start, manifest.end) for number, manifest in manifests.items()},
         tuple((each.max_ts, each.bytes) for manifest in manifests.values() for each in _named(manifest)),
     )
-
-
-def partitions_of(storage: ObjectStore, topic: TopicManifest) -> dict[int, Manifest]:
-    """Return the manifests of a topic's partitions; one of which nothing was ever uploaded is absent.
-
-    Raises:
-        UserError: One is damaged, or of a newer format.
-    """
-
-    def read(number: int) -> Manifest | None:
-        return read_manifest(storage, remote_partition(topic.location, number))
-
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="manifests") as threads:
-        read_side_by_side = zip(range(topic.partitions), threads.map(read, range(topic.partitions)), strict=True)
-        return {number: manifest for number, manifest in read_side_by_side if manifest is not None}
 
 
 def check_unmounted(storage: ObjectStore, location: TopicLocation, cluster_id: str | None) -> None:
@@ -135,7 +140,7 @@ def _named(manifest: Manifest) -> tuple[PageRef | Entry, ...]:
 
 
 def _called(storage: ObjectStore, full_name: str) -> Iterator[TopicLocation]:
-    for cluster_id, revision in list(topics_in(storage)):
+    for cluster_id, revision in lying_in(storage):
         found = read_topic_manifest(storage, cluster_id, revision)
         if found is not None and full_name in {found.name, found.location.topic}:
             yield found.location

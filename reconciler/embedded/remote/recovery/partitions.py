@@ -19,6 +19,7 @@ from reconciler.embedded.partition.spilling import Spill
 from reconciler.embedded.remote.manifests.manifest import Manifest, read_manifest
 from reconciler.embedded.remote.manifests.segmentfiles import footer_of
 from reconciler.embedded.remote.manifests.swaps import ManifestSwap
+from reconciler.embedded.remote.recovery.wholeness import check_named
 from reconciler.embedded.remote.tier import remote_partition
 from reconciler.embedded.threads import SideBySide
 from reconciler.errors import LostRaceError, MissingObjectError
@@ -77,7 +78,7 @@ class Recovery:
 
         Raises:
             MissingObjectError: The source names an object that is not there.
-            UserError: A manifest of the source is damaged.
+            UserError: A manifest of the source is damaged, or not there while segments are.
         """
         if read_head(self.store, self.topic_id, number) is not None:
             return
@@ -93,6 +94,8 @@ class Recovery:
         while True:
             found = read_manifest(self.storage, remote_partition(self.source, number))
             if found is None:
+                source = remote_partition(self.source, number)
+                check_named(self.storage, source, (listed.key for listed in self.storage.list(f"{source.place}/")))
                 return None
             try:
                 entries = list(self._copies(found, own, present))
@@ -100,12 +103,21 @@ class Recovery:
                 # Retention or merging of the source may have been there: its manifest tells. Where that still names
                 # what was missing, it is lost.
                 if error.message in missed:
-                    message = f"{self.full_name}, partition {number}: {error.message}"
-                    hint = f"It is named at {self.source}, and gone. Put it back; or delete the topic that recovers."
-                    raise MissingObjectError(message, hint=hint) from error
+                    raise self._lost(number, error) from error
                 missed.add(error.message)
             else:
                 return self._named(own, found, entries, present)
+
+    def _lost(self, number: int, error: MissingObjectError) -> MissingObjectError:
+        offsets = "" if error.offsets is None else f"offsets {error.offsets[0]} to {error.offsets[1]} are lost: "
+        message = f"{self.full_name}, partition {number}: {offsets}{error.message}"
+        hint = (
+            f"{self.source} names it. Restore it from a version or copy of the bucket, then: "
+            "reconciler run --once --only recoveries. Or delete the topic that recovers."
+        )
+        lost = MissingObjectError(message, hint=hint)
+        lost.key, lost.url, lost.offsets = error.key, error.url, error.offsets
+        return lost
 
     def _copies(self, found: Manifest, own: RemotePartition, present: set[str]) -> Iterator[Entry]:
         live = (entry for entry in all_entries(self.storage, found) if entry.last >= found.start)
@@ -116,7 +128,7 @@ class Recovery:
             )
             if key not in present:
                 self.may_go_on()
-                self.storage.copy_in(key, self.storage, entry.key, kms_key_id=self.kms_key_id)
+                self._segment(entry, key)
                 present.add(key)
             if index_key(key) not in present:
                 self.may_go_on()
@@ -126,6 +138,13 @@ class Recovery:
 
         with ThreadPoolExecutor(COPIES, thread_name_prefix="recover") as threads:
             yield from SideBySide(threads, _WAITING).over(copied, live)
+
+    def _segment(self, entry: Entry, key: str) -> None:
+        try:
+            self.storage.copy_in(key, self.storage, entry.key, kms_key_id=self.kms_key_id)
+        except MissingObjectError as error:
+            error.key, error.url, error.offsets = entry.key, self.storage.url, (entry.base, entry.last)
+            raise
 
     def _index(self, entry: Entry, key: str) -> None:
         """Copy the index of a segment; one that is gone is found again in the copy of the segment itself."""
