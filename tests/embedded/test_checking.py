@@ -461,6 +461,11 @@ REMOTE = {
     Kind.MANIFEST_DAMAGED,
     Kind.MANIFEST_FOREIGN,
     Kind.MANIFEST_SHORT,
+    Kind.MANIFEST_AHEAD,
+    Kind.SEGMENT_MISSING,
+    Kind.SEGMENT_DIFFERS,
+    Kind.INDEX_MISSING,
+    Kind.INDEX_DIFFERS,
     Kind.GARBAGE_LEFT,
 }
 """Damages of object storage: `test_checking_remote` has them."""

@@ -10,6 +10,7 @@ import pytest
 from reconciler.embedded.checking.check import check_cluster
 from reconciler.embedded.checking.findings import Finding, Kind
 from reconciler.embedded.checking.mending import mend
+from reconciler.embedded.keys import index_key
 from reconciler.embedded.partition.headswaps import Partition, swap_head
 from reconciler.embedded.remote.manifests.manifest import Garbage, manifest_register
 from reconciler.embedded.remote.manifests.swaps import ManifestSwap
@@ -20,9 +21,10 @@ from tests.embedded.tiered import Tiered, tiered
 from tests.embedded.upkeeping import TOPIC, append, held
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from reconciler.embedded.remote.manifests.manifest import Manifest
+    from reconciler.objectstore.base import Listed, Stored
 
 
 def evicted() -> Tiered:
@@ -171,3 +173,101 @@ def test_another_object_storage_than_the_clusters_is_refused() -> None:
     it = evicted()
     with pytest.raises(UserError, match="holds nothing of it"):
         check_cluster(it.store, storage=MemoryStore())
+
+
+def swapped(it: Tiered, key: str, body: bytes) -> None:
+    it.storage.delete([key])
+    it.storage.put(key, body)
+
+
+def body_of(it: Tiered, key: str) -> bytes:
+    stored = it.storage.get(key)
+    assert stored is not None
+    return stored.body
+
+
+def test_segments_that_are_gone_are_told_with_their_offsets_and_what_the_local_tier_has_too_is_put_again() -> None:
+    it = evicted()
+    keys = {entry.base: entry.key for entry in it.segments()}
+    it.storage.delete([keys[base] for base in (3, 4, 5, 9, 17)])
+    for deep in (False, True):
+        one, two, three = check_cluster(it.store, deep=deep, storage=it.storage).findings
+        assert {each.kind for each in (one, two, three)} == {Kind.SEGMENT_MISSING}
+        here, run, single = sorted((one, two, three), key=lambda each: each.gone)
+        assert (run.place.key, run.gone, run.objects) == (keys[3], (OffsetRange(3, 6),), 3)
+        assert (single.place.key, single.gone, single.objects) == (keys[9], (OffsetRange(9, 10),), 1)
+        assert (here.place.key, here.gone) == (keys[17], ())
+        assert "`reconciler run --only scrub` puts it again" in here.what
+        assert "scrub" not in run.what + single.what
+    assert check_cluster(it.store, storage=it.storage).errors == 3
+
+
+def test_a_segment_of_another_size_is_told_and_one_that_retention_has_deleted_is_not() -> None:
+    it = evicted()
+    entry = it.segments()[2]
+    swapped(it, entry.key, body_of(it, entry.key)[:40])
+    (finding,) = check_cluster(it.store, storage=it.storage).findings
+    assert (finding.kind, finding.gone) == (Kind.SEGMENT_DIFFERS, (OffsetRange(2, 3),))
+    assert finding.what == f"it has 40 bytes, not {entry.bytes:,} as its manifest says"
+    change_head(it, start=4)
+    change_manifest(it, lambda manifest: replace(manifest, start=4))
+    assert found(it) == []
+
+
+def test_bytes_that_are_not_those_that_were_uploaded_are_told_by_a_deep_check_alone() -> None:
+    it = evicted()
+    one, other = it.segments()[6:8]
+    assert one.bytes == other.bytes
+    swapped(it, one.key, body_of(it, other.key))
+    newest = it.segments()[-1]
+    swapped(it, newest.key, bytes(newest.bytes))
+    assert check_cluster(it.store, storage=it.storage).findings == []
+    here, lost = sorted(found(it), key=lambda finding: finding.gone)
+    assert (lost.kind, lost.place.key, lost.gone) == (Kind.SEGMENT_DIFFERS, one.key, (OffsetRange(6, 7),))
+    assert "its digest is not the one kept when it was written" in lost.what
+    assert (here.kind, here.place.key, here.gone) == (Kind.SEGMENT_DIFFERS, newest.key, ())
+    assert "delete this object, and `reconciler run --only scrub` puts it again" in here.what
+
+
+def test_an_index_that_is_gone_or_none_is_a_warning_for_nothing_is_lost_with_it() -> None:
+    it = evicted()
+    keys = [index_key(entry.key) for entry in it.segments()]
+    it.storage.delete(keys[1:3])
+    swapped(it, keys[5], b"")
+    swapped(it, keys[8], b"is no index at all")
+    shallow = check_cluster(it.store, storage=it.storage)
+    assert [(each.kind, each.place.key, each.objects) for each in shallow.findings] == [
+        (Kind.INDEX_DIFFERS, keys[5], 1),
+        (Kind.INDEX_MISSING, keys[1], 2),
+    ]
+    assert shallow.errors == 0
+    told = {each.place.key: each.kind for each in found(it)}
+    assert told[keys[8]] is Kind.INDEX_DIFFERS
+
+
+def test_a_segment_that_others_replace_while_it_is_looked_at_is_no_fault() -> None:
+    it = evicted()
+    gone = it.segments()[-1]
+
+    def replaced(_call: object) -> None:
+        key = f"{it.remote().place}/again.parquet"
+        if it.storage.get(key) is None:
+            it.storage.put(key, body_of(it, gone.key))
+            it.storage.put(index_key(key), body_of(it, index_key(gone.key)))
+            anew = replace(gone, key=key)
+            change_manifest(it, lambda held: replace(held, entries=(*held.entries[:-1], anew)))
+            it.storage.delete([gone.key, index_key(gone.key)])
+
+    class Overtaken(MemoryStore):
+        def list(self, prefix: str) -> Iterator[Listed]:
+            replaced(prefix)
+            return it.storage.list(prefix)
+
+        def get(self, key: str) -> Stored | None:
+            return it.storage.get(key)
+
+        def get_range(self, key: str, start: int, length: int) -> bytes:
+            return it.storage.get_range(key, start, length)
+
+    assert check_cluster(it.store, deep=True, storage=Overtaken()).findings == []
+    assert it.storage.get(gone.key) is None

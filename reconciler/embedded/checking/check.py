@@ -102,9 +102,10 @@ class Checked:
 
 
 def check_cluster(store: ObjectStore, *, deep: bool = False, storage: ObjectStore | None = None) -> Checked:
-    """Look at every register and object of a cluster; changes nothing. `deep` reads every local record as well.
+    """Look at every register and object of a cluster; changes nothing. `deep` reads every record as well.
 
-    With its object storage, manifests are held against heads: whether they have what those say is uploaded.
+    With its object storage, manifests are held against heads, whether they have what those say is uploaded, and against
+    the segments that are there.
     Writers may be at work: what looks wrong is looked at again before it is said.
     """
     contents, stored = list_store(store)
@@ -125,7 +126,7 @@ def check_cluster(store: ObjectStore, *, deep: bool = False, storage: ObjectStor
             read,
             SideBySide(threads, 4 * at_once),
             _Present(store, checked.serial),
-            remote=_remote(storage, read.catalog, checked.cluster_id),
+            remote=_remote(storage, read.catalog, checked.cluster_id, deep=deep),
         )
         ends = look.partitions(checked, deep=deep)
         committed = look.groups(checked, ends)
@@ -137,13 +138,19 @@ def check_cluster(store: ObjectStore, *, deep: bool = False, storage: ObjectStor
     return checked
 
 
-def _remote(storage: ObjectStore | None, catalog: Catalog | None, cluster_id: str | None) -> RemoteCheck | None:
+def _remote(
+    storage: ObjectStore | None, catalog: Catalog | None, cluster_id: str | None, *, deep: bool
+) -> RemoteCheck | None:
     """Return what looks at object storage, where it is at hand and the one that the cluster is bound to."""
     bound = None if catalog is None else catalog.cluster.storage_id
     if storage is None or bound is None or cluster_id is None:
         return None
     check_storage(storage, bound)
-    return RemoteCheck(storage, cluster_id)
+    if not deep:
+        return RemoteCheck(storage, cluster_id)
+    from reconciler.embedded.checking.contents import SegmentReader  # noqa: PLC0415 - only this brings Arrow
+
+    return RemoteCheck(storage, cluster_id, SegmentReader(storage))
 
 
 class _Present:

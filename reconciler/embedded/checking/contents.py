@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from reconciler.embedded.checking.findings import Finding, Kind
+from reconciler.embedded.keys import index_key
 from reconciler.embedded.partition.partfiles import read_part
-from reconciler.errors import MissingObjectError, UserError
+from reconciler.errors import MissingObjectError, ReconcilerError, UserError
 from reconciler.records.digest import Digest
 from reconciler.records.hashing import digest_of
 from reconciler.records.log import OffsetRange
@@ -25,9 +28,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PartReader:
-    """Reads parts whole."""
+    """Reads parts whole; large ones row group by row group."""
 
     store: ObjectStore
+    missing: Kind = Kind.PART_MISSING
+    differs: Kind = Kind.PART_DIFFERS
 
     def __call__(self, entry: Entry, place: Place) -> Iterator[Finding]:
         """Yield how a part differs from what its head says."""
@@ -35,14 +40,16 @@ class PartReader:
         try:
             differences = list(self._differences(entry, offsets))
         except MissingObjectError as error:
-            yield Finding(Kind.PART_MISSING, error.message, place, (offsets,))
+            yield Finding(self.missing, error.message, place, (offsets,))
             return
         except UserError as error:
             differences = [error.message]
+        except ReconcilerError:
+            raise  # A store that does not answer says nothing of the part.
         except Exception as error:  # noqa: BLE001 - a damaged file may break its decoder in any way
             differences = [f"it cannot be read: {type(error).__name__}: {error}"]
         if differences:
-            yield Finding(Kind.PART_DIFFERS, "; ".join(differences), place, (offsets,))
+            yield Finding(self.differs, "; ".join(differences), place, (offsets,))
 
     def _differences(self, entry: Entry, offsets: OffsetRange) -> Iterator[str]:
         found, last, times = Digest(), entry.base - 1, [entry.min_ts, entry.max_ts]
@@ -61,3 +68,26 @@ class PartReader:
             yield f"its times reach from {times[0]} to {times[1]}, not {entry.min_ts} to {entry.max_ts}"
         if found != entry.digest:
             yield f"its digest is not the one kept when it was written ({found.records:,} records)"
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentReader:
+    """Reads remote segments whole, past the cache, and their indexes."""
+
+    storage: ObjectStore
+
+    def __call__(self, entry: Entry, place: Place) -> Iterator[Finding]:
+        """Yield how a segment or its index differs from what the manifest says; an index may be gone."""
+        yield from PartReader(self.storage, Kind.SEGMENT_MISSING, Kind.SEGMENT_DIFFERS)(entry, place)
+        key = index_key(entry.key)
+        stored = self.storage.get(key)
+        if stored is None:
+            return
+        try:
+            records = pq.read_metadata(pa.BufferReader(stored.body)).num_rows
+        except (pa.ArrowException, OSError) as error:
+            what = f"it is no index: {error}"
+        else:
+            what = "" if records == entry.digest.records else f"it tells of {records:,} records, not of these"
+        if what:
+            yield Finding(Kind.INDEX_DIFFERS, what, replace(place, key=key))

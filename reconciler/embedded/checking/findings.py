@@ -49,6 +49,10 @@ class Kind(StrEnum):
     MANIFEST_DAMAGED = "manifest-damaged"
     MANIFEST_FOREIGN = "manifest-foreign"
     MANIFEST_SHORT = "manifest-short"
+    SEGMENT_MISSING = "segment-missing"
+    SEGMENT_DIFFERS = "segment-differs"
+    INDEX_MISSING = "index-missing"
+    INDEX_DIFFERS = "index-differs"
     MANIFEST_AHEAD = "manifest-ahead"
     GARBAGE_LEFT = "garbage-left"
     GROUP_DAMAGED = "group-damaged"
@@ -75,6 +79,10 @@ class Rule:
 
 
 _RESTORE: Final = "Restore the object from a copy of the store, then check again"
+
+_RESTORE_REMOTE: Final = "Restore the object from a version or copy of the bucket, or from a mirror; then check again"
+_WITHOUT_INDEX: Final = "Nothing is lost: reads ask the segment itself, which takes them a request more"
+_SCRUB: Final = "`reconciler run --only scrub` writes it anew"
 
 RULES: Final[Mapping[Kind, Rule]] = {
     Kind.CLUSTER_FILE: Rule(
@@ -165,6 +173,16 @@ RULES: Final[Mapping[Kind, Rule]] = {
         "Object storage has records the cluster does not know: an older copy of it was put back",
         "Stop its producers and restore the newest copy of the cluster, or recover the topic under another name",
     ),
+    Kind.SEGMENT_MISSING: Rule(
+        Severity.ERROR, "The records at these offsets are gone from object storage", _RESTORE_REMOTE
+    ),
+    Kind.SEGMENT_DIFFERS: Rule(
+        Severity.ERROR,
+        "The records at these offsets in object storage are not those that were uploaded",
+        _RESTORE_REMOTE,
+    ),
+    Kind.INDEX_MISSING: Rule(Severity.WARNING, _WITHOUT_INDEX, _SCRUB),
+    Kind.INDEX_DIFFERS: Rule(Severity.WARNING, _WITHOUT_INDEX, _SCRUB),
     Kind.GARBAGE_LEFT: Rule(
         Severity.NOTE, "Nobody reads them; they take space in object storage", "`reconciler run` deletes them"
     ),

@@ -1,17 +1,21 @@
-"""What object storage says of a partition, held against its head: shallowly, for scrubbing looks at each object.
+"""What object storage has of a partition, held against its head: the manifest, its pages, and every segment they name.
 
 A head says what is uploaded, and which offsets are there alone; its manifest must have them. The head is read first, so
-a manifest that uploads or retention have moved on meanwhile seems to contradict it: it is looked at again then.
+a manifest that uploads or retention have moved on meanwhile seems to contradict it: it is looked at again then. What
+the manifest does not name any more once all is looked at was replaced meanwhile, and is no fault.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from reconciler.embedded.catalog.tiering import tiering_of
 from reconciler.embedded.checking.findings import Finding, Kind, Place
 from reconciler.embedded.checking.heads import are_numbers, judge_page
+from reconciler.embedded.checking.segments import SegmentCheck
+from reconciler.embedded.checking.stored import list_below
 from reconciler.embedded.partition.pages import read_page
 from reconciler.embedded.remote.manifests.manifest import read_manifest
 from reconciler.embedded.remote.tier import remote_partition
@@ -19,24 +23,29 @@ from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.log import OffsetRange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from reconciler.embedded.catalog.tables import Catalog
-    from reconciler.embedded.partition.entries import PageRef
+    from reconciler.embedded.checking.segments import Deep, Suspect
+    from reconciler.embedded.partition.entries import Entry, PageRef
     from reconciler.embedded.partition.head import Head
-    from reconciler.embedded.remote.manifests.manifest import Manifest
+    from reconciler.embedded.remote.manifests.manifest import Manifest, RemotePartition
     from reconciler.objectstore.base import ObjectStore
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteCheck:
-    """Looks at manifests, from any thread. `storage` is the object storage of the cluster `cluster_id`."""
+    """Looks at manifests and segments, from any thread. `storage` is the object storage of the cluster `cluster_id`.
+
+    `deep` reads what a segment holds.
+    """
 
     storage: ObjectStore
     cluster_id: str
+    deep: Deep | None = None
 
     def look(self, catalog: Catalog, head: Head, place: Place, *, epoch: int) -> Iterator[Finding]:
-        """Yield what the manifest of a partition lacks; `place` is that of its head, `epoch` of the head's register."""
+        """Yield what is wrong with the remote tier of a partition; `place` and `epoch` are those of its head."""
         if place.topic is None or place.partition is None:
             return
         tiering = tiering_of(catalog, place.topic, self.cluster_id)
@@ -59,20 +68,54 @@ class RemoteCheck:
             yield Finding(Kind.MANIFEST_FOREIGN, what, there, _alone(head, head.start))
             return
         yield from judge_manifest(manifest, head, there)
-        for page in manifest.pages:
-            yield from self._of_page(page, replace(there, key=page.key), epoch)
+        if manifest.segments:
+            listed = list_below(self.storage, f"{partition.place}/")
+            segments = SegmentCheck(listed, head.local_start, tiering.uploads, self.deep)
+            yield from self._of_segments(partition, manifest, segments, there, epoch)
 
-    def _of_page(self, page: PageRef, place: Place, epoch: int) -> Iterator[Finding]:
+    def _of_segments(
+        self, partition: RemotePartition, manifest: Manifest, segments: SegmentCheck, there: Place, epoch: int
+    ) -> Iterator[Finding]:
+        """Yield what is wrong with pages and segments, as far as the manifest names them still."""
+        found: list[Finding] = []
+        suspects: list[Suspect] = []
+        for page in manifest.pages:
+            entries: list[Entry] = []
+            found += self._of_page(page, replace(there, key=page.key), epoch, entries)
+            suspects += segments.suspects(_live(entries, manifest), there)
+        suspects += segments.suspects(_live(manifest.entries, manifest), there)
+        if found or suspects:
+            named = self._named_now(partition, manifest)
+            yield from (each for each in found if named is None or each.place.key in named)
+            yield from segments.runs(each for each in suspects if named is None or each.entry.key in named)
+
+    def _named_now(self, partition: RemotePartition, before: Manifest) -> set[str] | None:
+        """Return the keys that the manifest names now; `None`: it says what it said, or nothing."""
+        try:
+            manifest = read_manifest(self.storage, partition)
+        except UserError:
+            return None
+        if manifest is None or manifest == before:
+            return None
+        named = {page.key for page in manifest.pages} | {entry.key for entry in _live(manifest.entries, manifest)}
+        for page in manifest.pages:
+            with suppress(UserError):
+                named |= {entry.key for entry in _live(read_page(self.storage, page), manifest)}
+        return named
+
+    def _of_page(self, page: PageRef, place: Place, epoch: int, entries: list[Entry]) -> Iterator[Finding]:
+        """Yield what is wrong with a page, and put into `entries` what it names."""
         offsets = (OffsetRange(page.base, page.last + 1),)
         try:
-            entries = read_page(self.storage, page)
+            below = read_page(self.storage, page)
         except MissingObjectError as error:
             yield Finding(Kind.PAGE_MISSING, error.message, place, offsets)
         except UserError as error:
             yield Finding(Kind.PAGE_DAMAGED, error.message, place, offsets)
         else:
-            if are_numbers(entries):
-                yield from judge_page(page, entries, place, epoch=epoch)
+            if are_numbers(below):
+                entries += below
+                yield from judge_page(page, below, place, epoch=epoch)
             else:
                 yield Finding(Kind.PAGE_DAMAGED, "a number of it is none", place, offsets)
 
@@ -94,6 +137,11 @@ def judge_manifest(manifest: Manifest, head: Head, place: Place) -> Iterator[Fin
         objects = len(manifest.garbage.entries) + sum(page.entries for page in manifest.garbage.pages)
         what = f"{objects:,} segments are to be deleted, and are not yet"
         yield Finding(Kind.GARBAGE_LEFT, what, place, (), objects)
+
+
+def _live(entries: Iterable[Entry], manifest: Manifest) -> list[Entry]:
+    """Return the segments that readers may see: retention has deleted what a page still names below the start."""
+    return [entry for entry in entries if entry.last >= manifest.start]
 
 
 def _alone(head: Head, start: int) -> tuple[OffsetRange, ...]:

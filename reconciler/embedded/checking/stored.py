@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
-from reconciler.embedded.keys import CATALOG, CLUSTER, GROUPS, HEADS, TRANSACTIONS
+from reconciler.embedded.keys import CATALOG, CLUSTER, GROUPS, HEADS, STORAGE, TRANSACTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -42,6 +42,8 @@ class Contents:
     registers: dict[str, list[str]] = field(default_factory=lambda: {prefix: [] for prefix in REGISTERS})
     foreign: dict[str, Foreign] = field(default_factory=dict)
     """By folder, `""` for what lies in none."""
+    storages: list[str] = field(default_factory=list)
+    """The `storage.json` of each object storage that lies here, or where immutable objects do."""
     objects: int = 0
     bytes: int = 0
 
@@ -102,14 +104,27 @@ def list_store(store: ObjectStore) -> tuple[Contents, Stored]:
         if folder in REGISTERS:
             contents.registers[folder].append(listed.key)
         elif folder in IMMUTABLE:
+            if listed.key.endswith(f"/{STORAGE}"):
+                contents.storages.append(listed.key)
             if listed.key != CATALOG:
                 names.frombytes(_hash(listed.key))
                 sizes.append(listed.size)
         elif listed.key != CLUSTER and folder not in _OTHERS:
+            if listed.key == STORAGE:
+                contents.storages.append(listed.key)
             found = contents.foreign.setdefault(folder, Foreign(listed.key))
             found.objects += 1
             found.bytes += listed.size
     return contents, Stored(names, sizes)
+
+
+def list_below(store: ObjectStore, prefix: str) -> Stored:
+    """List what lies below a prefix, once."""
+    names, sizes = array("Q"), array("q")
+    for listed in store.list(prefix):
+        names.frombytes(_hash(listed.key))
+        sizes.append(listed.size)
+    return Stored(names, sizes)
 
 
 def _hash(key: str) -> bytes:
