@@ -15,7 +15,7 @@ from reconciler.embedded.catalog.topics import TopicShape
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.keys import mountable_key
 from reconciler.embedded.remote.recovery.locating import recoverable
-from reconciler.errors import PartialError, UserError
+from reconciler.errors import UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.register import Register
 from reconciler.resources.address import Address
@@ -189,7 +189,7 @@ def test_a_job_that_was_asked_to_stop_goes_on_next_time(bench: Bench, location: 
     assert east.catalog.read().topics[TOPIC].recovering == location
 
 
-def test_an_apply_that_finds_an_object_gone_fails_that_topic_and_the_next_one_says_where_it_is(
+def test_an_object_that_is_gone_is_told_by_the_plan_and_one_that_goes_later_leaves_the_topic_half_way(
     bench: Bench, location: str
 ) -> None:
     declare(bench, location)
@@ -197,10 +197,16 @@ def test_an_apply_that_finds_an_object_gone_fails_that_topic_and_the_next_one_sa
     lost = next(bucket.glob("*/1/00001/4-*.parquet"))
     kept = bench.folder / "kept"
     shutil.move(lost, kept)
-    applied = bench.apply()
-    assert isinstance(applied.verdict, PartialError)
-    assert applied.result is not None
-    assert f"{TOPIC}, partition 1" in applied.result.failed[0].error.message
+    (refused,) = bench.plan().plan.errors
+    assert f"what it names is lost: partition 1, offsets 4 to 7 (topics/{location.split('/')[1]}/1/00001/4-" in (
+        refused.message
+    )
+    shutil.move(kept, lost)
+    (bench.folder / "manifests" / "recovered.yaml").unlink()
+    half_way(bench, location)
+    declare(bench, location)
+    shutil.move(lost, kept)
+    run_once(bench.invocation, Select(), only=["recoveries"], report=bench.events.append, stop=bench.stop)
     assert [(each.address, each.state) for each in bench.plan().plan.waiting] == [(ADDRESS, "RECOVERING")]
     shutil.move(kept, lost)
     run_once(bench.invocation, Select(), only=["recoveries"], report=bench.events.append, stop=bench.stop)
