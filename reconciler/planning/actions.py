@@ -60,6 +60,10 @@ class Reason(StrEnum):
     """Only who is allowed may until now; without any access rule everyone may."""
     BECOMES_UNREADABLE = "becomes_unreadable"
     """What lies in object storage alone is deleted there."""
+    REMOTE_DELETED = "remote_deleted"
+    """What it has in object storage goes with it."""
+    REMOTE_KEPT = "remote_kept"
+    """What it has in object storage stays, and can be recovered."""
     UPLOADS = "uploads"
     """What is there already is copied to object storage."""
     RECOVERED = "recovered"
@@ -104,6 +108,8 @@ class Estimate:
     """Stored bytes that `run` would copy to object storage."""
     unreadable: tuple[Unreadable, ...] = ()
     """What lies in object storage alone, and would be deleted there."""
+    location: str | None = None
+    """Where the remote objects of a topic lie that is deleted."""
 
 
 @dataclass(frozen=True, slots=True)

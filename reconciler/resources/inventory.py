@@ -56,6 +56,15 @@ class SeenStorage:
 
 
 @dataclass(frozen=True, slots=True)
+class RemoteLegacy:
+    """What becomes of what a topic has in object storage when it is deleted as it is now."""
+
+    location: str
+    """`<topic>/<cluster uuid>/<initial revision>`: it can be recovered from there as long as it is kept."""
+    is_deleted: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """A resource as the platform says it is."""
 
@@ -74,6 +83,8 @@ class Observed:
     """Configs that the cluster's defaults gave it when it was made; what it or a tier says itself goes before them."""
     storage: SeenStorage | None = None
     """Of a cluster: what it says of its object storage; `None` where it has none to speak of."""
+    legacy: RemoteLegacy | None = None
+    """Of a topic: what becomes of its remote objects when it is deleted; `None` where it was never tiered."""
 
 
 Desired: TypeAlias = Mapping[Address, Declared]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from reconciler.resources.address import Address
+
+if TYPE_CHECKING:
+    from reconciler.errors import ReconcilerError
 
 Mode: TypeAlias = Literal["disabled", "write_only", "read_only", "full"]
 """What tiering does now: nothing, upload, serve what was uploaded, or both. A pause of uploads does not show."""
@@ -58,6 +61,8 @@ class PartitionStorage:
     """Likewise."""
     pending_bytes: int | None
     """What is still to be uploaded, the open segment included; `None`: nothing is uploaded of this topic."""
+    problem: ReconcilerError | None = None
+    """Why it cannot be told what object storage holds; nothing of that is counted then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,8 @@ class TieringShown:
     """Whether uploads pause on the whole cluster."""
     hidden: str | None
     """Why nothing is shown of the remote tier; `None`: it is."""
+    problem: ReconcilerError | None = None
+    """Where that is no choice: what is wrong with the object storage as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +92,12 @@ class TopicStorage:
     tiering: TieringShown | None
     """`None`: it was never tiered."""
     partitions: tuple[PartitionStorage, ...]
+
+    @property
+    def problem(self) -> ReconcilerError | None:
+        """Return why it cannot be told what object storage holds of all of it, the first reason; `None`: it can."""
+        whole = None if self.tiering is None else self.tiering.problem
+        return whole or next((each.problem for each in self.partitions if each.problem is not None), None)
 
     @property
     def local(self) -> Held:

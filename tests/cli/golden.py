@@ -41,6 +41,7 @@ TEXTS: Final[dict[str, Callable[[], str]]] = {
     "storage-tiered.txt": lambda: text_of(storage_text(sample_storages.orders())),
     "storage-local.txt": lambda: text_of(storage_text(sample_storages.local())),
     "storage-hidden.txt": lambda: text_of(storage_text(sample_storages.hidden())),
+    "storage-broken.txt": lambda: text_of(storage_text(sample_storages.broken())),
     "storage-many.txt": lambda: text_of(storages_text(sample_storages.many())),
 }
 

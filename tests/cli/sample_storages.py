@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
+from reconciler.errors import UserError
 from reconciler.resources.address import Address
 from reconciler.resources.storages import Held, PartitionStorage, RemoteHeld, TieringShown, TopicStorage
 from reconciler.workflow.storage import Storages
@@ -66,6 +68,15 @@ def paused() -> TopicStorage:
     return TopicStorage(Address("topic/west/paused"), tiering(is_paused=True), (partition,))
 
 
+def broken() -> TopicStorage:
+    """Return a tiered topic of which one partition's manifest is gone."""
+    key = "topics/67f5505a-32f3-4677-bcad-3c75a1a702a6/10/00000/manifest.json"
+    gone = UserError(f"s3://archive/streams has no object {key}, which names what was uploaded", hint="Restore it.")
+    whole, *others = orders().partitions
+    broken = replace(whole, remote=None, problem=gone)
+    return TopicStorage(Address("topic/west/broken"), tiering(), (broken, *others))
+
+
 def many() -> Storages:
     """Return one of each."""
-    return Storages((hidden(), paused(), local(), orders()), unmeasured=3)
+    return Storages((broken(), hidden(), paused(), local(), orders()), unmeasured=3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reconciler.planning.actions import Action, Block, Change, Estimate, Reason, Risk, Transition, Unreadable
+from reconciler.planning.actions import Action, Block, Change, Delete, Estimate, Reason, Risk, Transition, Unreadable
 from reconciler.planning.finding import Finding
 from reconciler.planning.plan import Base, Plan, Waiting
 from reconciler.resources.address import Address
@@ -64,6 +64,23 @@ def _actions() -> tuple[Action, ...]:
             reasons=(Reason.CHANGED, Reason.UPLOADS),
             estimate=Estimate(uploads=GIB),
         ),
+        _delete("shop:eu:returns", is_kept=False),
+        _delete("shop:eu:visits", is_kept=True),
+    )
+
+
+def _delete(name: str, *, is_kept: bool) -> Delete:
+    gone = topic(name)
+    return Delete(
+        address=gone.address,
+        before=gone,
+        risk=Risk.DATA_LOSS,
+        reasons=(
+            Reason.NO_LONGER_DECLARED,
+            Reason.REMOTE_KEPT if is_kept else Reason.REMOTE_DELETED,
+            Reason.HOLDS_DATA,
+        ),
+        estimate=Estimate(3 * GIB, location=f"{name}/67f5505a-32f3-4677-bcad-3c75a1a702a6/10"),
     )
 
 

@@ -145,7 +145,55 @@ def test_beyond_the_bound_topics_are_only_counted(typed: Call, tmp_path: Path, m
     assert "topic/west/tiered" in typed("topic", "storage", "topic/west/tiered").out, "named, it is measured"
 
 
-@pytest.mark.parametrize("topic", ["orders", "local", "hidden", "paused"])
+@pytest.mark.parametrize("damage", ["gone", "truncated", "behind"])
+def test_a_partition_whose_manifest_is_broken_is_told_beside_the_others(
+    damage: str, typed: Call, tmp_path: Path
+) -> None:
+    workspace(typed, tmp_path)
+    (manifest,) = (tmp_path / ".object-storage").glob("topics/*/*/00000/manifest.json")
+    whole = manifest.read_text()
+    if damage == "gone":
+        manifest.unlink()
+    elif damage == "truncated":
+        manifest.write_text(whole[:40])
+    else:
+        manifest.write_text(json.dumps({**json.loads(whole), "end": 100, "entries": []}))
+    said = typed("topic", "storage", "topic/west/tiered", "--format", "json")
+    found = validated(said.out, "storage")
+    first, second = found["partitions"]
+    assert (first["remote"], second["problem"]) == (None, None)
+    assert "manifest.json" in first["problem"]
+    assert said.code == 1
+    assert first["problem"] in said.err.replace("\n", " ")
+    text = typed("topic", "storage", "topic/west/tiered")
+    assert (text.code, "partition 0  remote unknown: " in text.out) == (1, True)
+    every = typed("topic", "storage", "--format", "json")
+    plain, tiered = validated(every.out, "storages")["topics"]
+    assert (every.code, plain["problem"], tiered["problem"]) == (1, None, first["problem"])
+    assert "topic/west/tiered  remote unknown: " in typed("topic", "storage").out
+
+
+def test_object_storage_that_is_gone_or_another_is_told(typed: Call, tmp_path: Path) -> None:
+    workspace(typed, tmp_path)
+    file = tmp_path / ".object-storage" / "storage.json"
+    content = file.read_text()
+    file.write_text(content.replace('"id":"', '"id":"x'))
+    said = typed("topic", "storage", "topic/west/tiered", "--format", "json")
+    assert said.code == 1
+    assert "is object storage x" in validated(said.out, "storage")["tiering"]["hidden"]
+    file.unlink()
+    said = typed("topic", "storage", "topic/west/tiered")
+    assert (said.code, "  remote   not shown: " in said.out) == (1, True)
+    assert "has no storage.json, though remote objects" in said.out
+    (tmp_path / ".object-storage").rename(tmp_path / "away")
+    said = typed("topic", "storage")
+    assert said.code == 1
+    assert "topic/west/tiered  remote unknown: " in said.out
+    assert "holds nothing of it" in said.err
+    assert typed("topic", "storage", "topic/west/plain").code == 0
+
+
+@pytest.mark.parametrize("topic", ["orders", "local", "hidden", "paused", "broken"])
 def test_every_sort_of_topic_is_what_its_schema_says(topic: str) -> None:
     found = getattr(sample_storages, topic)()
     validated(document_bytes(StorageDocument.of(found)), "storage")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.embedded.catalog.entries import AclEntry
+from reconciler.embedded.keys import STORAGE
 from reconciler.embedded.partition.headswaps import Partition, swap_head
 from reconciler.embedded.partition.sizes import size_of
 from reconciler.embedded.remote.manifests.swaps import ManifestSwap
@@ -234,14 +235,14 @@ def test_it_takes_one_listing_and_a_request_for_each_head_and_manifest() -> None
     assert reported(cluster).remote.segments == 3
     assert watched.count("list") == 1
     assert watched.count("get", "heads/") == 3
-    assert far.calls == [("get", tier.remote(number).key) for number in range(3)]
+    assert far.calls == [("get", STORAGE), *(("get", tier.remote(number).key) for number in range(3))]
     assert len(watched.calls) == 1 + 3 + watched.count("get", "cluster.json") + watched.count("get", "catalog/")
 
     for calls in (watched.calls, far.calls):
         calls.clear()
     both = list(storages_in(cluster, [Address("topic/west/plain"), ADDRESS]))
     assert [each.address for each in both] == ["topic/west/plain", ADDRESS]
-    assert (watched.count("list"), watched.count("get", "heads/"), len(far.calls)) == (1, 3, 3)
+    assert (watched.count("list"), watched.count("get", "heads/"), len(far.calls)) == (1, 3, 4)
     assert not [call for call, _ in (*watched.calls, *far.calls) if call in {"get_range", "put", "swap"}]
 
 
@@ -280,8 +281,10 @@ def test_a_damaged_manifest_is_named_and_readers_of_what_is_local_go_on() -> Non
     tier.fill(5)
     tier.upload()
     tier.storage.put(tier.remote().key, b"{")
-    with pytest.raises(UserError, match="manifest"):
-        reported(tier.cluster)
+    found = reported(tier.cluster)
+    assert (found.local.segments > 0, found.remote) == (True, Held())
+    assert found.problem is not None
+    assert tier.remote().key in found.problem.message
     assert len(held(tier.cluster)) == 10
 
 

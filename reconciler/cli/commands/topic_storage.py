@@ -9,7 +9,7 @@ from typer import Argument
 from reconciler.cli.bundles import bundled
 from reconciler.cli.console import err
 from reconciler.cli.options import Files, Place, TextOrJson
-from reconciler.cli.presenting import present
+from reconciler.cli.presenting import present, raise_verdict
 from reconciler.cli.render.amounts import count_text
 from reconciler.cli.render.lines import line
 
@@ -35,6 +35,7 @@ def command(
 
         topic = topic_storage(place.invocation(), files.select(), given[0])
         present(form, lambda: storage_text(topic), lambda: StorageDocument.of(topic))
+        raise_verdict(topic.problem)
         return
     from reconciler.cli.documents.storages import StoragesDocument
     from reconciler.cli.render.storage_text import storages_text
@@ -45,3 +46,4 @@ def command(
     if found.unmeasured:
         topics = f"{count_text(found.unmeasured)} of {count_text(found.unmeasured + len(found.topics))} topics"
         err().show([line(f"Not measured: {topics}, beyond 10,000 partitions a cluster. Name fewer by a pattern")])
+    raise_verdict(next((topic.problem for topic in found.topics if topic.problem is not None), None))

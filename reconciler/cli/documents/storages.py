@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from reconciler.workflow.storage import Storages
 
 _ONCE = "What the log takes, each record counted once, though it may lie in both tiers."
+_PROBLEM = "Why it cannot be told what object storage holds; nothing of that is counted then. Null: it can."
 _PENDING = "Still to be uploaded, the open segment included. Null: nothing of it is uploaded."
 
 
@@ -67,6 +68,7 @@ class PartitionStoragePart(Part):
     remote: RemotePart | None = Field(description="Null: nothing was ever uploaded, or it is hidden.")
     log_bytes: int = Field(description=_ONCE)
     pending_bytes: int | None = Field(description=_PENDING)
+    problem: str | None = Field(None, description=_PROBLEM)
 
     @classmethod
     def of(cls, partition: PartitionStorage, url: str) -> PartitionStoragePart:
@@ -80,6 +82,7 @@ class PartitionStoragePart(Part):
             remote=None if partition.remote is None else RemotePart.said(partition.remote, url),
             log_bytes=partition.log_bytes,
             pending_bytes=partition.pending_bytes,
+            problem=None if partition.problem is None else partition.problem.message,
         )
 
 
@@ -132,6 +135,7 @@ class StorageDocument(Document):
     format: Literal["reconciler.storage/1"] = "reconciler.storage/1"
     address: str
     tiering: TieringPart | None = Field(description="Null: it was never tiered.")
+    problem: str | None = Field(None, description=_PROBLEM)
     total: SumsPart
     partitions: tuple[PartitionStoragePart, ...]
 
@@ -142,6 +146,7 @@ class StorageDocument(Document):
         return cls(
             address=topic.address,
             tiering=None if topic.tiering is None else TieringPart.of(topic.tiering),
+            problem=None if topic.problem is None else topic.problem.message,
             total=SumsPart.of([topic]),
             partitions=tuple(PartitionStoragePart.of(each, url) for each in topic.partitions),
         )
@@ -154,6 +159,7 @@ class TopicStoragePart(SumsPart):
     tiering: TieringPart | None = Field(description="Null: it was never tiered.")
     partitions: int
     last_upload_ms: int | None = Field(description="Null: nothing was uploaded yet.")
+    problem: str | None = Field(None, description=_PROBLEM)
 
     @classmethod
     def said(cls, topic: TopicStorage) -> TopicStoragePart:
@@ -168,6 +174,7 @@ class TopicStoragePart(SumsPart):
             tiering=None if topic.tiering is None else TieringPart.of(topic.tiering),
             partitions=len(topic.partitions),
             last_upload_ms=topic.uploaded_ms,
+            problem=None if topic.problem is None else topic.problem.message,
         )
 
 

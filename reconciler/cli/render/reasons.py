@@ -57,6 +57,10 @@ def reason_text(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 -
             return _unmeasured(action)
         case Reason.BECOMES_UNREADABLE:
             return _unreadable(action.estimate)
+        case Reason.REMOTE_DELETED:
+            return f"its remote data goes too: {action.estimate.location}"
+        case Reason.REMOTE_KEPT:
+            return f"its remote data is kept, recoverable from {action.estimate.location}"
         case Reason.UPLOADS:
             return f"about {bytes_text(action.estimate.uploads)} to upload"
         case Reason.DRIFTED:

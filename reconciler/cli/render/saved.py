@@ -128,6 +128,7 @@ def _carried(document: ActionDocument) -> dict[str, Any]:
                 Unreadable(Address(lost.topic), lost.partition, lost.start, lost.stop, lost.bytes)
                 for lost in estimate.unreadable
             ),
+            estimate.location,
         ),
         "source": document.source,
         "precondition": document.precondition,

@@ -11,8 +11,9 @@ from reconciler.cli.render.tables import plain_table, table
 from reconciler.resources.storages import Held
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from reconciler.errors import ReconcilerError
     from reconciler.resources.storages import PartitionStorage, TieringShown, TopicStorage
     from reconciler.workflow.storage import Storages
 
@@ -30,6 +31,7 @@ def storage_text(topic: TopicStorage) -> list[Line]:
         *table(_HEADINGS, rows, numbers=_RIGHT),
         EMPTY,
         line(sums_text([topic])),
+        *_problems((f"partition {each.partition}", each.problem) for each in topic.partitions),
     ]
 
 
@@ -54,7 +56,15 @@ def storages_text(found: Storages) -> list[Line]:
         *plain_table(headings, rows, numbers=(2, 3, 4, 5)),
         EMPTY,
         line(f"{counted(len(found.topics), 'topic')}. {sums_text(found.topics)}"),
+        *_problems((topic.address, topic.problem) for topic in found.topics),
     ]
+
+
+def _problems(found: Iterable[tuple[str, ReconcilerError | None]]) -> Iterator[Line]:
+    """Yield what is not among the sums, and why."""
+    for where, problem in found:
+        if problem is not None:
+            yield line(Span(f"{where}  remote unknown: {problem.message}", Tone.DANGER))
 
 
 def tiering_lines(tiering: TieringShown | None) -> Iterator[Line]:

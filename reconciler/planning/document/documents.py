@@ -74,6 +74,9 @@ class EstimateDocument(_Part):
     unreadable: tuple[UnreadableDocument, ...] = Field(
         (), description="What lies in object storage alone, and would be deleted there."
     )
+    location: str | None = Field(
+        None, description="Where the remote objects of a topic lie that is deleted; `reasons` say what becomes of them."
+    )
 
 
 class BlockDocument(_Part):

@@ -101,6 +101,7 @@ def action_row(action: Action, after: dict[str, Any] | None, parameters: dict[st
                 }
                 for lost in action.estimate.unreadable
             ],
+            "location": action.estimate.location,
         },
         "blocked": _block(action),
         "grant": action.granted_by,

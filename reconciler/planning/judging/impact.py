@@ -232,16 +232,22 @@ class Impact:
     def _delete(self, action: Delete) -> Delete:
         if kind_of(action.address) not in {"topic", "mirror"}:
             return action
+        seen = self._situation.observed.get(action.address)
+        remote = None if seen is None else seen.legacy
+        location = None if remote is None else remote.location
+        if remote is not None:
+            reason = Reason.REMOTE_DELETED if remote.is_deleted else Reason.REMOTE_KEPT
+            action = replace(action, reasons=(*action.reasons, reason))
         measure = self.measure(_as_topic(action.address))
         if measure is None:
             risk, reasons = Risk.DATA_LOSS, (*action.reasons, Reason.HOLDS_DATA, Reason.UNMEASURED)
-            return replace(action, risk=risk, reasons=reasons)
+            return replace(action, risk=risk, reasons=reasons, estimate=Estimate(location=location))
         is_empty = not measure.records
         return replace(
             action,
             risk=Risk.IRREVERSIBLE if is_empty else Risk.DATA_LOSS,
             reasons=action.reasons if is_empty else (*action.reasons, Reason.HOLDS_DATA),
-            estimate=Estimate(bytes=measure.bytes, records=measure.records, groups=measure.groups),
+            estimate=Estimate(measure.bytes, measure.records, groups=measure.groups, location=location),
         )
 
     def _job(self, action: RunJob) -> RunJob:

@@ -131,7 +131,7 @@ class EmbeddedProvider:
         cluster = self._cluster()
         name, wanted = self._declared.metadata.name, wanted_in(scope)
         catalog = cluster.catalog.read()
-        inventory = dict(observed_in(catalog, name, wanted))
+        inventory = dict(observed_in(catalog, name, wanted, cluster_id=cluster.cluster_id))
         if wanted is None or wanted(self._declared.address):
             inventory = {
                 self._declared.address: observed_cluster(self._declared, cluster.cluster_id, catalog, self._storage),

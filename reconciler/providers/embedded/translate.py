@@ -12,6 +12,7 @@ from reconciler.embedded.catalog.syncing import synced_configs
 from reconciler.embedded.catalog.topics import TopicShape
 from reconciler.errors import StalePlanError, UserError
 from reconciler.planning.deciding.recovered import RECOVERING
+from reconciler.providers.embedded.legacies import legacies_in
 from reconciler.resources.aclpaths import ACLS, rule_fields
 from reconciler.resources.address import Address, address_of, split_name
 from reconciler.resources.inventory import Observed
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.entries import MirrorEntry
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.planning.actions import Change, Value
+    from reconciler.resources.inventory import RemoteLegacy
 
 _CONFIGS: Final = "configs."
 _QUOTAS: Final = "quotas."
@@ -37,21 +39,23 @@ _NOT_KEPT: Final = frozenset({"mirrorTopics", "movedFrom"})
 
 
 def observed_in(
-    catalog: Catalog, cluster: str, is_wanted: Callable[[str], bool] | None = None
+    catalog: Catalog, cluster: str, is_wanted: Callable[[str], bool] | None = None, *, cluster_id: str = ""
 ) -> Iterator[tuple[Address, Observed]]:
     """Yield everything in a catalog as resources of a cluster, own configs only; `is_wanted` is asked by address."""
+    legacies = legacies_in(catalog, cluster_id)  # What namespaces say counts, be they wanted or not.
     if is_wanted is not None:
         catalog = _only(catalog, cluster, is_wanted)
     for name, namespace in catalog.namespaces.items():
         yield address_of("namespace", cluster, name), Observed(_namespace(name, cluster, namespace))
-    yield from _topics(catalog, cluster)
+    yield from _topics(catalog, cluster, legacies)
     links = {entry.id: (name, entry) for name, entry in catalog.links.items()}
     for name, link in links.values():
         yield address_of("link", cluster, name), Observed(_link(name, cluster, link), link.id)
     for full_name, topic in catalog.topics.items():
         if topic.mirror is not None and topic.mirror.link_id in links:
             resource = _mirror(full_name, topic, topic.mirror, (cluster, *links[topic.mirror.link_id]))
-            yield resource.address, Observed(resource, topic.id, None, topic.mirror.state, topic.mirror.first_copy_done)
+            state, is_copied, legacy = topic.mirror.state, topic.mirror.first_copy_done, legacies.get(full_name)
+            yield resource.address, Observed(resource, topic.id, None, state, is_copied, legacy=legacy)
 
 
 def _only(catalog: Catalog, cluster: str, is_wanted: Callable[[str], bool]) -> Catalog:
@@ -84,7 +88,7 @@ def overview_in(catalog: Catalog, cluster: str, who: Permissions) -> Overview:
     return Overview(shown, namespaces)
 
 
-def _topics(catalog: Catalog, cluster: str) -> Iterator[tuple[Address, Observed]]:
+def _topics(catalog: Catalog, cluster: str, legacies: Mapping[str, RemoteLegacy]) -> Iterator[tuple[Address, Observed]]:
     # Ten thousand of them in a tenth of a second: copies of one checked model, and one spec for all that are alike.
     pattern = Topic(metadata=InNamespace(name="t", cluster=cluster), spec=TopicSpec(partitions=1))
     specs: dict[object, TopicSpec] = {}
@@ -103,7 +107,7 @@ def _topics(catalog: Catalog, cluster: str) -> Iterator[tuple[Address, Observed]
                 spec = specs[alike] = pattern.spec.model_copy(update=shape)
             metadata = pattern.metadata.model_copy(update={"name": name, "namespace": namespace})
             topic = pattern.model_copy(update={"metadata": metadata, "spec": spec})
-            seen = Observed(topic, entry.id, state=_state(entry), initial=entry.initial)
+            seen = Observed(topic, entry.id, state=_state(entry), initial=entry.initial, legacy=legacies.get(full_name))
             yield Address(f"topic/{cluster}/{full_name}"), seen
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.catalog.configs import set_configs
@@ -11,11 +11,14 @@ from reconciler.embedded.catalog.tiering import tiering_of
 from reconciler.embedded.keys import HEADS, heads_prefix, partition_of_head
 from reconciler.embedded.partition.head import read_head
 from reconciler.embedded.remote.manifests.manifest import read_manifest
+from reconciler.embedded.remote.measuring.doubts import doubt
 from reconciler.embedded.remote.measuring.shares import remote_only, share_below
+from reconciler.embedded.remote.storagefile import check_storage
 from reconciler.embedded.remote.tier import remote_partition
 from reconciler.embedded.threads import SideBySide
 from reconciler.embedded.upkeep.cleanup import cleanup_policy
 from reconciler.embedded.upkeep.segments import segments_of
+from reconciler.errors import UserError
 from reconciler.lifecycles.tiering import TieringState
 from reconciler.resources.clusterproperties import ENABLED, UPLOADS, property_of
 from reconciler.resources.storages import Held, PartitionStorage, RemoteHeld, TieringShown, TopicStorage
@@ -29,15 +32,16 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.tiering import Tiering
     from reconciler.embedded.partition.head import Head
     from reconciler.embedded.partition.pages import Paged
-    from reconciler.embedded.remote.manifests.manifest import Manifest
+    from reconciler.embedded.remote.manifests.manifest import Manifest, RemotePartition
     from reconciler.embedded.upkeep.segments import SegmentLimits
     from reconciler.objectstore.base import ObjectStore
     from reconciler.resources.address import Address
     from reconciler.resources.storages import Mode
 
-    Heads: TypeAlias = Mapping[tuple[str, int], Head]
-    """By topic id and partition; so are `Manifests`."""
-    Manifests: TypeAlias = Mapping[tuple[str, int], Manifest]
+    Place: TypeAlias = tuple[str, int]
+    """Topic id and partition."""
+    Heads: TypeAlias = Mapping[Place, Head]
+    Manifests: TypeAlias = Mapping[Place, Manifest]
 
 SHOWN: Final = "kafka_enable_describe_log_dirs_remote_storage"
 _TRUE: Final = "true"
@@ -56,14 +60,29 @@ class StorageReport:
     def of(self, topics: Mapping[str, Address]) -> Iterator[TopicStorage]:
         """Yield what topics take, in their order. `topics`: full name → address.
 
-        One listing, one GET for each partition ever written, and one more where it is, or was, tiered.
+        One listing, one GET for each partition ever written, and one more where it is, or was, tiered, and one for the
+        object storage. What is wrong in object storage is told with the topic it is of.
 
         Raises:
-            UserError: A head or manifest is damaged.
+            UserError: A head is damaged.
         """
-        heads, manifests = self.read(topics)
+        problem = self._problem_of(topics)
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="storage") as pool:
+            threads, wanted = SideBySide(pool, 4 * _AT_ONCE), tuple(topics)
+            heads = self.heads(wanted, threads)
+            looks = {} if problem is not None else self._looks(wanted, heads, threads)
+        manifests = {place: look for place, look in looks.items() if not isinstance(look, UserError)}
         for name, address in topics.items():
-            yield self.topic(name, address, heads, manifests)
+            found = self.topic(name, address, heads, manifests)
+            doubted = (looks.get((self.catalog.topics[name].id, each.partition)) for each in found.partitions)
+            partitions = tuple(
+                replace(each, problem=look) if isinstance(look, UserError) else each
+                for each, look in zip(found.partitions, doubted, strict=True)
+            )
+            tiering = found.tiering
+            if problem is not None and tiering is not None and tiering.hidden is None:
+                tiering = replace(tiering, hidden=problem.message, problem=problem)
+            yield replace(found, tiering=tiering, partitions=partitions)
 
     def read(self, names: Iterable[str]) -> tuple[Heads, Manifests]:
         """Return all that is reported from, side by side."""
@@ -85,14 +104,48 @@ class StorageReport:
         storage = self.storage
         if storage is None or self._hidden is not None:
             return {}
+        wanted = self._remote_partitions(names, heads)
+        found = threads.over(lambda each: read_manifest(storage, each[1]), wanted)
+        return {place: manifest for (place, _), manifest in zip(wanted, found, strict=True) if manifest is not None}
+
+    def _problem_of(self, names: Iterable[str]) -> UserError | None:
+        """Return what is wrong with the object storage as a whole, where any of the topics may have something there."""
+        if self.storage is None or self._hidden is not None or not any(map(self._tiering, names)):
+            return None
+        try:
+            check_storage(self.storage, self.catalog.cluster.storage_id)
+        except UserError as error:
+            return error
+        return None
+
+    def _looks(self, names: Iterable[str], heads: Heads, threads: SideBySide) -> Mapping[Place, Manifest | UserError]:
+        """Return the manifests, or why they cannot be what was uploaded."""
+        storage = self.storage
+        if storage is None or self._hidden is not None:
+            return {}
+
+        def looked(wanted: tuple[Place, RemotePartition]) -> Manifest | UserError | None:
+            place, partition = wanted
+            try:
+                manifest = read_manifest(storage, partition)
+            except UserError as error:
+                return error
+            if doubt(storage, partition, heads[place], manifest) is None:
+                return manifest
+            newer = read_head(self.store, *place)
+            return manifest if newer is None else doubt(storage, partition, newer, manifest) or manifest
+
+        wanted = self._remote_partitions(names, heads)
+        found = threads.over(looked, wanted)
+        return {place: look for (place, _), look in zip(wanted, found, strict=True) if look is not None}
+
+    def _remote_partitions(self, names: Iterable[str], heads: Heads) -> list[tuple[Place, RemotePartition]]:
         tierings = {self.catalog.topics[name].id: self._tiering(name) for name in names}
-        wanted = [
+        return [
             (place, remote_partition(tiering.location, place[1]))
             for place in heads
             if (tiering := tierings.get(place[0])) is not None
         ]
-        found = threads.over(lambda each: read_manifest(storage, each[1]), wanted)
-        return {place: manifest for (place, _), manifest in zip(wanted, found, strict=True) if manifest is not None}
 
     def topic(self, name: str, address: Address, heads: Heads, manifests: Manifests) -> TopicStorage:
         """Return what one topic takes; heads and manifests go by its id and partition."""
