@@ -19,7 +19,7 @@ def command(
     repair: Annotated[
         bool, Option("--repair", help="Finish what was left half-way, delete what is left over; loses no record.")
     ] = False,
-    deep: Annotated[bool, Option("--deep", help="Read every record as well.")] = False,
+    deep: Annotated[bool, Option("--deep", help="Read every record of both tiers as well.")] = False,
     form: TextOrJson = "text",
 ) -> None:
     """Check every register and object of a cluster; exits 1 where something is lost or cannot be trusted."""
