@@ -122,6 +122,8 @@ def test_a_cluster_that_is_lost_stops_no_other(two: Bench) -> None:
     assert (lost.name, lost.upkept, lost.failed) == ("observe:west", None, 1)
     assert "observe:west" in upkeep.verdict.message
     assert any("✗ observe:west: cannot read cluster west" in line for line in lines_of(upkeep))
+    assert lost.error is not None
+    assert "--exclude" not in lost.error.hint, "run has no such option"
 
 
 def test_a_state_that_is_lost_stops_no_cluster(two: Bench) -> None:

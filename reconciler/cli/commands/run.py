@@ -50,6 +50,9 @@ def command(
 ) -> None:
     """Run the data pipeline: mirrors to their sources' ends, then what clusters do to themselves.
 
+    Closed segments are uploaded to object storage and may leave the local tier; what expired goes on both tiers; keys
+    are compacted; small remote segments are merged; what lies there is held against what the cluster knows (scrub).
+
     JOBS: mirror, deletions, disablings, recoveries, rewrites, transactions, roll, upload, retention, compact, merge,
     scrub, sweep; several with commas between.
     """

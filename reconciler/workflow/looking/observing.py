@@ -48,8 +48,10 @@ class Seen:
         return sum(1 for address in self.inventory if kind_of(address) in {"topic", "mirror"})
 
 
-def observe(providers: Mapping[str, Provider], clusters: Sequence[str], recorded: Record) -> Seen:
-    """Read `clusters`, all at once.
+def observe(
+    providers: Mapping[str, Provider], clusters: Sequence[str], recorded: Record, *, can_exclude: bool = True
+) -> Seen:
+    """Read `clusters`, all at once. `can_exclude`: whether whoever asks can be told to leave one out.
 
     Raises:
         RetryableError: Some cannot be reached; names them all and how to go on without them.
@@ -64,7 +66,7 @@ def observe(providers: Mapping[str, Provider], clusters: Sequence[str], recorded
             except RetryableError as error:
                 lost[name] = error
     if lost:
-        raise unreachable(lost)
+        raise unreachable(lost, can_exclude=can_exclude)
     found = {address: item for answer in answers.values() for address, item in answer.inventory.items()}
     hidden = {address: item.hidden for address, item in found.items() if item.hidden is not None}
     return Seen(
@@ -124,8 +126,8 @@ def gone() -> RetryableError:
     )
 
 
-def unreachable(lost: Mapping[str, ReconcilerError]) -> RetryableError:
-    """Return the error that names clusters that cannot be read, and how to go on without them."""
+def unreachable(lost: Mapping[str, ReconcilerError], *, can_exclude: bool = True) -> RetryableError:
+    """Return the error that names clusters that cannot be read, and how to go on without them, where one can."""
     names = sorted(lost)
     is_one = len(names) == 1
     what = "; ".join(lost[name].message if is_one else f"{name}: {lost[name].message}" for name in names)
@@ -133,5 +135,5 @@ def unreachable(lost: Mapping[str, ReconcilerError]) -> RetryableError:
     hints = " ".join(dict.fromkeys(lost[name].hint for name in names))
     return RetryableError(
         f"cannot read {'cluster' if is_one else 'clusters'} {', '.join(names)}: {what}",
-        hint=f"{hints} To go on without: {without}",
+        hint=f"{hints} To go on without: {without}" if can_exclude else hints,
     )

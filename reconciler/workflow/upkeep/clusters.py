@@ -58,7 +58,7 @@ def _recorded(work: Work) -> tuple[Record, list[JobOutcome]]:
 
 def _asked(work: Work, name: str, recorded: Record) -> Inventory | ReconcilerError:
     try:
-        found = dict(observe(work.providers, [name], recorded).inventory)
+        found = dict(observe(work.providers, [name], recorded, can_exclude=False).inventory)
     except ReconcilerError as error:
         return error
     seen = found.get(cluster_address(name))
