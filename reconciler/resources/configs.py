@@ -71,6 +71,12 @@ def canonical_value(key: str, value: object, catalog: Mapping[str, ConfigKey] = 
             return _single(value)
 
 
+def refused_value(value: str, error: ValueError) -> str:
+    """Say of a value why `canonical_value` refused it; a reason that names the value already stands alone."""
+    reason = str(error)
+    return f"{value!r} is {reason}" if reason.startswith("not ") else reason
+
+
 def show_value(key: str, value: str | None, catalog: Mapping[str, ConfigKey] = EMBEDDED_CONFIGS) -> str:
     """Return a stored value as a person reads it: `604800000` of retention.ms → `7d`."""
     if value is None:

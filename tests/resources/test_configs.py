@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.resources.configs import EMBEDDED_CONFIGS, KAFKA_CONFIGS, canonical_value, show_value
+from reconciler.resources.configs import (
+    EMBEDDED_CONFIGS,
+    KAFKA_CONFIGS,
+    canonical_value,
+    refused_value,
+    show_value,
+)
 from reconciler.resources.tieringconfigs import POLICY_KEYS, TIERING_CONFIGS
 from reconciler.resources.tieringpolicy import TieringPolicySpec
 
@@ -118,6 +124,20 @@ def test_what_people_write_becomes_the_string_platforms_store(key: str, written:
 def test_a_value_that_is_none_of_its_type_is_refused(key: str, written: Any) -> None:
     with pytest.raises(ValueError, match=r"not|out of range|found a list"):
         canonical_value(key, written)
+
+
+@pytest.mark.parametrize(
+    ("key", "written", "said"),
+    [
+        ("segment.bytes", "0", "0 is out of range: at least 14"),
+        ("retention.ms", "soon", "'soon' is not a duration such as 7d, 36h, 90s, 1500ms or infinite"),
+        ("cleanup.policy", "burn", "'burn' is not one of compact, delete"),
+    ],
+)
+def test_a_refused_value_is_named_once(key: str, written: str, said: str) -> None:
+    with pytest.raises(ValueError, match=r".") as caught:
+        canonical_value(key, written)
+    assert refused_value(written, caught.value) == said
 
 
 @pytest.mark.parametrize(

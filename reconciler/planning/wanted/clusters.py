@@ -11,7 +11,7 @@ from reconciler.planning.finding import Finding
 from reconciler.planning.situation import Wanted
 from reconciler.resources.clusterproperties import ENABLED
 from reconciler.resources.clustertiering import TIERING_PROPERTIES
-from reconciler.resources.configs import DEFAULT, canonical_value
+from reconciler.resources.configs import DEFAULT, canonical_value, refused_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,7 +88,7 @@ def _settle(name: str, value: str, catalog: Mapping[str, ConfigKey], made: _Comp
         place = made.origins.get(PROPERTIES + name)
         where = f"{place} ({name})" if place else f"properties.{name}"
         at = ("spec", *place.split(".")) if place else ("spec", "properties", name)
-        made.problems.append((f"{where}: {value!r}: {error}", "Correct it, or remove it.", (at,)))
+        made.problems.append((f"{where}: {refused_value(value, error)}", "Correct it, or remove it.", (at,)))
 
 
 def _machinery(cluster: Cluster) -> Iterator[tuple[str, str, str]]:

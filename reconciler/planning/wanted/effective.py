@@ -14,7 +14,7 @@ from reconciler.planning.wanted.clusters import compiled_cluster
 from reconciler.planning.wanted.inherited import Inheritance, Layer
 from reconciler.resources.address import Address, address_of, tiers_of
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.configs import DEFAULT, EMBEDDED_CONFIGS, canonical_value
+from reconciler.resources.configs import DEFAULT, EMBEDDED_CONFIGS, canonical_value, refused_value
 from reconciler.resources.metadata import OfNamespace
 from reconciler.resources.mirrorlink import MirrorLink, MirrorTopic
 from reconciler.resources.mounting import Mounting
@@ -163,7 +163,7 @@ class _Making:
             try:
                 configs[key] = canonical_value(key, value, capabilities.configs)
             except ValueError as error:
-                self._wrong(address, declared, f"{key}: {value!r} is {error}", "Correct it, or remove it.")
+                self._wrong(address, declared, f"{key}: {refused_value(value, error)}", "Correct it, or remove it.")
         return configs, origins
 
     def _wrong(self, address: Address, declared: Declared, message: str, hint: str) -> None:
