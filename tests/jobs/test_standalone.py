@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
-import subprocess
-import threading
-from collections import deque
 from collections.abc import Iterator
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyspark
 import pytest
 from pyspark import cloudpickle
 
@@ -25,64 +19,28 @@ from reconciler.embedded.remote.tier import remote_partition
 from reconciler.embedded.upkeep import chores
 from reconciler.jobs.chores import spread
 from reconciler.jobs.mirror import mirror
-from reconciler.jobs.session import RunningSpark, start_session
 from reconciler.jobs.verify import verify
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.records.log import OffsetRange
-from reconciler.resources.workspace import SparkSpec
 from tests.embedded.samples import NOW, read, rows_of
 from tests.jobs import doubles
 from tests.jobs.doubles import TOPIC, Deadly, DeadlyStorage, append, tiered_west
+from tests.jobs.standalone import standalone
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from reconciler.embedded.cluster import EmbeddedCluster
+    from reconciler.jobs.session import RunningSpark
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
-
-HOME = Path(pyspark.__file__).parent
-
-
-def process(stack: ExitStack, folder: Path, kind: str, *arguments: str) -> Iterator[str]:
-    """Start a part of a Spark cluster, ended with the stack, and yield the lines of its log."""
-    command = [str(HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}", "--host", "127.0.0.1"]
-    ports = ["--port", "0", "--webui-port", "0"]
-    environ = os.environ | {"SPARK_NO_DAEMONIZE": "1", "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": ""}
-    running = stack.enter_context(
-        subprocess.Popen([*command, *ports, *arguments], cwd=folder, env=environ, stderr=subprocess.PIPE, text=True)
-    )
-    stack.callback(running.kill)
-    assert running.stderr is not None
-    yield from running.stderr
-
-
-def wait_for(lines: Iterator[str], pattern: str) -> str:
-    for line in lines:
-        if found := re.search(pattern, line):
-            # It goes on talking: a full pipe would stop it.
-            threading.Thread(target=lambda: deque(lines, 0), daemon=True).start()
-            return found[1]
-    raise AssertionError(f"it ended without saying {pattern}")
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSpark]:
-    folder = tmp_path_factory.mktemp("standalone")
     cloudpickle.register_pickle_by_value(doubles)
-    with ExitStack() as stack:
-        master = wait_for(process(stack, folder, "master.Master"), r"Starting Spark master at (spark://\S+)")
-        for number in range(2):
-            options = ("--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"work-{number}"))
-            wait_for(
-                process(stack, folder, "worker.Worker", *options, master), r"Successfully (registered) with master"
-            )
-        conf: dict[str, str | int | bool] = {
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.executor.memory": "512m",
-        }
-        yield stack.enter_context(start_session(SparkSpec(master=master, conf=conf), environ=os.environ))
+    with standalone(tmp_path_factory.mktemp("standalone")) as running:
+        yield running.spark
 
 
 @pytest.fixture
