@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from reconciler.embedded.jsonobjects import damaged, parsed
-from reconciler.embedded.keys import CLUSTER
+from reconciler.embedded.keys import CLUSTER, STORAGE
 from reconciler.errors import LostRaceError, UserError
 from reconciler.objectstore.probing import PROBE
 
@@ -34,6 +34,9 @@ def read_cluster_id(store: ObjectStore) -> str | None:
     stored = store.get(CLUSTER)
     if stored is not None:
         return _id(store, stored.body)
+    if store.get(STORAGE) is not None:
+        message = f"{store.url} is an object storage, not an embedded cluster: it holds {STORAGE}"
+        raise UserError(message, hint="Name another root: a cluster and object storage never share a location.")
     message = f"{store.url} is not an embedded cluster: it has no {CLUSTER}, but holds {stranger.key}"
     raise UserError(message, hint="Name the root of a cluster, or an empty folder in which one may be created.")
 

@@ -50,6 +50,10 @@ def _entries(root: str, base: str, start: str) -> list[tuple[str, os.DirEntry[st
                 for entry in entries
                 if entry.name.startswith(start) and entry.name != RESERVED
             ]
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
+        return []
+    except NotADirectoryError:
+        if not base:
+            raise  # The root itself is a file: nothing can ever lie there.
         return []
     return sorted(found, key=lambda pair: pair[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from typing import Annotated, Final
 
@@ -11,6 +12,10 @@ from reconciler.resources.base import Complaint, Flag, Model, refusal
 
 SCHEMES: Final = ("file", "s3", "memory")
 _URL: Final = re.compile(r"([a-z][a-z0-9+.-]*)://(.*)", re.DOTALL)
+
+
+_SOMEWHERE: Final = "/" + "\0/" * 64
+"""The folder of reconciler.yaml, where nobody says which it is: `..` leads out of it, and no name is like its own."""
 
 
 class LocationSpec(Model):
@@ -50,3 +55,22 @@ def _from_url(value: object) -> object:
 
 Location = Annotated[LocationSpec, BeforeValidator(_from_url, json_schema_input_type=str | LocationSpec)]
 """A URL, or a mapping with `url` and settings."""
+
+
+def is_overlapping(one: str, other: str) -> bool:
+    """Tell whether two URLs are one place, or one lies in the other; relative ones in the same folder.
+
+    A relative folder and an absolute one are never told to be the same. Pure: no link is followed.
+    """
+    (scheme, first), (other_scheme, second) = _place(one), _place(other)
+    shared = min(len(first), len(second))
+    return scheme == other_scheme and first[:shared] == second[:shared]
+
+
+def _place(url: str) -> tuple[str, tuple[str, ...]]:
+    """Return the scheme of a URL, and the names that lead to the place; a store in memory lies in no other."""
+    scheme, _, rest = url.partition("://")
+    if scheme == "memory":
+        return scheme, (rest,)
+    path = posixpath.normpath(posixpath.join(_SOMEWHERE, rest)) if scheme == "file" else rest
+    return scheme, tuple(name for name in path.split("/") if name)

@@ -9,6 +9,7 @@ import orjson
 
 from reconciler.embedded.jsonobjects import damaged, parsed
 from reconciler.embedded.keys import REMOTE_TOPICS, STORAGE
+from reconciler.embedded.remote.placing import check_place
 from reconciler.errors import LostRaceError, UserError
 
 if TYPE_CHECKING:
@@ -39,14 +40,14 @@ def create_storage(storage: ObjectStore, new_id: Callable[[], str]) -> str:
     """Make it an object storage, if it is none yet, and return its id: that of whoever came first.
 
     Raises:
-        UserError: It does not honour conditional writes, we may not write, list or delete there, or it was one and has
-            lost its id.
+        UserError: It does not honour conditional writes, we may not write, list or delete there, a cluster lies there,
+            or it was one and has lost its id.
     """
     found = read_storage_id(storage)
     if found is not None:
         return found
-    if _holds_topics(storage):  # Under another id, clusters that are bound to it would find theirs no more.
-        raise _lost(storage, None)
+    check_place(storage)
+    check_not_lost(storage, None)  # Under another id, clusters that are bound to it would find theirs no more.
     check_usable(storage)
     body = orjson.dumps({"format": _FORMAT, "id": new_id()}, option=orjson.OPT_APPEND_NEWLINE)
     with suppress(LostRaceError):  # Somebody else was faster: theirs holds.
@@ -81,7 +82,7 @@ def check_storage(storage: ObjectStore, expected: str | None) -> None:
         raise UserError(message, hint="Set objectStorage back: topics do not move between buckets.")
 
 
-def check_not_lost(storage: ObjectStore, expected: str) -> None:
+def check_not_lost(storage: ObjectStore, expected: str | None) -> None:
     """Tell an object storage that lost its `storage.json` from a place where nothing is: one LIST.
 
     Raises:

@@ -27,7 +27,7 @@ from reconciler.embedded.partition.removing import remove_partition
 from reconciler.embedded.remote.leaving.sweeping import sweep_remote
 from reconciler.embedded.remote.tier import remote_tier
 from reconciler.embedded.threads import SideBySide
-from reconciler.errors import MissingObjectError
+from reconciler.errors import MissingObjectError, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -67,14 +67,17 @@ def sweep(
     storage, which is swept after the cluster itself.
 
     Raises:
-        UserError: A head, a page or the catalog cannot be read; nothing was deleted. Or a manifest; then nothing was
+        UserError: A head, a page or the catalog cannot be read, or an object storage lies in the root; nothing was
+            deleted. Or a manifest; then nothing was
             deleted in object storage.
     """
     now_ms = store.clock_ms()
     if unless_recent and now_ms - _last_ms(store) < RECENT_MS:
         return Swept()
     old_ms = now_ms - OLD_MS
-    _, stored = list_store(store)
+    contents, stored = list_store(store)
+    if contents.storages:
+        raise _shared(store, contents.storages[0])
     heads = list(store.list(HEADS))
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="sweep") as threads:
         stored.name(_named_by_catalog(store))
@@ -99,6 +102,14 @@ def sweep(
 def _remote(store: ObjectStore, catalog: CatalogRegister, storage: ObjectStore | None) -> RemoteTier | None:
     cluster_id = None if storage is None else read_cluster_id(store)
     return None if cluster_id is None else remote_tier(storage, cluster_id, catalog.read().cluster)
+
+
+def _shared(store: ObjectStore, key: str) -> UserError:
+    """Return the error for a root in which what nobody names here is the remote tier of some cluster."""
+    return UserError(
+        f"{store.url} is a cluster's root, and an object storage too: it holds {key}. Nothing is swept",
+        hint="Give objectStorage a location of its own: what is remote would be deleted as what nobody names.",
+    )
 
 
 def _last_ms(store: ObjectStore) -> int:

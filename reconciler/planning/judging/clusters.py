@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from reconciler.planning.finding import Finding
 from reconciler.resources.address import cluster_address, cluster_of
 from reconciler.resources.cluster import Cluster
+from reconciler.resources.locations import is_overlapping
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +41,24 @@ def check_clusters(desired: Desired, recorded: Record, given: Given) -> Iterator
         if name in given.identities:
             address = cluster_address(name)
             yield from _check_one(desired[address], recorded.get(address), given.identities[name], given)
+    yield from _check_apart(desired)
     yield from check_undeclared(desired)
+
+
+def _check_apart(desired: Desired) -> Iterator[Finding]:
+    """Yield each object storage in, around or at a cluster's root: the sweep there would delete what is remote."""
+    clusters = declared_clusters(desired)
+    roots = {name: each.spec.embedded.root for name, each in sorted(clusters.items()) if each.spec.embedded}
+    for name in sorted(clusters):
+        storage = clusters[name].spec.object_storage
+        for other, root in roots.items():
+            # One name at two endpoints is two buckets.
+            if storage and storage.endpoint == root.endpoint and is_overlapping(storage.url, root.url):
+                address = cluster_address(name)
+                what = f"its objectStorage {storage.url} and {root.url}, the root of cluster {other},"
+                message = f"{what} are one place or lie in each other"
+                hint = "Give objectStorage a location of its own: a sweep deletes what its own cluster does not name."
+                yield Finding(address, desired[address].source, message, hint)
 
 
 def _check_one(

@@ -17,7 +17,7 @@ def check_storage(cluster: Cluster, seen: Observed | None) -> Iterator[tuple[str
         return
     problem = seen.storage.problem
     if problem is not None:
-        yield f"its object storage cannot be used: {problem.message}", problem.hint
+        yield f"its objectStorage cannot be used: {problem.message}", problem.hint
         return
     moved = moved_storage(cluster, seen)
     if moved is not None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, assert_never
 
 from reconciler.embedded.catalog.cluster import alter_cluster, bind_storage, tiered_topics
-from reconciler.embedded.clusterfile import create_cluster
+from reconciler.embedded.clusterfile import create_cluster, read_cluster_id
+from reconciler.embedded.remote.placing import check_place
 from reconciler.embedded.remote.storagefile import (
     check_not_lost,
-    check_usable,
-    create_storage,
     read_storage_id,
 )
 from reconciler.errors import UserError
@@ -28,8 +27,11 @@ if TYPE_CHECKING:
     from reconciler.resources.kinds import Resource
 
 
-def seen_storage(catalog: Catalog, storage: ObjectStore | None) -> SeenStorage:
-    """Return what the catalog and the declared object storage say of each other: one GET, LISTs where it is new."""
+def seen_storage(catalog: Catalog, storage: ObjectStore | None, root: str) -> SeenStorage:
+    """Return what the catalog and the declared object storage say of each other: one GET, LISTs where it is new.
+
+    `root`: the URL of the cluster.
+    """
     bound, tiered = catalog.cluster.storage_id, tuple(tiered_topics(catalog))
     if storage is None:
         return SeenStorage(bound, None, tiered)
@@ -38,15 +40,17 @@ def seen_storage(catalog: Catalog, storage: ObjectStore | None) -> SeenStorage:
         if found is None and bound is not None:
             check_not_lost(storage, bound)
         if found is None or found != bound:
-            next(iter(storage.list("")), None)  # Whoever may not list cannot tier there, and learns it in the plan.
+            check_place(storage, root)  # Whoever may not list cannot tier there, and learns it in the plan.
     except UserError as error:
         return SeenStorage(bound, None, tiered, error)
     return SeenStorage(bound, found, tiered)
 
 
-def observed_cluster(declared: Cluster, cluster_id: str, catalog: Catalog, storage: ObjectStore | None) -> Observed:
+def observed_cluster(
+    declared: Cluster, cluster_id: str, catalog: Catalog, storage: ObjectStore | None, *, root: str
+) -> Observed:
     """Return the cluster as it is: its properties, and its object storage where it is bound to the declared one."""
-    seen = seen_storage(catalog, storage)
+    seen = seen_storage(catalog, storage, root)
     is_bound = seen.found is not None and seen.found == seen.bound
     changed = {
         "cluster_id": cluster_id,
@@ -56,6 +60,21 @@ def observed_cluster(declared: Cluster, cluster_id: str, catalog: Catalog, stora
     }
     found = declared.model_copy(update={"spec": declared.spec.model_copy(update=changed)})
     return Observed(found, cluster_id, storage=seen)
+
+
+def check_places(store: ObjectStore, storage: ObjectStore) -> None:
+    """Refuse, before anything is written, a root or an object storage that a new cluster could not have.
+
+    Raises:
+        UserError: One of them is something else, or they do not lie apart.
+    """
+    read_cluster_id(store)
+    try:
+        check_place(storage, store.url)
+        if read_storage_id(storage) is None:
+            check_not_lost(storage, None)
+    except UserError as error:
+        raise UserError(f"its objectStorage cannot be used: {error.message}", hint=error.hint) from error
 
 
 def make_cluster(store: ObjectStore, wanted: Resource, new_id: Callable[[], str]) -> None:
@@ -69,19 +88,6 @@ def make_cluster(store: ObjectStore, wanted: Resource, new_id: Callable[[], str]
     if cluster_id not in {None, found}:
         message = f"{store.url} is cluster {found}, not {cluster_id}"
         raise UserError(message, hint="Correct spec.clusterId, or the root.")
-
-
-def prepared_storage(storage: ObjectStore, new_id: Callable[[], str]) -> str:
-    """Return the id of an object storage that a cluster is about to be bound to, made where it has none.
-
-    Raises:
-        UserError: We may not write, list or delete there, or it does not honour conditional writes.
-    """
-    found = read_storage_id(storage)
-    if found is None:
-        return create_storage(storage, new_id)
-    check_usable(storage)  # Another cluster made it: that does not say what we may do there.
-    return found
 
 
 def set_up(action: Create | Update, storage_id: str | None) -> Callable[[Draft], None]:

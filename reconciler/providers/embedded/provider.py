@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.embedded.access.permissions import Permissions
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.clusterfile import read_cluster_id
+from reconciler.embedded.remote.storagefile import check_usable, create_storage
 from reconciler.embedded.remote.tidying.housekeeping import Housekeeping
 from reconciler.errors import RetryableError, StalePlanError, UserError
 from reconciler.noting import ms_since, note, now
@@ -19,10 +20,10 @@ from reconciler.objectstore.settings import Patience, StoreSettings
 from reconciler.planning.actions import Create, Update
 from reconciler.providers.base import Done, Failed, go_on
 from reconciler.providers.embedded.binding import (
+    check_places,
     is_binding,
     make_cluster,
     observed_cluster,
-    prepared_storage,
     set_up,
 )
 from reconciler.providers.embedded.client import Batch
@@ -127,6 +128,8 @@ class EmbeddedProvider:
     def observe(self, scope: Scope) -> Inventory:
         """Return the cluster and all its catalog has: two GETs where little has changed."""
         if self.identify() is None:
+            if self._storage is not None:
+                check_places(self._store, self._storage)  # What cannot be made is said by the plan.
             return {}
         cluster = self._cluster()
         name, wanted = self._declared.metadata.name, wanted_in(scope)
@@ -134,7 +137,9 @@ class EmbeddedProvider:
         inventory = dict(observed_in(catalog, name, wanted, cluster_id=cluster.cluster_id))
         if wanted is None or wanted(self._declared.address):
             inventory = {
-                self._declared.address: observed_cluster(self._declared, cluster.cluster_id, catalog, self._storage),
+                self._declared.address: observed_cluster(
+                    self._declared, cluster.cluster_id, catalog, self._storage, root=self._store.url
+                ),
                 **inventory,
             }
         if not cluster.permissions.is_super_user:
@@ -270,12 +275,13 @@ class EmbeddedProvider:
     def _change_cluster(self, action: Create | Update, may_go_on: Callable[[], None]) -> Outcome:
         try:
             Permissions.of(self._edge.principal, self._edge.host).check_super_user(f"{action.verb} {action.address}")
-            # The storage first: where it cannot be used nothing is made that would have to be made again.
-            storage_id = None
-            if self._storage is not None and is_binding(action):
-                storage_id = prepared_storage(self._storage, self._edge.new_id)
+            storage = self._storage if is_binding(action) else None
+            if storage is not None:  # Both are looked at first: where one cannot be used nothing is made in the other.
+                check_places(self._store, storage)
+                check_usable(storage)  # Another cluster may have made it: that does not say what we may do there.
             if isinstance(action, Create):
                 make_cluster(self._store, action.after, self._edge.new_id)
+            storage_id = None if storage is None else create_storage(storage, self._edge.new_id)
             cluster = self._cluster()
             cluster.catalog.commit(set_up(action, storage_id), may_go_on=may_go_on)
         except (UserError, StalePlanError) as error:

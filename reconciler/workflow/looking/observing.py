@@ -115,7 +115,7 @@ def _ask(providers: Mapping[str, Provider], name: str, recorded: Record) -> Answ
     if identity is None and cluster_address(name) in recorded:
         # A recorded cluster that is not there is out of reach, never one to be made anew over its data.
         raise gone()
-    return Answer(provider.capabilities, identity, provider.observe(Scope()) if identity else {})
+    return Answer(provider.capabilities, identity, provider.observe(Scope()))
 
 
 def gone() -> RetryableError:
