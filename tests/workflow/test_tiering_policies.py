@@ -12,7 +12,7 @@ from reconciler.applying.events import ActionFailed
 from reconciler.embedded.catalog.tiering import tiering_of
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.remote.storagefile import read_storage_id
-from reconciler.errors import PartialError, StalePlanError, UserError
+from reconciler.errors import StalePlanError, UserError
 from reconciler.manifests.problems import ManifestError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.resources.clusterproperties import ALIASES, EMBEDDED_PROPERTIES
