@@ -141,7 +141,7 @@ class TieredModel:
         manifest = read_manifest(self.storage, remote_partition(tiering.location, number))
         if manifest is None:
             return
-        assert head is None or head.uploaded_to <= manifest.end
+        assert head is None or head.uploaded_to <= max(manifest.end, head.start)
         if tiering.state is not TieringState.DISABLED:
             self.ended.clear()
         else:
