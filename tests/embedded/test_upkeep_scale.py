@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from reconciler.embedded.upkeep import passes
 from reconciler.jobs.ranges import Budget, rounds, tasks_of
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.upkeeping import TOPIC, clocked, held, with_topic
@@ -23,7 +24,8 @@ PARTITIONS = 2_000
 
 
 @pytest.mark.soak
-def test_two_thousand_partitions_are_one_stage_and_few_requests() -> None:
+def test_two_thousand_partitions_are_one_stage_and_few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passes, "is_little", lambda _chores: False)
     store = WatchedStore(MemoryStore())
     cluster, _ = clocked(store)
     with_topic(cluster, partitions=PARTITIONS, segment_bytes="2000")
