@@ -13,6 +13,8 @@ Configs: TypeAlias = Mapping[str, tuple[str, str]]
 """Config key → (value, where it comes from); a value of the origin `cluster` is a default of the cluster."""
 
 CLUSTER: Final = "cluster"
+RETAIN: Final = "retain"
+"""The policy of a disabling that deletes nothing (KIP-950)."""
 SWITCHES: Final = frozenset(
     {
         "remote.log.copy.disable",
@@ -102,7 +104,7 @@ def disable_policy_in(configs: Configs) -> str:
     found = configs.get("remote.log.disable.policy")
     if found is not None:
         return found[0]
-    return "delete" if _is_true(configs, "remote.log.delete.on.disable") else "retain"
+    return "delete" if _is_true(configs, "remote.log.delete.on.disable") else RETAIN
 
 
 def targets_in(configs: Configs) -> Targets:

@@ -7,10 +7,12 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from reconciler.errors import UserError
+from reconciler.lifecycles.tiering import TieringState
 from reconciler.planning.actions import Change, Reason, Update
 from reconciler.planning.deciding.decision import precondition
 from reconciler.resources.address import cluster_of
-from reconciler.resources.configs import canonical_value
+from reconciler.resources.configs import DEFAULT, canonical_value
+from reconciler.resources.tierrules import RETAIN, disable_policy_in, switches_in
 from reconciler.resources.topic import Topic
 from reconciler.workflow.beginning.topicaddress import provider_of, topic_address
 from reconciler.workflow.looking.actingconfigs import acting_configs, configs_of
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from reconciler.providers.base import Provider
     from reconciler.resources.address import Address
     from reconciler.resources.capabilities import Capabilities
-    from reconciler.resources.inventory import Record
+    from reconciler.resources.inventory import Inventory, Record
     from reconciler.resources.kinds import Resource
     from reconciler.workflow.looking.actingconfigs import ConfigRow
     from reconciler.workflow.running.emergencies import Emergency
@@ -102,8 +104,28 @@ def _action(
         reasons=(Reason.CHANGED,),
         precondition=precondition(address, before, [change.path for change in changes]),
     )
+    _check_switching(provider, action, observed)
     above = {layer: found for layer, found in observed.items() if layer != address}
     return action, {row.key: row for row in acting_configs(address, above, provider.capabilities)}
+
+
+def _check_switching(provider: Provider, action: Update, observed: Inventory) -> None:
+    """Refuse what would delete remote records unseen: only a plan says which offsets become unreadable, and blocks.
+
+    Raises:
+        UserError: The change turns tiered storage off, and remote data would be deleted by that (KIP-950).
+    """
+    before = observed[action.address]
+    after = {**observed, action.address: replace(before, resource=action.after)}
+    rows = acting_configs(action.address, after, provider.capabilities)
+    acting = {row.key: (row.value, row.origin) for row in rows if row.origin != DEFAULT}
+    is_on = before.state == TieringState.ENABLED
+    if is_on and switches_in(acting).is_off and disable_policy_in(acting) != RETAIN:
+        message = f"{action.address}: this turns its tiered storage off, and deletes what lies in object storage"
+        raise UserError(
+            message,
+            hint="Declare it, and plan: the plan says which offsets become unreadable, and is blocked until allowed.",
+        )
 
 
 def _owned(action: Update, record: Record, wanted: Mapping[str, str | None]) -> Update:

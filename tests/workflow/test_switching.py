@@ -11,10 +11,11 @@ import pytest
 from reconciler.cli.render.lines import text_of
 from reconciler.cli.render.plan_text import plan_text
 from reconciler.embedded.partition.headswaps import Partition, swap_head
-from reconciler.errors import BlockedError
+from reconciler.errors import BlockedError, UserError
 from reconciler.lifecycles.tiering import TieringState
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.planning.document.saved import canonical_bytes, to_document
+from reconciler.workflow.altering import alter_topic
 from reconciler.workflow.apply import ApplyOptions
 from reconciler.workflow.beginning.invocation import Select
 from tests.embedded.evicted import upload_by_hand
@@ -170,3 +171,13 @@ def test_a_saved_plan_is_applied_as_it_was_approved(bench: Bench, it: Tiered) ->
     bench.plan(ALLOWED, out=file)
     bench.apply(options=ApplyOptions(yes=True, file=file))
     assert it.tiering().state is TieringState.DISABLED
+
+
+def test_altering_a_topic_by_hand_never_deletes_what_lies_in_object_storage(bench: Bench, it: Tiered) -> None:
+    off = {"remote.write": "false", "remote.read": "false"}
+    with pytest.raises(UserError, match="deletes what lies in object storage") as refused:
+        alter_topic(bench.acting(), f"topic/west/{TOPIC}", {**off, "remote.log.disable.policy": "delete"}, ())
+    assert "plan" in refused.value.hint
+    assert it.tiering().state is TieringState.ENABLED
+    alter_topic(bench.acting(), f"topic/west/{TOPIC}", off, ())
+    assert (it.tiering().state, it.tiering().policy) == (TieringState.DISABLED, "retain")
