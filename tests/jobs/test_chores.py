@@ -34,7 +34,7 @@ PARTITIONS = 40
 @pytest.fixture
 def much(west: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> EmbeddedCluster:
     """A topic of many partitions; what there is to do counts as much."""
-    monkeypatch.setattr(chores, "_LITTLE", 0)
+    monkeypatch.setattr(chores, "_LITTLE", -1)
     with_topic(west, partitions=PARTITIONS, segment_bytes=TWO_PARTS, min_cleanable_dirty_ratio="0")
     for partition in range(PARTITIONS):
         append_parts(west, 3, partition=partition)
@@ -72,7 +72,7 @@ def test_keys_are_compacted_on_executors(much: EmbeddedCluster, spark: SparkSess
 def test_segments_are_uploaded_and_merged_on_executors(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chores, "_LITTLE", 0)
+    monkeypatch.setattr(chores, "_LITTLE", -1)
     storage = DirectoryStore(tmp_path / "storage")
     cluster = tiered_west(tmp_path / "west", storage, partitions=PARTITIONS, parts=9, now_ms=NOW)
     before = {partition: held(cluster, partition) for partition in range(PARTITIONS)}

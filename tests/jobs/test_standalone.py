@@ -86,7 +86,7 @@ def test_a_task_that_is_killed_is_done_again_and_nothing_is_there_twice(
 def test_an_upload_whose_task_is_killed_is_done_again_and_each_record_is_there_once(
     cluster: RunningSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chores, "_LITTLE", 0)
+    monkeypatch.setattr(chores, "_LITTLE", -1)
     storage = DirectoryStore(tmp_path / "storage")
     deadly = DeadlyStorage(storage, tmp_path / "died", os.getpid())
     tiered = tiered_west(tmp_path / "west", deadly, partitions=8, parts=9, now_ms=NOW)

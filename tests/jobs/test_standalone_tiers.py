@@ -48,7 +48,7 @@ def kill_when(said: Path, worker: Popen[str], over: threading.Event) -> None:
 def test_upload_retention_and_merge_converge_although_a_worker_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chores, "_LITTLE", 0)
+    monkeypatch.setattr(chores, "_LITTLE", -1)
     cloudpickle.register_pickle_by_value(doubles)
     storage, said, over = DirectoryStore(tmp_path / "storage"), tmp_path / "said", threading.Event()
     signalling = Signalling(storage, said, os.getpid())

@@ -21,7 +21,7 @@ moment rests on three things:
    horizon that a swap has set. A remote tombstone's older records are all remote: the swap that sets its horizon drops
    them too. A local one's are remote or local: the remote ones went by the first swap, before its horizon was set by
    the second. Older records never come back: whatever is replaced must lie there as it was read, and what was evicted
-   since is in the remote tier as it was here (`remote/leaving/evicting.py`), so a run that holds it does not fit any more.
+   since is in the remote tier as it was here (`remote/leaving/evicting.py`), so a run that holds it fits no more.
 3. *`compacted_to` rises last.* Below it no key comes twice in either tier. Where the second swap fails, the next pass
    learns the same dirty part again, from wherever it lies by then, and cleans what is left.
 """
