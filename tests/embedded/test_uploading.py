@@ -9,7 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import BufferReader
 
+from reconciler.embedded.checking.check import check_cluster
 from reconciler.embedded.keys import index_key
+from reconciler.embedded.partition import spilling
 from reconciler.embedded.partition.partfiles import read_part
 from reconciler.embedded.remote.manifests.segmentfiles import footer_of
 from reconciler.embedded.remote.manifests.swaps import ManifestSwap
@@ -356,3 +358,21 @@ def test_the_footer_of_a_large_file_takes_a_second_request() -> None:
     assert store.count("get_range") == 2
     with pytest.raises(UserError, match="does not end as a Parquet file"):
         footer_of(store, "file", len(body) - 1)
+
+
+def test_what_expired_while_nothing_was_uploaded_keeps_nobody_from_going_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spilling, "TAIL", 4)
+    it = tiered(retention_ms="-1")
+    it.fill(1)
+    it.upload(rolls=False)
+    assert it.manifest().end == 0
+    it.fill(8)
+    most = head_of(it.cluster).stored_bytes * 3 // 4
+    it.cluster.alter_topic(TOPIC, {"remote.write": "false", "retention.bytes": str(most)})
+    it.cluster.upkeep().retain()
+    head = head_of(it.cluster)
+    assert head.pages[0].base < head.start
+    it.cluster.alter_topic(TOPIC, {"remote.write": "true", "retention.bytes": "-1"})
+    assert it.upload(rolls=False).errors == []
+    assert it.segments()[0].base == head.start
+    assert check_cluster(it.store, deep=True, storage=it.storage).findings == []

@@ -127,7 +127,7 @@ def judge_manifest(manifest: Manifest, head: Head, place: Place) -> Iterator[Fin
         what = f"it begins at offset {manifest.start}, and the log at {head.start}"
         gone = OffsetRange(head.start, min(manifest.start, head.local_start))
         yield Finding(Kind.MANIFEST_SHORT, what, place, (gone,))
-    if manifest.end < head.uploaded_to:
+    if max(manifest.end, head.start) < head.uploaded_to:
         what = f"it ends at offset {manifest.end}, and the head says that offsets below {head.uploaded_to} are in it"
         yield Finding(Kind.MANIFEST_SHORT, what, place, _alone(head, max(head.start, manifest.end)))
     if manifest.end > head.end:

@@ -19,6 +19,7 @@ from reconciler.embedded.remote.tier import remote_partition
 from reconciler.embedded.upkeep.rolling import merged_digest
 from reconciler.embedded.upkeep.segments import Segment, segments_of
 from reconciler.errors import UserError
+from reconciler.records.log import OffsetRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from reconciler.embedded.remote.manifests.manifest import RemotePartition
     from reconciler.embedded.upkeep.segments import SegmentLimits
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.records.log import OffsetRange
 
 _AT_ONCE: Final = 4
 """Segments of one partition copied side by side: the store does the copying, we wait for it."""
@@ -95,7 +95,9 @@ class Upload:
             MissingObjectError: A part or page is not there.
             UserError: A part is damaged, or the storage cannot encrypt as the namespace asks.
         """
-        segments = list(segments_of(entries_within(self.store, head, offsets), limits))
+        # What expired since the manifest ends may still be named by a page that was cut.
+        start = min(max(offsets.start, head.local_start), offsets.stop)
+        segments = list(segments_of(entries_within(self.store, head, OffsetRange(start, offsets.stop)), limits))
         done: list[Entry] = []
 
         def put(segment: Segment) -> None:
