@@ -376,3 +376,24 @@ def test_what_expired_while_nothing_was_uploaded_keeps_nobody_from_going_on(monk
     assert it.upload(rolls=False).errors == []
     assert it.segments()[0].base == head.start
     assert check_cluster(it.store, deep=True, storage=it.storage).findings == []
+
+
+@pytest.mark.fact("F-R-011")
+def test_a_manifest_that_ends_before_the_log_begins_lacks_nothing() -> None:
+    it = tiered(retention_ms="-1")
+    it.fill(9)
+    it.upload()
+    off = {"remote.write": "false", "remote.read": "false"}
+    it.cluster.alter_topic(TOPIC, {**off, "retention.bytes": str(head_of(it.cluster).stored_bytes // 2)})
+    it.cluster.upkeep().retain()
+    it.cluster.alter_topic(TOPIC, {**BOTH, "retention.bytes": "-1"})
+    it.cluster.alter_topic(TOPIC, {**off, "remote.log.disable.policy": "delete"})
+    it.cluster.alter_topic(TOPIC, BOTH)
+    head = head_of(it.cluster)
+    assert 0 < head.start == head.uploaded_to
+    swap = ManifestSwap(it.storage, it.cluster.cluster_id, it.tiering())
+    swap(it.remote(), lambda manifest: replace(manifest, start=0, end=0))
+    it.fill(4)
+    assert it.upload(rolls=False).errors == []
+    assert it.segments()[0].base >= head.start
+    assert check_cluster(it.store, deep=True, storage=it.storage).findings == []

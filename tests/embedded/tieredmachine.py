@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from reconciler.embedded.catalog.tiering import TieringState
+from reconciler.embedded.partition.pages import all_entries
 from reconciler.embedded.remote.manifests.manifest import read_manifest
 from reconciler.embedded.remote.tier import remote_partition
 from reconciler.errors import UserError
+from reconciler.records.log import OffsetRange
 from tests.embedded.mortal import DAY_MS, Fault
 from tests.embedded.tieredmodel import BOTH, CONFIGS, JOBS, KEPT_MS, PARTITIONS, TOPIC, Open, TieredModel
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from reconciler.embedded.cluster import EmbeddedCluster
+    from reconciler.embedded.remote.manifests.manifest import Manifest
     from reconciler.objectstore.base import ObjectStore
 
     Work = Literal["none", "new", "old"]
@@ -155,8 +158,7 @@ class TieredMachine(TieredModel, RuleBasedStateMachine):
         self.open = None
         for number in range(PARTITIONS):
             manifest = read_manifest(self.storage, remote_partition(before.location, number))
-            end = 0 if manifest is None else manifest.end
-            self.log[number] = [row for row in self.log[number] if row[0] < end]
+            self._keep_what_is_named(number, manifest)
             # Where retention died between head and manifest, what the head had let go comes back with the manifest.
             self.starts[number] = 0 if manifest is None else manifest.start
         self._begin(self.make_store())
@@ -166,6 +168,15 @@ class TieredMachine(TieredModel, RuleBasedStateMachine):
         self.cluster.finish_recoveries()
         if TOPIC not in self.cluster.topics():
             self._recover_or_make(location)
+
+    def _keep_what_is_named(self, number: int, manifest: Manifest | None) -> None:
+        """Forget what was not uploaded; of what the log still has, that is only what lies above its end there."""
+        head = self.cluster.log(TOPIC).head(number)
+        entries = [] if manifest is None else list(all_entries(self.storage, manifest))
+        named = [row for row in self.log[number] if any(each.base <= row[0] <= each.last for each in entries)]
+        live = OffsetRange(0 if head is None else head.start, 0 if manifest is None else manifest.end)
+        assert set(named) >= {row for row in self.log[number] if live.start <= row[0] < live.stop}
+        self.log[number] = named
 
 
 def at_write(moment: tuple[int, str], do: Callable[[], None]) -> Callable[[str], None]:

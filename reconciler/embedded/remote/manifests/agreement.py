@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 
 
 def is_behind(manifest: Manifest | None, head: Head) -> bool:
-    """Tell whether it lacks what is uploaded. A head that was read before its manifest never shows so by chance."""
-    return (0 if manifest is None else manifest.end) < head.uploaded_to
+    """Tell whether it lacks what is uploaded. A head that was read before its manifest never shows so by chance.
+
+    What lies below the log's start is missed by nobody: a disabling that deletes counts all of it as uploaded.
+    """
+    return max(0 if manifest is None else manifest.end, head.start) < head.uploaded_to
 
 
 def check_not_behind(manifest: Manifest | None, head: Head, partition: RemotePartition, where: object) -> None:
