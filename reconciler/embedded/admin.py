@@ -74,6 +74,10 @@ class Admin:
             return None  # and the catalog is not read for that
         return remote_tier(self.storage, self.cluster_id, self.catalog.known().cluster, self.cache_folder)
 
+    def fresh_id(self) -> str:
+        """Return an id for a new topic."""
+        return self._new_id()
+
     def alter_cluster(self, properties: Mapping[str, str | None]) -> None:
         """Set cluster properties, `None` puts one back to its default. Bind its object storage where it has one.
 

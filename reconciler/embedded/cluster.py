@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, overload
 from reconciler.embedded.access.permissions import Permissions, check_writing
 from reconciler.embedded.access.showing import topic_shown
 from reconciler.embedded.admin import Admin
-from reconciler.embedded.catalog.recovering import check_recovered
+from reconciler.embedded.catalog.holding import check_served
 from reconciler.embedded.clusterfile import create_cluster, read_cluster_id
 from reconciler.embedded.consuming.clustergroups import Groups
 from reconciler.errors import ReconcilerError, UserError
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from reconciler.embedded.consuming.consumer import Beginning, Consumer, Record
+    from reconciler.embedded.mounting.mounts import Mounts
     from reconciler.embedded.partition.log import EmbeddedLog
     from reconciler.embedded.partition.sink import EmbeddedSink
     from reconciler.embedded.producing.producer import Producer
@@ -126,6 +127,13 @@ class EmbeddedCluster(Admin):
 
         self.catalog.read()
         return Recoveries(self.store, self.catalog, self.remote, self.now_ms, may_go_on).finish(is_wanted)
+
+    @property
+    def mounts(self) -> Mounts:
+        """Topics detached and attached: begin migrations, drive and stop them, see what can be mounted."""
+        from reconciler.embedded.mounting.mounts import Mounts
+
+        return Mounts(self)
 
     def finish_transactions(self) -> int:
         """Finish what is decided, abort what is open for longer than its time-out; return how many transactions."""
@@ -253,7 +261,7 @@ class EmbeddedCluster(Admin):
         from reconciler.embedded.partition.log import EmbeddedLog
 
         topic, isolation = self.topic(full_name), isolation_of(isolation)
-        check_recovered(full_name, topic)
+        check_served(full_name, topic)
         return EmbeddedLog(
             self.store, self.catalog, full_name, topic.id, self.permissions, isolation, self.remote, on_missing
         )
@@ -267,6 +275,6 @@ class EmbeddedCluster(Admin):
         catalog = self.catalog.read()
         check_writing(self.permissions, catalog, full_name)
         topic, rules = topic_shown(self.permissions, catalog, full_name), rules_of(catalog, full_name)
-        check_recovered(full_name, topic)
+        check_served(full_name, topic)
         gate = Gate(self.store, self.catalog, full_name, topic.id, writer_of(topic))
         return EmbeddedSink(gate, rules, self.permissions)

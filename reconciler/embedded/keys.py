@@ -27,6 +27,9 @@ REMOTE_TOPICS: Final = "topics/"
 
 TOPIC_MANIFEST: Final = "topic.json"
 
+MOUNTABLE: Final = "mountable/"
+"""In object storage: who owns each topic that was ever detached."""
+
 _PIECES_OF_PAGE: Final = 4
 _PIECES_OF_REMOTE: Final = 5
 _PIECES_OF_LOCATION: Final = 4
@@ -168,7 +171,13 @@ def mountable_key(full_name: str, cluster_id: str, revision: int) -> str:
     """Return the key of the register that says who owns a topic that was ever detached."""
     namespace, name = split_name(full_name)
     folders = namespace.replace(":", "/") or "_"
-    return f"mountable/{folders}/{name}/{cluster_id}/{revision}.json"
+    return f"{MOUNTABLE}{folders}/{name}/{cluster_id}/{revision}.json"
+
+
+def is_mountable_key(key: str) -> bool:
+    """Tell whether a key is one of those registers'."""
+    *_, revision = key.split("/")
+    return key.startswith(MOUNTABLE) and revision.removesuffix(".json").isdecimal() and key.endswith(".json")
 
 
 def index_key(key: str) -> str:

@@ -186,13 +186,31 @@ class TieringEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class HoldEntry:
+    """The migration that has a topic in its hands. `is_closed`: it takes and gives no records."""
+
+    migration: int
+    is_closed: bool = False
+
+    def to_json(self) -> Json:
+        """Return what the catalog keeps."""
+        return {"migration": self.migration, "is_closed": self.is_closed}
+
+    @classmethod
+    def from_json(cls, kept: Json) -> HoldEntry:
+        """Read it back."""
+        return cls(kept["migration"], kept["is_closed"])
+
+
+@dataclass(frozen=True, slots=True)
 class TopicEntry:
     """A topic: its id, its initial revision, and its own configs.
 
     `origin` is (name, cluster id) it was made with, where they are no longer those it has: its location in object
     storage, `<topic>/<cluster uuid>/<revision>`, stays for life. `initial` are the configs that the cluster's defaults
     gave it when it was made: they hold where neither it nor its tiers say otherwise. `recovering` is the location
-    whose objects it is being made from; it takes and gives no records until that is done.
+    whose objects it is being made from; it takes and gives no records until that is done. `hold`: it is being mounted
+    or unmounted.
     """
 
     id: str
@@ -206,6 +224,7 @@ class TopicEntry:
     initial: Mapping[str, str] = field(default_factory=dict)
     tiering: TieringEntry | None = None
     recovering: str | None = None
+    hold: HoldEntry | None = None
 
     def to_json(self) -> Json:
         """Return what the catalog keeps."""
@@ -226,12 +245,14 @@ class TopicEntry:
             kept["tiering"] = self.tiering.to_json()
         if self.recovering is not None:
             kept["recovering"] = self.recovering
+        if self.hold is not None:
+            kept["hold"] = self.hold.to_json()
         return kept
 
     @classmethod
     def from_json(cls, kept: Json) -> TopicEntry:
         """Read it back."""
-        mirror, origin, tiering = kept.get("mirror"), kept.get("origin"), kept.get("tiering")
+        mirror, origin, tiering, hold = (kept.get(key) for key in ("mirror", "origin", "tiering", "hold"))
         return cls(
             kept["id"],
             kept["partitions"],
@@ -244,6 +265,7 @@ class TopicEntry:
             kept.get("initial", {}),
             None if tiering is None else TieringEntry.from_json(tiering),
             kept.get("recovering"),
+            None if hold is None else HoldEntry.from_json(hold),
         )
 
 
@@ -299,3 +321,68 @@ class RewriteEntry:
     def from_json(cls, kept: Json) -> RewriteEntry:
         """Read it back."""
         return cls(kept["name"])
+
+
+@dataclass(frozen=True, slots=True)
+class MigrantEntry:
+    """One topic of a migration: what it is called here, its id here, and where its remote objects lie for life.
+
+    `mounting` is the full name of the Mounting that asked for it, where one did.
+    """
+
+    name: str
+    topic_id: str
+    location: str
+    mounting: str | None = None
+
+    def to_json(self) -> Json:
+        """Return what the catalog keeps."""
+        kept: Json = {"name": self.name, "topic_id": self.topic_id, "location": self.location}
+        return kept if self.mounting is None else {**kept, "mounting": self.mounting}
+
+    @classmethod
+    def from_json(cls, kept: Json) -> MigrantEntry:
+        """Read it back."""
+        return cls(kept["name"], kept["topic_id"], kept["location"], kept.get("mounting"))
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationEntry:
+    """Topics on their way into object storage (`outbound`) or from there (`inbound`): `lifecycles/mounting.py`.
+
+    `claim` is a mark of its own, by which what it wrote elsewhere is known again. Without `is_automatic` it moves on
+    from planned, prepared and executed only when it is told to.
+    """
+
+    direction: str
+    state: str
+    topics: tuple[MigrantEntry, ...]
+    claim: str
+    created_ms: int
+    completed_ms: int | None = None
+    is_automatic: bool = True
+
+    def to_json(self) -> Json:
+        """Return what the catalog keeps."""
+        return {
+            "direction": self.direction,
+            "state": self.state,
+            "topics": [topic.to_json() for topic in self.topics],
+            "claim": self.claim,
+            "created_ms": self.created_ms,
+            "completed_ms": self.completed_ms,
+            "is_automatic": self.is_automatic,
+        }
+
+    @classmethod
+    def from_json(cls, kept: Json) -> MigrationEntry:
+        """Read it back."""
+        return cls(
+            kept["direction"],
+            kept["state"],
+            tuple(map(MigrantEntry.from_json, kept["topics"])),
+            kept["claim"],
+            kept["created_ms"],
+            kept["completed_ms"],
+            kept["is_automatic"],
+        )

@@ -14,7 +14,6 @@ from reconciler.lifecycles.tiering import TieringState
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from reconciler.embedded.catalog.entries import TopicEntry
     from reconciler.embedded.catalog.tables import Draft
     from reconciler.embedded.catalog.topics import TopicShape
 
@@ -50,14 +49,3 @@ def recovered(draft: Draft, topic_id: str) -> None:
         if topic.id == topic_id and topic.recovering is not None:
             draft.put_topic(full_name, replace(topic, recovering=None))
             return
-
-
-def check_recovered(full_name: str, topic: TopicEntry) -> None:
-    """Refuse records of or for a topic that is not whole yet.
-
-    Raises:
-        UserError: It is being recovered.
-    """
-    if topic.recovering is not None:
-        message = f"topic {full_name} is being recovered from {topic.recovering}: it takes and gives no records yet"
-        raise UserError(message, hint="Wait until that is done: `reconciler run --once` goes on with it.")

@@ -34,6 +34,16 @@ _TOPIC: Final = {
     "initial?": _CONFIGS,
     "tiering?": {"state": str, "epoch": int, "policy": str},
     "recovering?": str,
+    "hold?": {"migration": int, "is_closed": bool},
+}
+_MIGRATION: Final = {
+    "direction": str,
+    "state": str,
+    "topics": [{"name": str, "topic_id": str, "location": str, "mounting?": str}],
+    "claim": str,
+    "created_ms": int,
+    "completed_ms": (None, int),
+    "is_automatic": bool,
 }
 _LINK: Final = {"id": str, "source_cluster": str, "declared": dict}
 _NAMED: Final = {"name": str}
@@ -51,6 +61,7 @@ COMMIT: Final = {
         "deletions?": {str: (None, _DELETION)},
         "rewrites?": {str: (None, _NAMED)},
         "clusters?": {str: (None, _CLUSTER)},
+        "migrations?": {str: (None, _MIGRATION)},
     },
     "key?": str,
     "sha256?": str,

@@ -14,14 +14,15 @@ from reconciler.embedded.catalog.entries import (
     DeletionEntry,
     Json,
     LinkEntry,
+    MigrationEntry,
     NamespaceEntry,
     RewriteEntry,
     TopicEntry,
 )
 from reconciler.embedded.catalog.quotas import Usages
 
-Entry = ClusterEntry | NamespaceEntry | TopicEntry | LinkEntry | DeletionEntry | RewriteEntry
-E = TypeVar("E", ClusterEntry, NamespaceEntry, TopicEntry, LinkEntry, DeletionEntry, RewriteEntry)
+Entry = ClusterEntry | NamespaceEntry | TopicEntry | LinkEntry | DeletionEntry | RewriteEntry | MigrationEntry
+E = TypeVar("E", ClusterEntry, NamespaceEntry, TopicEntry, LinkEntry, DeletionEntry, RewriteEntry, MigrationEntry)
 
 _THE_CLUSTER: Final = "cluster"
 """The one key of the table `clusters`."""
@@ -44,6 +45,8 @@ class Catalog:
     """By topic id."""
     clusters: Mapping[str, ClusterEntry] = field(default_factory=dict)
     """One entry, where anything was ever set."""
+    migrations: Mapping[str, MigrationEntry] = field(default_factory=dict)
+    """By id, in decimal digits."""
 
     @property
     def cluster(self) -> ClusterEntry:
@@ -63,6 +66,7 @@ class Catalog:
                 "deletions": {name: entry.to_json() for name, entry in self.deletions.items()},
                 "rewrites": {name: entry.to_json() for name, entry in self.rewrites.items()},
                 "clusters": {name: entry.to_json() for name, entry in self.clusters.items()},
+                "migrations": {name: entry.to_json() for name, entry in self.migrations.items()},
             },
         }
 
@@ -84,6 +88,7 @@ class Catalog:
             deletions=_after(self.deletions, tables.get("deletions"), DeletionEntry),
             rewrites=_after(self.rewrites, tables.get("rewrites"), RewriteEntry),
             clusters=_after(self.clusters, tables.get("clusters"), ClusterEntry),
+            migrations=_after(self.migrations, tables.get("migrations"), MigrationEntry),
         )
 
 
@@ -113,6 +118,7 @@ class Draft:
         self.deletions = dict(base.deletions)
         self.rewrites = dict(base.rewrites)
         self.clusters = dict(base.clusters)
+        self.migrations = dict(base.migrations)
         self.usages = Usages()
         self._changes: dict[str, dict[str, Entry | None]] = {}
 
@@ -122,13 +128,14 @@ class Draft:
         return self.clusters.get(_THE_CLUSTER) or ClusterEntry()
 
     def next_revision(self) -> int:
-        """Return the initial revision of a new topic."""
+        """Return the initial revision of a new topic, or the id of a new migration: no number comes twice."""
         self.revision += 1
         return self.revision
 
     def put_cluster(self, entry: ClusterEntry) -> None:
-        """Set what belongs to the cluster as a whole."""
-        self._put("clusters", self.clusters, _THE_CLUSTER, entry)
+        """Set what belongs to the cluster as a whole; where nothing was ever set, nothing stands."""
+        if entry != self.cluster:
+            self._put("clusters", self.clusters, _THE_CLUSTER, entry)
 
     def put_namespace(self, name: str, entry: NamespaceEntry | None) -> None:
         """Set or remove a namespace."""
@@ -150,6 +157,10 @@ class Draft:
     def put_rewrite(self, topic_id: str, entry: RewriteEntry | None) -> None:
         """Mark a topic's objects to be written under another key, or say that they are."""
         self._put("rewrites", self.rewrites, topic_id, entry)
+
+    def put_migration(self, migration: int, entry: MigrationEntry | None) -> None:
+        """Set a migration, or remove its record."""
+        self._put("migrations", self.migrations, str(migration), entry)
 
     def _put(self, name: str, table: dict[str, E], key: str, entry: E | None) -> None:
         if table.get(key) == entry:
@@ -188,4 +199,5 @@ class Draft:
             deletions=self.deletions,
             rewrites=self.rewrites,
             clusters=self.clusters,
+            migrations=self.migrations,
         )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.catalog.configs import CONFIGS, set_configs
 from reconciler.embedded.catalog.entries import TieringEntry
+from reconciler.embedded.catalog.holding import check_unheld
 from reconciler.errors import UserError
 from reconciler.lifecycles.tiering import TIERING, TieringState
 from reconciler.resources.clusterproperties import ENABLED, UPLOADS, property_of
@@ -147,6 +148,12 @@ def retier(draft: Draft, full_names: Iterable[str], *, or_else: Callable[[], obj
     except UserError:
         or_else()
         raise
+    held = next(
+        (name for name, after in moved.items() if after != draft.topics[name].tiering and draft.topics[name].hold), None
+    )
+    if held is not None:
+        or_else()
+        check_unheld(held, draft.topics[held], "to switch its tiering")
     for full_name, after in moved.items():
         draft.put_topic(full_name, replace(draft.topics[full_name], tiering=after))
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.embedded.catalog.configs import changed_configs, checked_configs
 from reconciler.embedded.catalog.encryption import keys_of, mark_rewrites
 from reconciler.embedded.catalog.entries import AclEntry, DeletionEntry, TopicEntry
+from reconciler.embedded.catalog.holding import check_unheld, check_unreserved
 from reconciler.embedded.catalog.lookups import check_free, topic_named
 from reconciler.embedded.catalog.quotas import Usage, check_quotas
 from reconciler.embedded.catalog.syncing import check_not_synced
@@ -42,6 +43,7 @@ def create_topic(draft: Draft, full_name: str, shape: TopicShape, *, topic_id: s
         UserError: The name is taken, name, partitions or configs cannot be, or a namespace would hold too many.
     """
     check_free(draft, full_name)
+    check_unreserved(draft, full_name, topic_id)
     _check_partitions(full_name, shape.partitions)
     check_quotas(draft, full_name, Usage(1, shape.partitions))
     entry = TopicEntry(
@@ -77,6 +79,7 @@ def alter_topic(
         UserError: It does not exist, partitions would shrink or be too many, or a config cannot be.
     """
     entry = topic_named(draft, full_name)
+    check_unheld(full_name, entry, "to change it")
     if entry.mirror is not None:
         keys = (*changes, "partitions") if partitions is not None else tuple(changes)
         check_not_synced(full_name, entry.mirror, keys, draft)
@@ -110,7 +113,9 @@ def move_topic(draft: Draft, old: str, new: str, *, cluster_id: str) -> None:
     entry = topic_named(draft, old)
     if old == new:
         return
+    check_unheld(old, entry, "to move it")
     check_free(draft, new)
+    check_unreserved(draft, new)
     check_quotas(draft, new, Usage.of(entry), leaving=split_name(old)[0])
     before = keys_of(draft, [old])
     draft.put_topic(old, None)
@@ -129,6 +134,7 @@ def delete_topic(draft: Draft, full_name: str, *, cluster_id: str, topic_id: str
 
     Raises:
         StalePlanError: The name now belongs to another topic than `topic_id`.
+        UserError: It is being mounted or unmounted.
     """
     entry = draft.topics.get(full_name)
     if entry is None:
@@ -136,6 +142,7 @@ def delete_topic(draft: Draft, full_name: str, *, cluster_id: str, topic_id: str
     if topic_id is not None and entry.id != topic_id:
         message = f"topic {full_name} was deleted and made anew since it was looked at"
         raise StalePlanError(message, hint="Plan again.")
+    check_unheld(full_name, entry, "to delete it")
     location = doomed_location(draft, full_name, cluster_id)
     draft.put_topic(full_name, None)
     if entry.id in draft.rewrites:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
 
 from reconciler.embedded.access.operations import Kind, Operation
 from reconciler.embedded.access.showing import topic_shown
-from reconciler.embedded.catalog.recovering import check_recovered
+from reconciler.embedded.catalog.holding import check_served, is_served
 from reconciler.embedded.consuming.streams import Stream
 from reconciler.embedded.partition.log import EmbeddedLog
 from reconciler.errors import UserError
@@ -211,12 +211,12 @@ class Consumer:
         if self._subscription.pattern is None:
             for name in sorted(self._subscription.names):
                 who.check(catalog, Operation.READ, Kind.TOPIC, name)
-                check_recovered(name, topic_shown(who, catalog, name))
+                check_served(name, topic_shown(who, catalog, name))
         topics = self._subscription.topics(catalog)
         return {
             name: each
             for name, each in topics.items()
-            if each.recovering is None and who.may(catalog, Operation.READ, Kind.TOPIC, name)
+            if is_served(each) and who.may(catalog, Operation.READ, Kind.TOPIC, name)
         }
 
     def _log(self, full_name: str, topic_id: str) -> EmbeddedLog:

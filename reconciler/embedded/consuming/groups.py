@@ -99,6 +99,13 @@ def put_offsets(
     _put(group_register(store, group), catalog.read, _stamped(offsets, now_ms), mark)
 
 
+def bring_offsets(
+    store: ObjectStore, catalog: CatalogRegister, group: str, offsets: Mapping[Place, Committed], *, mark: str
+) -> None:
+    """Set what a group had committed of a topic elsewhere: as it was said there, whoever said it and when."""
+    _put(group_register(store, group), catalog.read, offsets, mark)
+
+
 def _put(register: Register, read: Callable[[], Catalog], offsets: Mapping[Place, Committed], mark: str) -> None:
     def change(held: Held | None) -> dict[str, Any] | None:
         # Read after the register: what is in it was committed on topics that an older catalog may not have yet.

@@ -35,6 +35,15 @@ class Committed:
         offset = min(max(self.offset, bounds.start), bounds.end)
         return self if offset == self.offset else Committed(offset, self.metadata, self.at_ms)
 
+    def to_json(self) -> Json:
+        """Return what a register keeps."""
+        return {"offset": self.offset, "metadata": self.metadata, "at_ms": self.at_ms}
+
+    @classmethod
+    def from_json(cls, kept: Json) -> Committed:
+        """Read it back."""
+        return cls(int(kept["offset"]), str(kept["metadata"]), kept["at_ms"])
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -89,14 +98,13 @@ def _only(offsets: Mapping[Place, Committed], topic_ids: frozenset[str]) -> dict
 def _nested(offsets: Mapping[Place, Committed]) -> Json:
     kept: Json = {}
     for (topic_id, partition), each in sorted(offsets.items()):
-        one = {"offset": each.offset, "metadata": each.metadata, "at_ms": each.at_ms}
-        kept.setdefault(topic_id, {})[str(partition)] = one
+        kept.setdefault(topic_id, {})[str(partition)] = each.to_json()
     return kept
 
 
 def _flat(kept: Json) -> dict[Place, Committed]:
     return {
-        (topic_id, int(partition)): Committed(int(one["offset"]), str(one["metadata"]), one["at_ms"])
+        (topic_id, int(partition)): Committed.from_json(one)
         for topic_id, partitions in kept.items()
         for partition, one in partitions.items()
     }

@@ -3,6 +3,9 @@
 Whoever must stop a writer first commits that to the catalog, then lists the topic's heads and swaps each to the next
 epoch. An append swaps the head it read, so it cannot slip past. The first append to a partition makes the head and
 reads the catalog before it is acknowledged; an append to a head nobody has settled reads it before its swap.
+
+A migration seals heads in the same way. Where it was cancelled the catalog says so, and the next append takes its seal
+off: nobody has to go through the heads again, and a seal that comes late closes nothing.
 """
 
 from __future__ import annotations
@@ -11,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from reconciler.embedded.catalog.entries import TopicEntry
+from reconciler.embedded.catalog.holding import SEAL, check_served, sealed_by
 from reconciler.embedded.catalog.lookups import topic_with_id
-from reconciler.embedded.catalog.recovering import check_recovered
 from reconciler.embedded.partition.head import NOBODY, PRODUCERS, Head, head_register, link_writer, parse_head
 from reconciler.embedded.partition.recent import Recent, RecentHeads
 from reconciler.embedded.partition.rekeying import Rekeying
@@ -33,6 +36,8 @@ Json = dict[str, Any]
 
 def writer_of(topic: TopicEntry) -> str:
     """Return who may append to a topic's partitions."""
+    if topic.hold is not None and topic.hold.is_closed:
+        return sealed_by(topic.hold.migration)
     return PRODUCERS if topic.mirror is None else link_writer(topic.mirror.link_id)
 
 
@@ -97,6 +102,8 @@ class Gate:
         if head.writer == self.writer and head.is_settled:
             return head
         self._check(self.catalog.read())
+        if head.writer.startswith(SEAL):
+            return replace(head, writer=self.writer, is_settled=True)  # Of a migration that was cancelled.
         if head.writer != self.writer:
             raise UserError(f"{self.full_name} takes no records now: {head.writer} may write", hint="Try again later.")
         return replace(head, is_settled=True)
@@ -137,10 +144,11 @@ def check_writer(full_name: str, topic: TopicEntry, writer: str) -> None:
     """Refuse a writer the topic does not belong to.
 
     Raises:
-        UserError: It is a mirror, or no longer one; or it is being recovered.
+        UserError: It is a mirror, or no longer one; or it is being recovered, mounted or unmounted.
     """
-    check_recovered(full_name, topic)
     owner = writer_of(topic)
+    if not writer.startswith(SEAL):
+        check_served(full_name, topic)
     if owner == writer:
         return
     if topic.mirror is not None and owner != NOBODY:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.access.operations import Kind, Operation
 from reconciler.embedded.access.permissions import SUPER_USER, Permissions
+from reconciler.embedded.catalog.holding import SEAL, check_served
 from reconciler.embedded.catalog.lookups import name_with_id, topic_with_id
 from reconciler.embedded.clusterfile import check_shared
 from reconciler.embedded.partition.head import NEVER_WRITTEN, read_bounds, read_head
@@ -69,13 +70,14 @@ class EmbeddedLog:
         """Return every partition's bounds: the catalog, one listing, one GET for each partition ever written.
 
         Raises:
-            UserError: The topic is gone.
+            UserError: The topic is gone, or is being mounted or unmounted.
             NotAuthorizedError: It may not be described.
         """
         topic = topic_with_id(self.catalog.read(), self.topic_id, self.full_name)
         self._check(Operation.DESCRIBE)
         if topic is None:
             raise UserError(f"topic {self.full_name} was deleted", hint="Its records are gone with it.")
+        check_served(self.full_name, topic)
         found, tiers = read_bounds(self.store, self.topic_id, topic.partitions), self._tiers()
         return {partition: tiers.shown(bounds) for partition, bounds in found.items()}
 
@@ -152,11 +154,26 @@ class EmbeddedLog:
                     looks.reached(piece.offsets.stop)
 
     def head(self, partition: int) -> Head | None:
-        """Return a partition's head; `None` where nothing was ever written."""
-        return read_head(self.store, self.topic_id, partition)
+        """Return a partition's head; `None` where nothing was ever written.
+
+        Raises:
+            UserError: The topic is being mounted or unmounted.
+        """
+        head = read_head(self.store, self.topic_id, partition)
+        if head is not None:
+            self._check_open(head)
+        return head
 
     def _tiers(self) -> Tiers:
-        return Tiers.of(self.store, self.catalog.known(), (self.full_name, self.topic_id), self.remote)
+        topic = (self.full_name, self.topic_id)
+        return Tiers.of(self.store, self.catalog.known(), topic, self.remote, self._check_open)
+
+    def _check_open(self, head: Head) -> None:
+        """Refuse to read what a migration has sealed; a seal that was left behind closes nothing."""
+        if head.writer.startswith(SEAL):
+            topic = topic_with_id(self.catalog.read(), self.topic_id, self.full_name)
+            if topic is not None:
+                check_served(self.full_name, topic)
 
     def _check(self, operation: Operation) -> None:
         if not self.permissions.is_super_user:

@@ -21,11 +21,12 @@ from reconciler.errors import UserError
 from reconciler.records.log import OffsetRange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.embedded.catalog.tiering import TopicLocation
     from reconciler.embedded.partition.entries import Entry
+    from reconciler.embedded.partition.head import Head
     from reconciler.embedded.partition.pages import Paged
     from reconciler.embedded.remote.manifests.manifest import Manifest
     from reconciler.embedded.remote.tier import RemoteTier
@@ -43,6 +44,10 @@ class Piece:
     is_remote: bool
 
 
+def _is_open(_head: Head) -> None:
+    """Let everything be read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tiers:
     """Where the records of one topic lie, as one look at the catalog has it."""
@@ -56,15 +61,25 @@ class Tiers:
     """Nothing may be fetched: the log begins at its local start."""
     storage_id: str | None
     """Which object storage the cluster is bound to."""
+    check_open: Callable[[Head], None] = _is_open
+    """Refuses a head that is closed to readers."""
 
     @classmethod
-    def of(cls, store: ObjectStore, catalog: Catalog, topic: tuple[str, str], remote: RemoteTier | None) -> Tiers:
+    def of(
+        cls,
+        store: ObjectStore,
+        catalog: Catalog,
+        topic: tuple[str, str],
+        remote: RemoteTier | None,
+        check_open: Callable[[Head], None] = _is_open,
+    ) -> Tiers:
         """Look up a topic by the name it was last seen under and its id."""
         full_name, topic_id = topic
         name = name_with_id(catalog, topic_id, full_name)
         entry = catalog.topics.get(name)
         location = None if entry is None or remote is None else location_of(name, entry, remote.cluster_id)
-        return cls(store, topic_id, remote, location, hides_remote(catalog, name), catalog.cluster.storage_id)
+        is_hiding, storage_id = hides_remote(catalog, name), catalog.cluster.storage_id
+        return cls(store, topic_id, remote, location, is_hiding, storage_id, check_open)
 
     def shown(self, bounds: Bounds) -> Bounds:
         """Return the bounds of a partition as readers see them."""
@@ -84,6 +99,7 @@ class Tiers:
         head = read_head(self.store, self.topic_id, partition)
         if head is None:
             return
+        self.check_open(head)
         bounds = self.shown(head.bounds)
         wanted = OffsetRange(max(offsets.start, bounds.start), min(offsets.stop, bounds.readable_end(isolation)))
         below = OffsetRange(wanted.start, min(wanted.stop, head.local_start))

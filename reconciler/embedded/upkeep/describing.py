@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from reconciler.embedded.catalog.holding import is_served
 from reconciler.embedded.catalog.tiering import tiering_of
 from reconciler.embedded.keys import location_prefix
 from reconciler.embedded.remote.manifests.topicmanifest import TopicManifest, write_topic_manifest
@@ -36,7 +37,7 @@ def changed_topics(
     """
     for full_name, topic in catalog.topics.items():
         tiering = tiering_of(catalog, full_name, remote.cluster_id)
-        if tiering is None or topic.recovering is not None or not is_wanted(full_name):
+        if tiering is None or not is_served(topic) or not is_wanted(full_name):
             continue
         manifest = TopicManifest.of(catalog, full_name, remote.cluster_id)
         if known.get(topic.id) != described(manifest, creates=tiering.uploads):
@@ -80,7 +81,7 @@ def describe_anew(remote: RemoteTier, catalog: Catalog, full_name: str) -> bool:
         UserError: It belongs to another cluster now, or a newer version wrote it.
     """
     tiering = tiering_of(catalog, full_name, remote.cluster_id)
-    if tiering is None or catalog.topics[full_name].recovering is not None:
+    if tiering is None or not is_served(catalog.topics[full_name]):
         return False
     location = tiering.location
     is_kept = tiering.state is TieringState.ENABLED or tiering.policy == "retain"

@@ -105,10 +105,26 @@ class Upkeep:
         chores = _all_of(found)
         tended.levels = uploads.share(survey.notes, sum(chore.bytes for chore in chores))
         survey.end()
-        self._spread("upload", spread, chores, tended, lambda taken, put_ms: self._name(uploads, taken, put_ms, tended))
+        self.upload_all(uploads, chores, tended, spread)
         again = _all_of(self._looked("reupload", tended, uploads.reuploads, uploads.outdated))
         self._spread("reupload", spread, again, tended, lambda taken, put_ms: self._publish(taken, put_ms, tended))
         return tended
+
+    def upload_all(
+        self,
+        uploads: Uploads,
+        chores: Sequence[Chore],
+        tended: Tended,
+        spread: Spread | None,
+        may_go_on: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Upload what was found due, and name it round by round; `may_go_on` is asked before each."""
+
+        def name(taken: Iterable[Outcome], put_ms: int) -> None:
+            may_go_on()
+            self._name(uploads, taken, put_ms, tended)
+
+        self._spread("upload", spread, chores, tended, name)
 
     def compact(self, spread: Spread | None = None) -> Tended:
         """Compact every partition of which it is worth it by now; `spread` as in `roll`."""

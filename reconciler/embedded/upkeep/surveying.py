@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from reconciler.embedded.catalog.holding import is_closed
 from reconciler.embedded.keys import HEADS, head_key, partition_of_head, runner_key
 from reconciler.embedded.partition.head import read_head
 from reconciler.embedded.partition.headswaps import Partition
@@ -131,6 +132,8 @@ class Survey:
             name = names.get(topic_id)
             if name is None:
                 continue  # It is being deleted.
+            if is_closed(catalog.topics[name]):
+                continue  # Its migration alone looks after it.
             if topic_id not in policies:
                 policy = cleanup_policy(catalog, name, self.cluster_id)
                 policies[topic_id] = (policy, _fingerprint(policy)) if asks(name, policy) else None

@@ -53,6 +53,8 @@ class Uploads:
     store: ObjectStore
     remote: RemoteTier
     now_ms: Callable[[], int]
+    takes_open: bool = False
+    """Whether what is stable of the open segment is uploaded whatever the interval."""
 
     def due(self, lying: Lying, head: Head) -> tuple[list[Chore] | None, int | None]:
         """Return what a partition has to upload, or when to look again although nothing was written.
@@ -68,7 +70,7 @@ class Uploads:
         head, manifest = both
         self._follow(lying.partition, head, manifest.end, tiering)
         due_ms = None if tiering.max_interval_ms is None else manifest.uploaded_ms + tiering.max_interval_ms
-        takes_open = due_ms is not None and due_ms <= self.now_ms()
+        takes_open = self.takes_open or (due_ms is not None and due_ms <= self.now_ms())
         stable = head.bounds.stable
         entries = entries_within(self.store, head, OffsetRange(max(manifest.end, head.local_start), head.end))
         segments = to_upload(entries, lying.policy.limits, stable=stable, takes_open=takes_open)

@@ -37,6 +37,10 @@ _SHAPE: Final = {
 }
 
 
+NOBODY: Final = "nobody"
+"""The owner of what lies detached, or was taken from its owner: whoever mounts it is the next."""
+
+
 @dataclass(frozen=True, slots=True)
 class Garbage:
     """What a manifest named once: marked, and to be deleted (KIP-405: DELETE_SEGMENT_STARTED)."""
@@ -55,7 +59,7 @@ class Manifest:
     """A partition as object storage has it. Offsets below `start` are gone; `end` is the next to be uploaded."""
 
     owner: str
-    """Id of the cluster whose topic it is."""
+    """Id of the cluster whose topic it is; `NOBODY`: it lies detached."""
     owner_epoch: int = 0
     """Rises with every change of owner; a writer that knows an older one is refused."""
     tiered_epoch: int = 0

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.embedded.catalog.configs import set_configs
 from reconciler.embedded.catalog.tiering import TopicLocation, location_of
+from reconciler.embedded.consuming.offsets import Committed
 from reconciler.embedded.jsonobjects import damaged
 from reconciler.embedded.keys import fresh_mark, topic_manifest_key
 from reconciler.errors import NewerFormatError, OwnershipLostError, UserError
 from reconciler.objectstore.register import Held, Register
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.objectstore.base import ObjectStore
@@ -36,6 +37,8 @@ _SHAPE: Final = {
     "configs": {str: str},
     "effective": {str: str},
     "initial": {str: str},
+    "tiered_epoch?": int,
+    "groups?": {str: {str: {"offset": int, "metadata": str, "at_ms": (None, int)}}},
 }
 
 
@@ -46,7 +49,7 @@ class TopicManifest:
     location: TopicLocation
     """For life: the name, the cluster and the initial revision it was made with."""
     owner: str
-    """Id of the cluster whose topic it is."""
+    """Id of the cluster whose topic it is; `NOBODY`: it lies detached."""
     serial: int
     """Of the owner's catalog, when this was written."""
     name: str
@@ -59,6 +62,10 @@ class TopicManifest:
     """All that were set for it: by itself, its namespaces or its cluster; what is missing had its default."""
     initial: Mapping[str, str] = field(default_factory=dict)
     """What the cluster's defaults gave it when it was made."""
+    tiered_epoch: int = 0
+    """Of its tiering, as the owner had it."""
+    groups: Mapping[str, Mapping[int, Committed]] = field(default_factory=dict)
+    """What consumer groups had committed, by group and partition, when it was detached; else nothing."""
 
     def says_the_same_as(self, other: TopicManifest) -> bool:
         """Tell whether they differ in nothing but when they were written."""
@@ -78,6 +85,11 @@ class TopicManifest:
             "configs": dict(sorted(self.configs.items())),
             "effective": dict(sorted(self.effective.items())),
             "initial": dict(sorted(self.initial.items())),
+            "tiered_epoch": self.tiered_epoch,
+            "groups": {
+                group: {str(number): each.to_json() for number, each in sorted(offsets.items())}
+                for group, offsets in sorted(self.groups.items())
+            },
         }
 
     @classmethod
@@ -93,6 +105,11 @@ class TopicManifest:
             kept["configs"],
             kept["effective"],
             kept["initial"],
+            kept.get("tiered_epoch", 0),
+            {
+                group: {int(number): Committed.from_json(each) for number, each in offsets.items()}
+                for group, offsets in kept.get("groups", {}).items()
+            },
         )
 
     @classmethod
@@ -109,6 +126,7 @@ class TopicManifest:
             topic.configs,
             {key: value for key, (value, _) in set_configs(catalog, full_name).items()},
             topic.initial,
+            0 if topic.tiering is None else topic.tiering.epoch,
         )
 
 
@@ -123,6 +141,29 @@ def read_topic_manifest(storage: ObjectStore, cluster_id: str, revision: int) ->
     register = _register(storage, cluster_id, revision)
     held = register.read()
     return None if held is None else _parsed(register, held)
+
+
+def hand_over(
+    storage: ObjectStore,
+    location: TopicLocation,
+    change: Callable[[TopicManifest | None], TopicManifest | None],
+    mark: str,
+) -> None:
+    """Let a topic have another owner: `change` gets what is there and returns what shall be, `None` for no change.
+
+    Doing it twice under one mark does it once.
+
+    Raises:
+        UserError: It is damaged, or of a newer format.
+        LostRaceError: Others were faster every time.
+    """
+    register = _register(storage, location.cluster_id, location.revision)
+
+    def changed(held: Held | None) -> Json | None:
+        after = change(None if held is None else _parsed(register, held))
+        return None if after is None else after.to_json()
+
+    register.update(changed, mark=mark)
 
 
 def write_topic_manifest(storage: ObjectStore, manifest: TopicManifest, *, creates: bool = True) -> bool:
@@ -177,7 +218,7 @@ def _is_replaced(register: Register, manifest: TopicManifest) -> bool:
 
 def _register(storage: ObjectStore, cluster_id: str, revision: int) -> Register:
     key = topic_manifest_key(cluster_id, revision)
-    return Register(storage, key, format="reconciler.topic/1", shape=_SHAPE)
+    return Register(storage, key, format="reconciler.topic/2", shape=_SHAPE)
 
 
 def _parsed(register: Register, held: Held) -> TopicManifest:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.catalog.tiering import TopicLocation
 from reconciler.embedded.keys import (
     REMOTE_TOPICS,
     location_of_topic_manifest,
-    mountable_key,
     partition_of_manifest,
     remote_place_of,
 )
+from reconciler.embedded.mounting.ownership import Owning, read_ownership
 from reconciler.embedded.remote.manifests.topicmanifest import read_topic_manifest
 from reconciler.embedded.remote.recovery.wholeness import whole_partitions_of
 from reconciler.errors import UserError
-from reconciler.objectstore.register import Register
 from reconciler.resources.address import split_name
 from reconciler.resources.recoverable import Recoverable
 
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
 
 _NAMED: Final = 10
-_OWNER: Final = {"state": str, "owner?": (None, str)}
-_DETACHED: Final = "detached"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +121,9 @@ def check_unmounted(storage: ObjectStore, location: TopicLocation, cluster_id: s
     Raises:
         UserError: It does, or the register that says so is damaged.
     """
-    key = mountable_key(location.topic, location.cluster_id, location.revision)
-    held = Register(storage, key, format="reconciler.mountable/1", shape=_OWNER).read()
-    if held is None:
-        return
-    value: dict[str, Any] = held.value
-    owner = value.get("owner")
-    if value["state"] != _DETACHED and owner is not None and owner != cluster_id:
-        message = f"{location} is mounted on cluster {owner}"
+    found = read_ownership(storage, location)
+    if found is not None and found.state is not Owning.DETACHED and found.owner != cluster_id:
+        message = f"{location} is mounted on cluster {found.owner}"
         raise UserError(message, hint="Mirror it from there, or unmount it there first.")
 
 

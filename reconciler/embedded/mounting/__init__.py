@@ -1,0 +1,1 @@
+"""Topics detached from a cluster and attached to another: migrations, and the register that says who owns a topic."""

@@ -1,0 +1,217 @@
+"""Mounting: what each state of an inbound migration does. All of it may be done again, by anybody, at any point.
+
+`preparing` makes the topics, closed, from what object storage says of them. `executing` claims them, by one swap each,
+and looks whether all is there that their manifests name. `cut_over` makes the claim good, takes the manifests over and
+makes the heads, which begin where the manifests end: no record is copied, so a mount costs the same whatever it holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from reconciler.embedded.catalog.encryption import key_of
+from reconciler.embedded.catalog.lookups import names_by_id
+from reconciler.embedded.catalog.migrations import Made, create_mounted, follow
+from reconciler.embedded.catalog.tiering import TopicLocation
+from reconciler.embedded.consuming.groups import bring_offsets
+from reconciler.embedded.mounting.ownership import (
+    Ownership,
+    Owning,
+    check_claimable,
+    claim_topic,
+    read_ownership,
+    settle_topic,
+    unclaim_topic,
+)
+from reconciler.embedded.partition.head import PRODUCERS, Head, head_register, read_head
+from reconciler.embedded.partition.spilling import Spill
+from reconciler.embedded.remote.manifests.manifest import NOBODY, manifest_register, parse_manifest
+from reconciler.embedded.remote.manifests.topicmanifest import TopicManifest, hand_over
+from reconciler.embedded.remote.recovery.locating import located
+from reconciler.embedded.remote.recovery.wholeness import whole_partitions_of
+from reconciler.embedded.remote.tier import remote_partition
+from reconciler.embedded.threads import side_by_side
+from reconciler.errors import LostRaceError, OwnershipLostError
+from reconciler.lifecycles.mounting import MigrationState
+from reconciler.resources.address import split_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from reconciler.embedded.catalog.entries import MigrantEntry, MigrationEntry
+    from reconciler.embedded.catalog.tables import Draft
+    from reconciler.embedded.mounting.means import Means
+    from reconciler.embedded.remote.manifests.manifest import Manifest
+    from reconciler.objectstore.register import Held
+
+
+@dataclass(frozen=True)
+class Inbound:
+    """One migration into a cluster."""
+
+    means: Means
+    number: int
+    migration: MigrationEntry
+
+    def work(self, state: MigrationState) -> None:
+        """Do what a state is there for, and say that it is done; nothing, where somebody else was faster.
+
+        Raises:
+            OwnershipLostError: Another cluster has a topic.
+            UserError: It cannot be done as things are; says what it needs.
+            RetryableError: A store does not answer.
+        """
+        match state:
+            case MigrationState.PREPARING:
+                made = {topic.location: self._made(topic) for topic in self.migration.topics}
+                self._follow(MigrationState.PREPARED, lambda draft: create_mounted(draft, self.number, made))
+            case MigrationState.EXECUTING:
+                for topic in self.migration.topics:
+                    self._claim(topic)
+                for topic in self.migration.topics:
+                    whole_partitions_of(self.means.storage, self._located(topic))
+                self._follow(MigrationState.EXECUTED)
+            case MigrationState.CUT_OVER:
+                for topic in self.migration.topics:
+                    self._take_over(topic)
+                self._follow(MigrationState.FINISHED)
+            case MigrationState.CANCELING:
+                for topic in self.migration.topics:
+                    self._unclaim(topic)
+                self._follow(MigrationState.CANCELLED)
+            case _:
+                pass
+
+    def _follow(self, end: MigrationState, decide: Callable[[Draft], None] = lambda _draft: None) -> None:
+        means = self.means
+
+        def done(draft: Draft) -> None:
+            found = draft.migrations.get(str(self.number))
+            if found is not None and (found.state, found.claim) == (self.migration.state, self.migration.claim):
+                decide(draft)
+                follow(draft, self.number, self.migration, end, now_ms=means.now_ms())
+
+        means.catalog.commit(done, may_go_on=means.may_go_on)
+
+    def _located(self, topic: MigrantEntry) -> TopicManifest:
+        return located(self.means.storage, TopicLocation.parse(topic.location))
+
+    def _made(self, topic: MigrantEntry) -> Made:
+        found, means = self._located(topic), self.means
+        check_claimable(
+            found.location, read_ownership(means.storage, found.location), means.cluster_id, self.migration.claim
+        )
+        return Made(
+            found.location,
+            found.partitions,
+            found.replication_factor,
+            found.configs,
+            found.effective,
+            found.initial,
+            max(found.tiered_epoch, 1),
+        )
+
+    def _claim(self, topic: MigrantEntry) -> None:
+        means = self.means
+        means.may_go_on()
+        location = TopicLocation.parse(topic.location)
+        wanted = Ownership(
+            location, Owning.CLAIMED, means.cluster_id, self.migration.claim, topic.name, at_ms=means.now_ms()
+        )
+        claim_topic(means.storage, location, wanted)
+
+    def _unclaim(self, topic: MigrantEntry) -> None:
+        means, location = self.means, TopicLocation.parse(topic.location)
+        means.may_go_on()
+        unclaim_topic(means.storage, location, means.cluster_id, self.migration.claim, means.now_ms())
+
+    def _take_over(self, topic: MigrantEntry) -> None:
+        """Make one topic ours: its register, its manifests and heads, its groups, and what storage says of it."""
+        means, location = self.means, TopicLocation.parse(topic.location)
+        means.may_go_on()
+        settle_topic(means.storage, location, means.cluster_id, self.migration.claim, means.now_ms())
+        catalog = means.catalog.read()
+        name = names_by_id(catalog, [topic.topic_id]).get(topic.topic_id)
+        if name is None:
+            return  # Somebody was faster, and the topic has been removed since.
+        entry = catalog.topics[name]
+        tiered_epoch = 1 if entry.tiering is None else entry.tiering.epoch
+        there, key = self._located(topic), key_of(catalog, name)
+
+        def take(number: int) -> None:
+            manifest = self._taken(location, number, tiered_epoch)
+            if manifest is not None:
+                self._make_head(topic.topic_id, number, manifest, key)
+
+        for _ in side_by_side(take, range(there.partitions), name="mount"):
+            pass
+        self._restore_groups(topic.topic_id, there)
+        told = TopicManifest.of(catalog, name, means.cluster_id)
+        means.may_go_on()
+        hand_over(means.storage, location, lambda found: self._told(found, told), f"mount-{self.migration.claim}")
+
+    def _told(self, found: TopicManifest | None, told: TopicManifest) -> TopicManifest | None:
+        if found is not None and found.owner not in {NOBODY, self.means.cluster_id}:
+            message = f"{told.location} belongs to cluster {found.owner} now"
+            raise OwnershipLostError(message, hint="Nothing was changed; see who mounted it: reconciler mount list")
+        return None if found == told else told
+
+    def _taken(self, location: TopicLocation, number: int, tiered_epoch: int) -> Manifest | None:
+        """Take over what is nobody's; `None`: nothing of the partition was ever uploaded."""
+        means = self.means
+        means.may_go_on()
+        place = remote_partition(location, number)
+        register = manifest_register(means.storage, place)
+
+        def ours(held: Held | None) -> dict[str, Any] | None:
+            if held is None:
+                return None
+            found = parse_manifest(means.storage, register.key, held.value)
+            if found.owner == means.cluster_id:
+                return None
+            if found.owner != NOBODY:
+                message = f"{place} belongs to cluster {found.owner} now"
+                raise OwnershipLostError(message, hint="Nothing was changed; see who mounted it: reconciler mount list")
+            epoch = found.owner_epoch + 1
+            return replace(found, owner=means.cluster_id, owner_epoch=epoch, tiered_epoch=tiered_epoch).to_json()
+
+        held = register.update(ours, mark=f"mount-{self.migration.claim}")
+        return None if held is None else parse_manifest(means.storage, register.key, held.value)
+
+    def _make_head(self, topic_id: str, number: int, manifest: Manifest, kms_key_id: str | None) -> None:
+        """Make the head where there is none: nothing is local, all is remote, and what comes now has a new epoch."""
+        store = self.means.store
+        if read_head(store, topic_id, number) is not None:
+            return
+        epoch, end = manifest.epochs[-1][0] + 1, manifest.end
+        head = Head(
+            PRODUCERS,
+            start=manifest.start,
+            local_start=end,
+            end=end,
+            epochs=(*manifest.epochs, (epoch, end)),
+            compacted_to=min(manifest.compacted_to, end),
+            kms_key_id=kms_key_id,
+            uploaded_to=end,
+        )
+        spill = Spill(store, topic_id, number)
+        try:
+            head_register(store, topic_id, number).swap(None, spill.spilled(head).to_json(), epoch=epoch)
+        except LostRaceError:
+            store.delete(spill.keys)  # Somebody else mounts it too, and was faster.
+
+    def _restore_groups(self, topic_id: str, there: TopicManifest) -> None:
+        """Let groups go on where they were, those whose namespace is here; nobody has read with them here yet."""
+        means = self.means
+        catalog = means.catalog.read()
+        mark = f"mount-{self.migration.claim}-{topic_id}"
+
+        def restore(group: str) -> None:
+            means.may_go_on()
+            offsets = {(topic_id, number): replace(each, at_ms=None) for number, each in there.groups[group].items()}
+            bring_offsets(means.store, means.catalog, group, offsets, mark=mark)
+
+        names = [name for name in there.groups if not (space := split_name(name)[0]) or space in catalog.namespaces]
+        for _ in side_by_side(restore, names, name="groups"):
+            pass

@@ -1,0 +1,253 @@
+"""What a cluster does with mountable topics: begin a migration, drive it, stop it, and say what can be mounted.
+
+A migration is a record in the catalog. Each state is committed before its work begins, and the work may be repeated, so
+whoever calls `finish` next, in whatever process, goes on where somebody died.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from reconciler.embedded.access.operations import Kind, Operation
+from reconciler.embedded.catalog.entries import MigrantEntry
+from reconciler.embedded.catalog.migrations import (
+    INBOUND,
+    Asked,
+    ask,
+    begin_mount,
+    begin_unmount,
+    migration_with,
+)
+from reconciler.embedded.catalog.tiering import TopicLocation
+from reconciler.embedded.keys import fresh_mark
+from reconciler.embedded.mounting.means import Means
+from reconciler.embedded.mounting.ownership import Ownership, check_claimable, ownerships, read_ownership
+from reconciler.embedded.remote.recovery.locating import located
+from reconciler.embedded.upkeep.passes import Upkeep
+from reconciler.errors import ReconcilerError, UserError
+from reconciler.lifecycles.mounting import MigrationState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from reconciler.embedded.admin import Admin
+    from reconciler.embedded.catalog.entries import MigrationEntry
+    from reconciler.embedded.catalog.tables import Catalog, Draft
+    from reconciler.embedded.upkeep.passes import Spread
+    from reconciler.objectstore.base import ObjectStore
+
+_BY_ITSELF: Final = {
+    MigrationState.PLANNED: "prepare",
+    MigrationState.PREPARED: "execute",
+    MigrationState.EXECUTED: "finish",
+    MigrationState.FINISHED: "delete",
+}
+"""What auto-advance asks for in the states that wait to be told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """One topic to be mounted: its location, the full name it gets here, and the Mounting that asks for it."""
+
+    location: str
+    name: str
+    mounting: str | None = None
+
+
+@dataclass(frozen=True)
+class Mounts:
+    """The migrations of one cluster, and what lies mountable in its object storage. Safe to share between threads."""
+
+    cluster: Admin
+    may_go_on: Callable[[], None] = lambda: None
+    """Asked before every write, from any thread; may raise, and whoever comes next goes on."""
+    spread: Spread | None = field(default=None, repr=False)
+    """Where much is uploaded; `None`: in threads of this process."""
+
+    def unmount(self, *full_names: str, mounting: str | None = None, is_automatic: bool = True) -> int:
+        """Plan to detach topics, and return the migration's id; `finish` does it.
+
+        Raises:
+            UserError: One does not exist, is not tiered, is a mirror, or is migrating already.
+        """
+        asked = self.asked(is_automatic=is_automatic)
+        begun = 0
+
+        def decide(draft: Draft) -> None:
+            nonlocal begun
+            for name in full_names:
+                self._check(draft, Operation.DELETE, name)
+            begun = begin_unmount(draft, dict.fromkeys(full_names, mounting), asked, cluster_id=self.cluster.cluster_id)
+
+        self.cluster.catalog.commit(decide)
+        return begun
+
+    def mount(self, *mounts: Mount, is_automatic: bool = True) -> int:
+        """Plan to attach topics, and return the migration's id; `finish` does it.
+
+        Raises:
+            InvalidNamespaceError: A namespace does not exist.
+            OwnershipLostError: A topic is not detached.
+            UserError: There is no such location, or a name is taken.
+        """
+        migrants, asked = [self.migrant(mount) for mount in mounts], self.asked(is_automatic=is_automatic)
+        begun = 0
+
+        def decide(draft: Draft) -> None:
+            nonlocal begun
+            for migrant in migrants:
+                self._check(draft, Operation.CREATE, migrant.name)
+            begun = begin_mount(draft, migrants, asked)
+
+        self.cluster.catalog.commit(decide)
+        return begun
+
+    def asked(self, *, is_automatic: bool = True) -> Asked:
+        """Return the frame of a new migration."""
+        return Asked(fresh_mark(), self.cluster.now_ms(), is_automatic)
+
+    def migrant(self, mount: Mount) -> MigrantEntry:
+        """Return a topic to be mounted under a new id, having looked that it is there and nobody's.
+
+        Raises:
+            OwnershipLostError: It is not detached; names who has it.
+            UserError: There is no such location.
+        """
+        storage = self._storage()
+        found = located(storage, TopicLocation.parse(mount.location)).location
+        check_claimable(found, read_ownership(storage, found), None)
+        return MigrantEntry(mount.name, self.cluster.fresh_id(), str(found), mount.mounting)
+
+    def under_way(self) -> dict[int, MigrationEntry]:
+        """Return the migrations there is a record of, by id."""
+        return migrations_in(self.cluster.catalog.read())
+
+    def ask(self, migration: int, verb: str) -> MigrationEntry:
+        """Ask for `prepare`, `execute`, `finish`, `cancel` or `delete`, and return what the migration is then.
+
+        Raises:
+            UserError: There is none, or that is not legal in its state: it says what is.
+        """
+        after = None
+
+        def decide(draft: Draft) -> None:
+            nonlocal after
+            found = migration_with(draft, migration)
+            for topic in found.topics:
+                self._check(draft, Operation.CREATE if found.direction == INBOUND else Operation.DELETE, topic.name)
+            after = ask(draft, migration, verb)
+
+        self.cluster.catalog.commit(decide, may_go_on=self.may_go_on)
+        assert after is not None  # noqa: S101 - the commit decided
+        return after
+
+    def cancel(self, migration: int) -> None:
+        """Cancel a migration and undo what it did: an unmounted topic is open again, a mounted one gone.
+
+        Raises:
+            UserError: There is none, or it is too late, or too early.
+        """
+        self.ask(migration, "cancel")
+        self.drive(migration)
+
+    def drive(self, migration: int) -> MigrationEntry | None:
+        """Bring one migration as far as it goes by itself; `None`: it is done, and its record gone.
+
+        Raises:
+            UserError: It cannot go on as things are; says what it needs.
+            RetryableError: A store does not answer.
+        """
+        from reconciler.embedded.mounting.inbound import Inbound  # noqa: PLC0415 - brings Arrow
+        from reconciler.embedded.mounting.outbound import Outbound  # noqa: PLC0415 - as above
+
+        while True:
+            found = self.cluster.catalog.read().migrations.get(str(migration))
+            if found is None:
+                return None
+            state = MigrationState(found.state)
+            if state is MigrationState.CANCELLED:
+                return found
+            verb = _BY_ITSELF.get(state)
+            if verb is not None:
+                if not found.is_automatic:
+                    return found
+                self._advance(migration, found, verb)
+                continue
+            kind = Inbound if found.direction == INBOUND else Outbound
+            kind(self._means(), migration, found).work(state)
+
+    def finish(
+        self, is_wanted: Callable[[str], bool] = lambda _full_name: True
+    ) -> Mapping[int, ReconcilerError | None]:
+        """Drive every migration of topics that are wanted, by full name; return what kept each from its end, by id."""
+        ended: dict[int, ReconcilerError | None] = {}
+        for number, migration in self.under_way().items():
+            if MigrationState(migration.state) is MigrationState.CANCELLED or not any(
+                is_wanted(topic.name) for topic in migration.topics
+            ):
+                continue
+            try:
+                self.drive(number)
+            except ReconcilerError as error:
+                ended[number] = error
+            else:
+                ended[number] = None
+        return ended
+
+    def mountable(self) -> list[Ownership]:
+        """Return every topic that was ever detached in this object storage, whoever has it now, sorted by location.
+
+        Raises:
+            UserError: A register is damaged.
+        """
+        found = []
+        for _, each in ownerships(self._storage()):
+            if isinstance(each, UserError):
+                raise each
+            found.append(each)
+        return sorted(found, key=lambda one: one.location)
+
+    def _advance(self, migration: int, found: MigrationEntry, verb: str) -> None:
+        """Ask for what auto-advance asks for; where somebody was faster, nothing."""
+
+        def decide(draft: Draft) -> None:
+            if draft.migrations.get(str(migration)) == found:
+                ask(draft, migration, verb)
+
+        self.cluster.catalog.commit(decide, may_go_on=self.may_go_on)
+
+    def _means(self) -> Means:
+        cluster, remote = self.cluster, self.cluster.remote
+        if remote is None:
+            raise _no_storage()
+        upkeep = Upkeep(cluster.store, cluster.catalog, cluster.cluster_id, cluster.now_ms, storage=cluster.storage)
+        return Means(
+            cluster.store,
+            cluster.catalog,
+            cluster.cluster_id,
+            remote,
+            upkeep,
+            cluster.now_ms,
+            self.may_go_on,
+            self.spread,
+        )
+
+    def _storage(self) -> ObjectStore:
+        remote = self.cluster.remote
+        if remote is None:
+            raise _no_storage()
+        return remote.storage
+
+    def _check(self, catalog: Catalog | Draft, operation: Operation, full_name: str) -> None:
+        self.cluster.permissions.check(catalog, operation, Kind.TOPIC, full_name)
+
+
+def migrations_in(catalog: Catalog) -> dict[int, MigrationEntry]:
+    """Return the migrations of a catalog by id, oldest first."""
+    return {number: catalog.migrations[str(number)] for number in sorted(map(int, catalog.migrations))}
+
+
+def _no_storage() -> UserError:
+    message = "the cluster has no object storage: nothing can be mounted or unmounted"
+    return UserError(message, hint="Declare objectStorage on the Cluster, and apply that first.")

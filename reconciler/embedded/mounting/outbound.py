@@ -1,0 +1,202 @@
+"""Unmounting: what each state of an outbound migration does. All of it may be done again, by anybody, at any point.
+
+`preparing` uploads while clients go on. `executing` seals every head, so that no append and no read passes, aborts what
+is open, and uploads the rest. `cut_over` writes down what the topic was, takes the manifests out of everybody's hands,
+marks the topic detached, and only then is it removed here: a cluster that is lost in between leaves a mountable topic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from reconciler.embedded.catalog.holding import sealed_by
+from reconciler.embedded.catalog.lookups import names_by_id
+from reconciler.embedded.catalog.migrations import follow
+from reconciler.embedded.catalog.tiering import TopicLocation
+from reconciler.embedded.consuming.groups import list_groups, read_group
+from reconciler.embedded.mounting.flushing import Flush
+from reconciler.embedded.mounting.ownership import Ownership, Owning, detach_topic
+from reconciler.embedded.partition.head import NOBODY as REMOVED
+from reconciler.embedded.partition.head import head_register, read_heads
+from reconciler.embedded.remote.manifests.manifest import NOBODY, manifest_register, parse_manifest
+from reconciler.embedded.remote.manifests.topicmanifest import TopicManifest, hand_over
+from reconciler.embedded.remote.tier import remote_partition
+from reconciler.embedded.threads import side_by_side
+from reconciler.embedded.transactions.finishing import abort, finish
+from reconciler.errors import OwnershipLostError
+from reconciler.lifecycles.mounting import MigrationState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from reconciler.embedded.catalog.entries import MigrantEntry, MigrationEntry
+    from reconciler.embedded.consuming.offsets import Committed
+    from reconciler.embedded.mounting.means import Means
+    from reconciler.embedded.remote.manifests.manifest import Manifest
+    from reconciler.objectstore.register import Held
+
+
+@dataclass(frozen=True)
+class Outbound:
+    """One migration out of a cluster."""
+
+    means: Means
+    number: int
+    migration: MigrationEntry
+
+    def work(self, state: MigrationState) -> None:
+        """Do what a state is there for, and say that it is done; nothing, where somebody else was faster.
+
+        Raises:
+            UserError: It cannot be done as things are; says what it needs.
+            RetryableError: A store does not answer.
+        """
+        match state:
+            case MigrationState.PREPARING:
+                self._flush()
+                self._follow(MigrationState.PREPARED)
+            case MigrationState.EXECUTING:
+                for topic in self._here():
+                    self._seal(topic)
+                    self._settle_transactions(topic)
+                self._flush()
+                for topic in self._here():
+                    self._flushing(topic).finished()
+                self._follow(MigrationState.EXECUTED)
+            case MigrationState.CUT_OVER:
+                for topic in self._here():
+                    self._detach(topic)
+                self._follow(MigrationState.FINISHED)
+            case MigrationState.CANCELING:
+                self._follow(MigrationState.CANCELLED)  # Whoever appends next takes the seals off.
+            case _:
+                pass
+
+    def _flush(self) -> None:
+        for topic in self._here():
+            self._flushing(topic).upload()
+
+    def _flushing(self, topic: MigrantEntry) -> Flush:
+        means = self.means
+        return Flush(means.upkeep, means.remote, topic.name, topic.topic_id, means.may_go_on, means.spread)
+
+    def _here(self) -> list[MigrantEntry]:
+        """Return the topics that are there, by the catalog as it is now; what is gone was detached before."""
+        catalog = self.means.catalog.read()
+        ids = names_by_id(catalog, {topic.topic_id for topic in self.migration.topics})
+        return [topic for topic in self.migration.topics if topic.topic_id in ids]
+
+    def _follow(self, end: MigrationState) -> None:
+        means = self.means
+        means.catalog.commit(
+            lambda draft: follow(draft, self.number, self.migration, end, now_ms=means.now_ms()),
+            may_go_on=means.may_go_on,
+        )
+
+    def _seal(self, topic: MigrantEntry) -> None:
+        """Let nobody append to any partition: the catalog says so by now, so a head made later is refused by it."""
+        store, writer = self.means.store, sealed_by(self.number)
+
+        def seal(number: int) -> None:
+            self.means.may_go_on()
+
+            def sealed(held: Held | None) -> dict[str, Any] | None:
+                if held is None or held.value.get("writer") in {REMOVED, writer}:
+                    return None
+                return {**held.value, "writer": writer}
+
+            head_register(store, topic.topic_id, number).update(
+                sealed, mark=f"seal-{self.migration.claim}-{number}", raises_epoch=True
+            )
+
+        for _ in side_by_side(seal, sorted(read_heads(store, topic.topic_id)), name="seal"):
+            pass
+
+    def _settle_transactions(self, topic: MigrantEntry) -> None:
+        """Abort what is open on the topic, and carry out what is decided: nothing stays undecided (F-R-108)."""
+        means = self.means
+        opened = {
+            (name, one["epoch"])
+            for head in read_heads(means.store, topic.topic_id).values()
+            for name, one in head.transactions.items()
+        }
+        for transactional_id, epoch in sorted(opened):
+            means.may_go_on()
+            abort(means.store, transactional_id, epoch)
+            finish(means.store, means.catalog, transactional_id, now_ms=means.now_ms())
+
+    def _detach(self, topic: MigrantEntry) -> None:
+        """Write down what the topic was, and let go of it: its manifests, then the topic itself."""
+        means, location = self.means, TopicLocation.parse(topic.location)
+        catalog = means.catalog.read()
+        name = names_by_id(catalog, [topic.topic_id]).get(topic.topic_id)
+        if name is None:
+            return  # Somebody was faster.
+        told = TopicManifest.of(catalog, name, means.cluster_id)
+        told = replace(told, owner=NOBODY, groups=self._groups(topic))
+        means.may_go_on()
+        hand_over(means.storage, location, lambda found: self._told(found, told), f"unmount-{self.migration.claim}")
+
+        def let_go(number: int) -> Manifest | None:
+            return self._let_go(location, number)
+
+        found = list(side_by_side(let_go, range(told.partitions), name="detach"))
+        manifests = [manifest for manifest in found if manifest is not None]
+        means.may_go_on()
+        detach_topic(
+            means.storage,
+            location,
+            Ownership(
+                location,
+                Owning.DETACHED,
+                means.cluster_id,
+                self.migration.claim,
+                name,
+                told.partitions,
+                sum(manifest.records for manifest in manifests),
+                sum(manifest.stored_bytes for manifest in manifests),
+                means.now_ms(),
+            ),
+        )
+
+    def _told(self, found: TopicManifest | None, told: TopicManifest) -> TopicManifest | None:
+        if found is not None and found.owner not in {self.means.cluster_id, NOBODY}:
+            message = f"{told.location} belongs to cluster {found.owner} now"
+            raise OwnershipLostError(message, hint="Nothing was changed; see who mounted it: reconciler mount list")
+        return told
+
+    def _let_go(self, location: TopicLocation, number: int) -> Manifest | None:
+        """Take a manifest out of everybody's hands; `None`: nothing of the partition was ever uploaded."""
+        means = self.means
+        means.may_go_on()
+        place = remote_partition(location, number)
+        register = manifest_register(means.storage, place)
+
+        def nobodys(held: Held | None) -> dict[str, Any] | None:
+            if held is None:
+                return None
+            found = parse_manifest(means.storage, register.key, held.value)
+            if found.owner == NOBODY:
+                return None
+            if found.owner != means.cluster_id:
+                message = f"{place} belongs to cluster {found.owner} now"
+                raise OwnershipLostError(message, hint="Nothing was changed; see who mounted it: reconciler mount list")
+            return replace(found, owner=NOBODY, owner_epoch=found.owner_epoch + 1).to_json()
+
+        held = register.update(nobodys, mark=f"unmount-{self.migration.claim}")
+        return None if held is None else parse_manifest(means.storage, register.key, held.value)
+
+    def _groups(self, topic: MigrantEntry) -> Mapping[str, Mapping[int, Committed]]:
+        """Return what groups committed of a topic, theirs or synced: it travels with it."""
+        store = self.means.store
+        names = list_groups(store)
+        found: dict[str, Mapping[int, Committed]] = {}
+        for name, group in zip(
+            names, side_by_side(lambda each: read_group(store, each), names, name="groups"), strict=True
+        ):
+            offsets = {} if group is None else group.offsets
+            own = {number: each for (topic_id, number), each in offsets.items() if topic_id == topic.topic_id}
+            if own:
+                found[name] = own
+        return found

@@ -1,0 +1,94 @@
+"""Topics detached from a cluster and attached to another: nothing of them changes on the way."""
+
+from __future__ import annotations
+
+import pytest
+
+from reconciler.embedded.mounting.mounts import Mount
+from reconciler.errors import OwnershipLostError, UserError
+from tests.embedded.bucket import CLICKS, Bucket
+
+
+@pytest.fixture
+def bucket() -> Bucket:
+    return Bucket()
+
+
+@pytest.mark.fact("F-R-102", "F-R-109", "F-R-114")
+def test_an_unmounted_topic_is_gone_here_and_can_be_mounted_by_its_location(bucket: Bucket) -> None:
+    location = bucket.filled()
+    assert bucket.unmounted() == location
+    assert CLICKS not in bucket.west.topics()
+    (found,) = bucket.east.mounts.mountable()
+    assert (str(found.location), found.state, found.records, found.partitions) == (location, "detached", 3, 1)
+
+
+@pytest.mark.fact("F-R-103", "F-R-116")
+def test_a_topic_comes_back_with_every_record_under_another_name_on_another_cluster(bucket: Bucket) -> None:
+    bucket.filled(partitions=3)
+    before = bucket.values()
+    bucket.mounted(bucket.unmounted(), "shop:clicks-2025")
+    assert bucket.values("shop:clicks-2025", "east") == before
+
+
+@pytest.mark.fact("F-R-104", "F-R-105", "F-R-106")
+def test_clients_write_and_read_until_executing_and_not_from_then_on(bucket: Bucket) -> None:
+    bucket.filled()
+    mounts = bucket.west.mounts
+    number = mounts.unmount(CLICKS, is_automatic=False)
+    mounts.ask(number, "prepare")
+    mounts.drive(number)
+    _sent(bucket, b"late")
+    assert len(bucket.values()) == 4
+    mounts.ask(number, "execute")
+    for act in (lambda: _sent(bucket, b"too late"), bucket.values):
+        with pytest.raises(UserError, match="INVALID_TOPIC_EXCEPTION"):
+            act()
+    mounts.drive(number)
+    mounts.ask(number, "finish")
+    mounts.drive(number)
+    bucket.mounted(str(bucket.east.mounts.mountable()[0].location))
+    assert [value for _, _, value in bucket.values(cluster="east")][-1] == b"late"
+
+
+@pytest.mark.fact("F-R-111")
+def test_a_topic_that_is_mounted_is_not_mounted_twice(bucket: Bucket) -> None:
+    bucket.filled()
+    location = bucket.unmounted()
+    bucket.mounted(location)
+    third = bucket.cluster("south")
+    with pytest.raises(OwnershipLostError, match=f"mounted on cluster {bucket.east.cluster_id}"):
+        third.mounts.mount(Mount(location, CLICKS))
+
+
+@pytest.mark.fact("F-R-123")
+def test_a_cancelled_unmount_leaves_a_topic_that_is_written_to_again(bucket: Bucket) -> None:
+    bucket.filled()
+    mounts = bucket.west.mounts
+    number = mounts.unmount(CLICKS, is_automatic=False)
+    for verb in ("prepare", "execute"):
+        mounts.ask(number, verb)
+        mounts.drive(number)
+    mounts.cancel(number)
+    _sent(bucket, b"again")
+    assert len(bucket.values()) == 4
+
+
+@pytest.mark.fact("F-R-123")
+def test_a_cancelled_mount_leaves_a_topic_that_can_be_mounted(bucket: Bucket) -> None:
+    bucket.filled()
+    location = bucket.unmounted()
+    mounts = bucket.east.mounts
+    number = mounts.mount(Mount(location, CLICKS), is_automatic=False)
+    for verb in ("prepare", "execute"):
+        mounts.ask(number, verb)
+        mounts.drive(number)
+    mounts.cancel(number)
+    assert CLICKS not in bucket.east.topics()
+    bucket.mounted(location, cluster="south")
+    assert len(bucket.values(cluster="south")) == 3
+
+
+def _sent(bucket: Bucket, value: bytes) -> None:
+    with bucket.west.producer() as producer:
+        producer.send(CLICKS, value, partition=0)
