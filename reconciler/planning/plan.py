@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from reconciler.resources.address import Address
     from reconciler.resources.capabilities import Capabilities, ClusterIdentity
     from reconciler.resources.measures import Measures
+    from reconciler.resources.mountable import Mounts
     from reconciler.resources.recoverable import Recoveries
 
 
@@ -89,6 +90,8 @@ class Given:
     measures: Measures = field(default_factory=dict)
     recoveries: Recoveries = field(default_factory=dict)
     """What object storage has of the new topics that are to be made from it."""
+    mounts: Mounts = field(default_factory=dict)
+    """What the mountings take whose topics are not there yet."""
     hidden: Mapping[Address, NotAuthorizedError] = field(default_factory=dict)
     """What is there and may not be seen by whoever plans: it is not among the observed."""
     base: Base | None = None

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from reconciler.resources.groups import ConsumerGroup, OffsetMove, Reset
     from reconciler.resources.inventory import Inventory
     from reconciler.resources.measures import Measures
+    from reconciler.resources.mountable import Mountable
     from reconciler.resources.overviews import Overview
     from reconciler.resources.recoverable import Recoverable, Recoveries
     from reconciler.resources.sourcetopic import SourceTopic
@@ -276,6 +277,15 @@ class Provider(Protocol):
 
         Raises:
             UserError: There is no object storage, it may not be listed, has topics of several clusters, or of others.
+        """
+        ...
+
+    def mountable(self) -> Sequence[Mountable]:
+        """Return every topic that was ever detached in the object storage of this cluster, whoever has it now, sorted.
+
+        Raises:
+            UserError: There is no object storage, or what it says cannot be read.
+            RetryableError: It cannot be reached.
         """
         ...
 

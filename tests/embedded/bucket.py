@@ -40,7 +40,7 @@ class Bucket:
         return self.cluster("east")
 
     def cluster(self, name: str, *, storage: ObjectStore | None = None) -> EmbeddedCluster:
-        """Open a cluster anew, as another process would; make it where it is not there yet, tiered, with a namespace."""
+        """Open a cluster anew, as another process would; a new one is tiered, and has a namespace."""
         store, is_new = self.stores.get(name), name not in self.stores
         if store is None:
             store = self.stores[name] = MemoryStore()

@@ -321,7 +321,9 @@ def test_what_cannot_be_is_told_with_its_reason_and_on_its_line(bench: Bench) ->
     assert unknown.startswith(
         "manifests/west.yaml:7: cluster/west: properties.cloud_storage_cache_sise is not a property"
     )
-    assert value.startswith("manifests/west.yaml:7: cluster/west: properties.log_retention_ms: 'soon' is not a duration")
+    assert value.startswith(
+        "manifests/west.yaml:7: cluster/west: properties.log_retention_ms: 'soon' is not a duration"
+    )
     assert limits.startswith("manifests/orders.yaml:7: topic/west/shop:orders: retention.local.target.ms")
     assert "is 2d, above retention.ms (of policy/standard) of 1d" in limits
     assert limits.endswith("(see manifests/policies.yaml:4)")

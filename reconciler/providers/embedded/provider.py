@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Inventory
     from reconciler.resources.locations import LocationSpec
     from reconciler.resources.measures import Measures
+    from reconciler.resources.mountable import Mountable
     from reconciler.resources.overviews import Overview
     from reconciler.resources.recoverable import Recoverable, Recoveries
     from reconciler.resources.sourcetopic import SourceTopic
@@ -74,6 +75,7 @@ CAPABILITIES: Final = Capabilities(
     replication_change=True,
     topic_move=True,
     recovery=True,
+    mountings=True,
     acls=True,
     quotas=True,
     cluster_properties=True,
@@ -195,6 +197,12 @@ class EmbeddedProvider:
     def archived(self, cluster_id: str | None = None) -> Iterator[tuple[str, Recoverable | UserError]]:
         """Yield every topic in object storage: one listing, a GET for each topic and each of its partitions."""
         return archived_in(self._declared.address, self._storage, cluster_id)
+
+    def mountable(self) -> Sequence[Mountable]:
+        """Return what was ever detached in the object storage: one listing, and a GET for each."""
+        from reconciler.providers.embedded.mounting import mountable_in  # noqa: PLC0415 - only who mounts pays
+
+        return mountable_in(self._declared.address, self._storage)
 
     def standing(self, topic: TopicAddress) -> Standing:
         """Return what a topic holds: one listing, a GET for each partition ever written, and for each manifest."""

@@ -1,0 +1,48 @@
+"""Topics mounted and unmounted, in the words of the provider protocol."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reconciler.embedded.mounting.ownership import ownerships
+from reconciler.errors import UserError
+from reconciler.resources.mountable import Mountable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reconciler.embedded.mounting.ownership import Ownership
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.resources.address import Address
+
+
+def mountable_in(cluster: Address, storage: ObjectStore | None) -> Sequence[Mountable]:
+    """Return every topic that was ever detached, sorted by location.
+
+    Raises:
+        UserError: There is no object storage, or a register of it is damaged.
+    """
+    if storage is None:
+        raise UserError(
+            f"{cluster} has no object storage", hint="Declare its objectStorage: topics are mounted from it."
+        )
+    found = []
+    for _, each in ownerships(storage):
+        if isinstance(each, UserError):
+            raise each
+        found.append(_mountable(each))
+    return sorted(found, key=lambda one: one.location)
+
+
+def _mountable(found: Ownership) -> Mountable:
+    return Mountable(
+        str(found.location),
+        found.location.topic,
+        found.state.value,
+        found.owner,
+        found.name,
+        found.partitions,
+        found.records,
+        found.bytes,
+        found.at_ms,
+    )
