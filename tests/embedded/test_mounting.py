@@ -92,3 +92,11 @@ def test_a_cancelled_mount_leaves_a_topic_that_can_be_mounted(bucket: Bucket) ->
 def _sent(bucket: Bucket, value: bytes) -> None:
     with bucket.west.producer() as producer:
         producer.send(CLICKS, value, partition=0)
+
+
+def test_an_unmount_that_was_only_planned_lets_go_of_its_topic_when_it_is_deleted(bucket: Bucket) -> None:
+    bucket.filled()
+    mounts = bucket.west.mounts
+    mounts.ask(mounts.unmount(CLICKS, is_automatic=False), "delete")
+    assert bucket.west.topics()[CLICKS].hold is None
+    assert mounts.under_way() == {}

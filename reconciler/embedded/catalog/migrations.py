@@ -140,6 +140,8 @@ def ask(draft: Draft, migration: int, verb: str) -> MigrationEntry:
         )
         raise UserError(message, hint=error.hint) from error
     if after is MigrationState.GONE:
+        if found.direction == OUTBOUND and state is MigrationState.PLANNED:
+            _hold(draft, found, None)  # It never began: nobody else lets go of its topics.
         draft.put_migration(migration, None)
         return replace(found, state=str(after))
     return _entered(draft, migration, found, after)
