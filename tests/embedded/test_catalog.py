@@ -279,7 +279,7 @@ def test_a_head_without_its_fields_is_damaged_not_a_traceback(store: ObjectStore
 
 def test_a_newer_format_is_refused_with_the_way_out(store: ObjectStore, large: str) -> None:
     assert large
-    overwrite(store, HEAD, orjson.dumps(head_of(store) | {"format": "reconciler.catalog/4"}))
+    overwrite(store, HEAD, orjson.dumps(head_of(store) | {"format": "reconciler.catalog/99"}))
     with pytest.raises(UserError, match="newer version of reconciler") as error:
         cluster_in(store).create_topic("orders")
     assert "pip install --upgrade" in error.value.hint

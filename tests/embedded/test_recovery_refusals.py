@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.embedded.catalog.tiering import TopicLocation
-from reconciler.embedded.keys import mountable_key
+from reconciler.embedded.mounting.mounts import Mount
 from reconciler.embedded.remote.recovery.locating import recoverable
 from reconciler.errors import InvalidNamespaceError, UserError
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.objectstore.register import Register
 from tests.embedded.recovering import (
     OTHER_ID,
     TOPIC,
@@ -72,14 +71,16 @@ def test_a_location_of_a_newer_format_or_damaged_is_refused(body: bytes, message
 def test_a_topic_that_is_mounted_elsewhere_is_refused_and_a_detached_one_is_not() -> None:
     storage = MemoryStore()
     west = source_in(storage)
-    key = mountable_key(TOPIC, west.cluster_id, 1)
-    assert key == f"mountable/shop/orders/{west.cluster_id}/1.json"
-    register = Register(storage, key, format="reconciler.mountable/1")
-    held = register.swap(None, {"state": "mounted", "owner": "north"})
-    with pytest.raises(UserError, match=f"{location_in(west)} is mounted on cluster north"):
-        another(storage).recover_topic(TOPIC, location_in(west))
-    register.swap(held, {"state": "detached", "owner": None})
-    another(storage).recover_topic(TOPIC, location_in(west))
+    location = location_in(west)
+    west.mounts.drive(west.mounts.unmount(TOPIC))
+    north = another(storage)
+    north.mounts.drive(north.mounts.mount(Mount(location, TOPIC)))
+    with pytest.raises(UserError, match=f"{location} is mounted on cluster {north.cluster_id}"):
+        another(storage, cluster_id=OTHER_ID.replace("9000", "a000")).recover_topic(TOPIC, location)
+    north.mounts.drive(north.mounts.unmount(TOPIC))
+    south = another(storage, cluster_id=OTHER_ID.replace("9000", "b000"))
+    south.recover_topic(TOPIC, location)
+    assert records_in(south)
 
 
 def test_a_cluster_without_object_storage_recovers_nothing() -> None:
