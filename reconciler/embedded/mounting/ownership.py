@@ -113,18 +113,18 @@ def read_ownership(storage: ObjectStore, location: TopicLocation) -> Ownership |
 def ownerships(storage: ObjectStore) -> Iterator[tuple[str, Ownership | UserError]]:
     """Yield every topic that was ever detached, by the key of its register: one listing, one GET each."""
     keys = [listed.key for listed in storage.list(MOUNTABLE) if is_mountable_key(listed.key)]
+    found = side_by_side(lambda key: ownership_at(storage, key), keys, name="mountable")
+    yield from ((key, each) for key, each in zip(keys, found, strict=True) if each is not None)
 
-    def read(key: str) -> Ownership | UserError | None:
-        register = Register(storage, key, format=_FORMAT, shape=_SHAPE)
-        try:
-            held = register.read()
-            return None if held is None else _parsed(register, held)
-        except UserError as error:
-            return error
 
-    for key, found in zip(keys, side_by_side(read, keys, name="mountable"), strict=True):
-        if found is not None:
-            yield key, found
+def ownership_at(storage: ObjectStore, key: str) -> Ownership | UserError | None:
+    """Return what the register with a key says, or why it cannot be read."""
+    register = Register(storage, key, format=_FORMAT, shape=_SHAPE)
+    try:
+        held = register.read()
+        return None if held is None else _parsed(register, held)
+    except UserError as error:
+        return error
 
 
 def check_claimable(location: TopicLocation, found: Ownership | None, cluster_id: str | None, claim: str = "") -> None:
