@@ -30,11 +30,12 @@ def mountable_in(cluster: Address, storage: ObjectStore | None) -> Sequence[Moun
     for _, each in ownerships(storage):
         if isinstance(each, UserError):
             raise each
-        found.append(_mountable(each))
+        found.append(mountable_of(each))
     return sorted(found, key=lambda one: one.location)
 
 
-def _mountable(found: Ownership) -> Mountable:
+def mountable_of(found: Ownership) -> Mountable:
+    """Say what a register does in the words of plans."""
     return Mountable(
         str(found.location),
         found.location.topic,

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
     from reconciler.planning.actions import ControlAction
     from reconciler.providers.base import Edge, Means, Outcome, Scope, Standing, TopicAddress, Upkept
+    from reconciler.providers.embedded.migrating import Migrations
     from reconciler.providers.embedded.producing import OneTopic
     from reconciler.records.log import Isolation, Lost
     from reconciler.resources.address import Address
@@ -203,6 +204,14 @@ class EmbeddedProvider:
         from reconciler.providers.embedded.mounting import mountable_in  # noqa: PLC0415 - only who mounts pays
 
         return mountable_in(self._declared.address, self._storage)
+
+    @property
+    def migrations(self) -> Migrations:
+        """The mounts and unmounts of this cluster."""
+        from reconciler.providers.embedded.migrating import Migrations  # noqa: PLC0415 - only who mounts pays
+
+        who = Permissions.of(self._edge.principal, self._edge.host)
+        return Migrations(self._declared.address, self._storage, who, self._edge.now_ms, self._cluster)
 
     def standing(self, topic: TopicAddress) -> Standing:
         """Return what a topic holds: one listing, a GET for each partition ever written, and for each manifest."""

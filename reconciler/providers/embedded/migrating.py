@@ -1,0 +1,181 @@
+"""Migrations of an embedded cluster, and who owns what lies in its object storage, in the words of the protocol."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from reconciler.embedded.access.operations import Kind, Operation
+from reconciler.embedded.catalog.lookups import names_by_id
+from reconciler.embedded.catalog.migrations import INBOUND
+from reconciler.embedded.catalog.tiering import TopicLocation, tiering_of
+from reconciler.embedded.mounting.flushing import pending_bytes
+from reconciler.embedded.mounting.mounts import migrations_in
+from reconciler.embedded.mounting.ownership import check_claimable, check_owner, ownerships, read_ownership
+from reconciler.embedded.mounting.releasing import release
+from reconciler.embedded.remote.manifests.manifest import read_manifest
+from reconciler.embedded.remote.recovery.locating import located
+from reconciler.embedded.remote.recovery.wholeness import whole_partitions_of
+from reconciler.embedded.remote.tier import remote_partition
+from reconciler.embedded.threads import side_by_side
+from reconciler.errors import IncompleteError, ReconcilerError, UserError
+from reconciler.lifecycles.mounting import MigrationState
+from reconciler.providers.base import go_on
+from reconciler.providers.embedded.mounting import mountable_of
+from reconciler.resources.migration import Migrant, Migration
+from reconciler.resources.mountable import Mountable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from reconciler.embedded.access.permissions import Permissions
+    from reconciler.embedded.catalog.entries import MigrantEntry, MigrationEntry
+    from reconciler.embedded.catalog.tables import Catalog
+    from reconciler.embedded.cluster import EmbeddedCluster
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.resources.address import Address
+
+_S = MigrationState
+_FLUSHES: Final = frozenset({_S.PLANNED, _S.PREPARING, _S.PREPARED, _S.EXECUTING})
+"""The states of an unmount before all is uploaded."""
+_LOOKS: Final = frozenset({_S.PLANNED, _S.PREPARING, _S.PREPARED, _S.EXECUTING})
+"""The states of a mount before all that it needs was seen."""
+_BY_HAND: Final = {_S.PLANNED: "prepare", _S.PREPARED: "execute", _S.EXECUTED: "finish"}
+
+
+@dataclass(frozen=True)
+class Migrations:
+    """What one cluster mounts and unmounts; `open_cluster` fails where there is no cluster yet."""
+
+    address: Address
+    storage: ObjectStore | None
+    who: Permissions
+    now_ms: Callable[[], int]
+    open_cluster: Callable[[], EmbeddedCluster]
+
+    def under_way(self) -> Sequence[Migration]:
+        """Return every migration there is a record of: the heads are read of what is being unmounted."""
+        cluster = self.open_cluster()
+        catalog = cluster.catalog.read()
+        return [
+            self._migration(cluster, catalog, number, found)
+            for number, found in migrations_in(catalog).items()
+            if all(self.who.may(catalog, Operation.DESCRIBE, Kind.TOPIC, topic.name) for topic in found.topics)
+        ]
+
+    def ask(self, migration: int, verb: str, *, may_go_on: Callable[[], None] = go_on) -> Migration:
+        """Do one verb of the table; a cancelled migration is brought to its end, in which nothing is left of it."""
+        cluster = self.open_cluster()
+        mounts = replace(cluster.mounts, may_go_on=may_go_on)
+        after = mounts.ask(migration, verb)
+        if MigrationState(after.state) is _S.CANCELING:
+            try:
+                after = mounts.drive(migration) or replace(after, state=str(_S.CANCELLED))
+            except ReconcilerError as error:
+                message = f"migration {migration} is canceling, and not cancelled yet: {error.message}"
+                hint = f"{error.hint.removesuffix('.')}. Then go on with: reconciler run --once --only migrations"
+                raise IncompleteError(message, hint=hint) from error
+        return _said(migration, after, {})
+
+    def detached(self) -> Iterator[tuple[str, Mountable | UserError]]:
+        """Yield what the registers say: one listing, one GET each."""
+        self.who.check_super_user("list what can be mounted")
+        for key, found in ownerships(self._storage()):
+            yield key, found if isinstance(found, UserError) else mountable_of(found)
+
+    def releasable(self, location: str, owner: str) -> Mountable:
+        """Return a topic as its manifests are now: a GET for each partition."""
+        self.who.check_super_user(f"release {location}")
+        storage = self._storage()
+        there = located(storage, TopicLocation.parse(location))
+        found = read_ownership(storage, there.location)
+        check_owner(there.location, found, owner)
+        manifests = [
+            each
+            for each in side_by_side(
+                lambda number: read_manifest(storage, remote_partition(there.location, number)),
+                range(there.partitions),
+                name="release",
+            )
+            if each is not None
+        ]
+        return Mountable(
+            str(there.location),
+            there.location.topic,
+            "mounted" if found is None else found.state.value,
+            owner,
+            there.name if found is None else found.name,
+            there.partitions,
+            sum(each.records for each in manifests),
+            sum(each.stored_bytes for each in manifests),
+            None if found is None else found.at_ms,
+        )
+
+    def release(self, location: str, owner: str) -> Mountable:
+        """Take it, manifest by manifest, then its register."""
+        self.who.check_super_user(f"release {location}")
+        return mountable_of(release(self._storage(), TopicLocation.parse(location), owner, now_ms=self.now_ms()))
+
+    def _storage(self) -> ObjectStore:
+        if self.storage is None:
+            hint = "Declare its objectStorage: topics are mounted from it."
+            raise UserError(f"{self.address} has no object storage", hint=hint)
+        return self.storage
+
+    def _migration(self, cluster: EmbeddedCluster, catalog: Catalog, number: int, found: MigrationEntry) -> Migration:
+        names = names_by_id(catalog, {topic.topic_id for topic in found.topics})
+        partitions = {topic_id: catalog.topics[name].partitions for topic_id, name in names.items()}
+        state, is_inbound = MigrationState(found.state), found.direction == INBOUND
+        left = None
+        if not is_inbound and state in _FLUSHES:
+            left = sum(pending_bytes(cluster.store, topic.topic_id) for topic in found.topics)
+        waits = list(self._keeps_inbound(cluster, found) if is_inbound else _keeps_outbound(cluster, catalog, found))
+        if not found.is_automatic and state in _BY_HAND:
+            waits.append(f"it goes on where somebody asks for it: {_BY_HAND[state]}")
+        return replace(_said(number, found, partitions), bytes_left=left, waits=tuple(waits))
+
+    def _keeps_inbound(self, cluster: EmbeddedCluster, found: MigrationEntry) -> Iterator[str]:
+        state = MigrationState(found.state)
+        if state not in _LOOKS:
+            return
+        if self.storage is None:
+            yield f"{self.address} has no object storage any more"
+            return
+        for topic in found.topics:
+            try:
+                self._check_mountable(self.storage, cluster.cluster_id, found.claim, topic, state)
+            except UserError as error:
+                yield error.message
+
+    @staticmethod
+    def _check_mountable(
+        storage: ObjectStore, cluster_id: str, claim: str, topic: MigrantEntry, state: MigrationState
+    ) -> None:
+        there = located(storage, TopicLocation.parse(topic.location))
+        check_claimable(there.location, read_ownership(storage, there.location), cluster_id, claim)
+        if state is _S.EXECUTING:
+            whole_partitions_of(storage, there)
+
+
+def _keeps_outbound(cluster: EmbeddedCluster, catalog: Catalog, found: MigrationEntry) -> Iterator[str]:
+    if MigrationState(found.state) not in _FLUSHES:
+        return
+    for name in sorted(names_by_id(catalog, {topic.topic_id for topic in found.topics}).values()):
+        tiering = tiering_of(catalog, name, cluster.cluster_id)
+        if tiering is None or not tiering.uploads:
+            yield f"topic {name} is not uploaded: uploads are switched off"
+
+
+def _said(number: int, found: MigrationEntry, partitions: dict[str, int]) -> Migration:
+    return Migration(
+        id=number,
+        direction="inbound" if found.direction == INBOUND else "outbound",
+        state=found.state,
+        topics=tuple(
+            Migrant(topic.name, topic.location, topic.mounting, partitions.get(topic.topic_id))
+            for topic in found.topics
+        ),
+        created_ms=found.created_ms,
+        completed_ms=found.completed_ms,
+        is_automatic=found.is_automatic,
+    )
