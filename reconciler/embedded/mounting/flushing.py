@@ -1,6 +1,7 @@
 """Flushing: everything of a topic that object storage lacks is uploaded, the open segment too, whatever the interval.
 
-Until the cut clients go on writing, so what a flush leaves is what came meanwhile; after the cut nothing is left, and
+What was compacted here since is uploaded once more: what is gone here would come back with the topic otherwise. Until
+the cut clients go on writing, so what a flush leaves is what came meanwhile; after the cut nothing is left, and
 `finished` lets each manifest end where its log ends.
 """
 
@@ -18,6 +19,7 @@ from reconciler.embedded.partition.pages import entries_within
 from reconciler.embedded.remote.manifests.manifest import read_manifest
 from reconciler.embedded.remote.manifests.swaps import ManifestSwap
 from reconciler.embedded.remote.tier import remote_partition
+from reconciler.embedded.remote.uploading.reupload import outdated
 from reconciler.embedded.threads import side_by_side
 from reconciler.embedded.upkeep.cleanup import cleanup_policy
 from reconciler.embedded.upkeep.surveying import Lying
@@ -26,7 +28,7 @@ from reconciler.errors import RetryableError, UserError
 from reconciler.records.log import OffsetRange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from reconciler.embedded.partition.head import Head
     from reconciler.embedded.remote.manifests.manifest import Manifest
@@ -64,13 +66,13 @@ class Flush:
         stored = 0
         while True:
             self.may_go_on()
-            lying = list(self._lying())
-            due = side_by_side(lambda one: self._due(uploads, one), lying, name="flush")
-            chores = [chore for found in due for chore in found]
-            if not chores:
+            tended, lying = Tended(), list(self._lying())
+            if chores := _all_of(side_by_side(lambda one: uploads.due(*one)[0], lying, name="flush")):
+                self.upkeep.upload_all(uploads, chores, tended, self.spread, self.may_go_on)
+            elif chores := _all_of(side_by_side(lambda one: _outdated(uploads, *one), lying, name="flush")):
+                self.upkeep.reupload_all(chores, tended, self.spread, self.may_go_on)
+            else:
                 return stored
-            tended = Tended()
-            self.upkeep.upload_all(uploads, chores, tended, self.spread, self.may_go_on)
             for error in tended.errors:
                 raise error
             if not tended.partitions:
@@ -106,18 +108,26 @@ class Flush:
             missing = next(entries_within(self.upkeep.store, head, rest), None)
             if missing is not None:
                 raise _incomplete(one.partition, missing)
+            is_compacted = next(outdated(self.upkeep.store, self.remote.storage, head, manifest), None) is None
             after = replace(
                 manifest,
-                start=max(manifest.start, min(head.start, head.end)),
+                start=max(manifest.start, head.start),
                 end=max(manifest.end, head.end),
                 epochs=head.epochs,
-                compacted_to=manifest.compacted_to,
+                compacted_to=head.compacted_to if is_compacted else manifest.compacted_to,
             )
             return None if after == manifest else after
 
         manifest = swap(place, ended) or read_manifest(self.remote.storage, place)
-        if manifest is None:
-            raise RetryableError(f"{place} has no manifest any more", hint="Try again: it is looked at anew.")
+        if manifest is None or manifest.end != head.end:
+            # Under a newer tiered epoch than the catalog's a swap does nothing: nobody is to take that for the end.
+            found = (
+                "is not there" if manifest is None else f"ends at {manifest.end}, under a tiered epoch we do not know"
+            )
+            message = f"{one.partition}: the log ends at offset {head.end}, and {place.key} {found}"
+            raise RetryableError(
+                message, hint="Restore it from a copy or version of the bucket, or cancel the unmount."
+            )
         return manifest
 
     def _lying(self) -> Iterator[tuple[Lying, Head]]:
@@ -131,13 +141,18 @@ class Flush:
             partition = Partition(name, self.topic_id, number)
             yield Lying(partition, policy, head_key(self.topic_id, number), "", is_changed=True), head
 
-    def _due(self, uploads: Uploads, one: tuple[Lying, Head]) -> list[Chore]:
-        return uploads.due(*one)[0] or []
-
 
 def pending_bytes(store: ObjectStore, topic_id: str) -> int:
     """Return how many stored bytes of a topic object storage lacks; pages are not read, so it may be a little more."""
     return sum(map(_pending, read_heads(store, topic_id).values()))
+
+
+def _outdated(uploads: Uploads, lying: Lying, head: Head) -> list[Chore] | None:
+    return uploads.outdated(lying, head)[0] if uploads.reuploads(lying.policy) else None
+
+
+def _all_of(found: Iterable[list[Chore] | None]) -> list[Chore]:
+    return [chore for chores in found for chore in chores or ()]
 
 
 def _pending(head: Head) -> int:

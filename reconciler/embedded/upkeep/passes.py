@@ -107,7 +107,7 @@ class Upkeep:
         survey.end()
         self.upload_all(uploads, chores, tended, spread)
         again = _all_of(self._looked("reupload", tended, uploads.reuploads, uploads.outdated))
-        self._spread("reupload", spread, again, tended, lambda taken, put_ms: self._publish(taken, put_ms, tended))
+        self.reupload_all(again, tended, spread)
         return tended
 
     def upload_all(
@@ -125,6 +125,21 @@ class Upkeep:
             self._name(uploads, taken, put_ms, tended)
 
         self._spread("upload", spread, chores, tended, name)
+
+    def reupload_all(
+        self,
+        chores: Sequence[Chore],
+        tended: Tended,
+        spread: Spread | None,
+        may_go_on: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Upload once more what was found compacted since; `may_go_on` as in `upload_all`."""
+
+        def publish(taken: Iterable[Outcome], put_ms: int) -> None:
+            may_go_on()
+            self._publish(taken, put_ms, tended)
+
+        self._spread("reupload", spread, chores, tended, publish)
 
     def compact(self, spread: Spread | None = None) -> Tended:
         """Compact every partition of which it is worth it by now; `spread` as in `roll`."""
