@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from reconciler.embedded.catalog.entries import (
     ClusterEntry,
@@ -20,6 +20,9 @@ from reconciler.embedded.catalog.entries import (
     TopicEntry,
 )
 from reconciler.embedded.catalog.quotas import Usages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Entry = ClusterEntry | NamespaceEntry | TopicEntry | LinkEntry | DeletionEntry | RewriteEntry | MigrationEntry
 E = TypeVar("E", ClusterEntry, NamespaceEntry, TopicEntry, LinkEntry, DeletionEntry, RewriteEntry, MigrationEntry)
@@ -170,6 +173,16 @@ class Draft:
         else:
             table[key] = entry
         self._changes.setdefault(name, {})[key] = entry
+
+    def attempt(self, decide: Callable[[Draft], object]) -> None:
+        """Let `decide` change it, or leave it as it is where that raises: others have changed it, too."""
+        before = {name: dict(held) if isinstance(held, dict) else held for name, held in vars(self).items()}
+        before |= {"_changes": {name: dict(changes) for name, changes in self._changes.items()}}
+        try:
+            decide(self)
+        except BaseException:
+            vars(self).update(before, usages=Usages())
+            raise
 
     @property
     def is_changed(self) -> bool:

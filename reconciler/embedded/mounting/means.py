@@ -28,6 +28,8 @@ class Means:
     """Asked before every write, from any thread; may raise: whoever comes next goes on."""
     spread: Spread | None = None
     """Where much is uploaded."""
+    flushed: Callable[[int], object] = lambda _stored: None
+    """Told, from any thread, of stored bytes that were uploaded."""
 
     @property
     def storage(self) -> ObjectStore:

@@ -7,6 +7,7 @@ whoever calls `finish` next, in whatever process, goes on where somebody died.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.access.operations import Kind, Operation
@@ -21,6 +22,7 @@ from reconciler.embedded.catalog.migrations import (
 )
 from reconciler.embedded.catalog.tiering import TopicLocation
 from reconciler.embedded.keys import fresh_mark
+from reconciler.embedded.mounting.driving import error_of, side_by_side
 from reconciler.embedded.mounting.means import Means
 from reconciler.embedded.mounting.ownership import Ownership, check_claimable, ownerships, read_ownership
 from reconciler.embedded.remote.recovery.locating import located
@@ -64,6 +66,8 @@ class Mounts:
     """Asked before every write, from any thread; may raise, and whoever comes next goes on."""
     spread: Spread | None = field(default=None, repr=False)
     """Where much is uploaded; `None`: in threads of this process."""
+    flushed: Callable[[int], object] = lambda _stored: None
+    """Told, from any thread, of the stored bytes that unmounting uploads."""
 
     def unmount(self, *full_names: str, mounting: str | None = None, is_automatic: bool = True) -> int:
         """Plan to detach topics, and return the migration's id; `finish` does it.
@@ -180,20 +184,17 @@ class Mounts:
     def finish(
         self, is_wanted: Callable[[str], bool] = lambda _full_name: True
     ) -> Mapping[int, ReconcilerError | None]:
-        """Drive every migration of topics that are wanted, by full name; return what kept each from its end, by id."""
-        ended: dict[int, ReconcilerError | None] = {}
-        for number, migration in self.under_way().items():
-            if MigrationState(migration.state) is MigrationState.CANCELLED or not any(
-                is_wanted(topic.name) for topic in migration.topics
-            ):
-                continue
-            try:
-                self.drive(number)
-            except ReconcilerError as error:
-                ended[number] = error
-            else:
-                ended[number] = None
-        return ended
+        """Drive every migration of topics that are wanted, by full name; return what kept each from its end, by id.
+
+        They go side by side: one that fails keeps no other from its end.
+        """
+        wanted = [
+            number
+            for number, migration in self.under_way().items()
+            if MigrationState(migration.state) is not MigrationState.CANCELLED
+            and any(is_wanted(topic.name) for topic in migration.topics)
+        ]
+        return side_by_side(self, wanted, partial(error_of, lambda mounts, number: mounts.drive(number)))
 
     def mountable(self) -> list[Ownership]:
         """Return every topic that was ever detached in this object storage, whoever has it now, sorted by location.
@@ -231,6 +232,7 @@ class Mounts:
             cluster.now_ms,
             self.may_go_on,
             self.spread,
+            self.flushed,
         )
 
     def _storage(self) -> ObjectStore:

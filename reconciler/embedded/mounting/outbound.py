@@ -75,7 +75,7 @@ class Outbound:
 
     def _flush(self) -> None:
         for topic in self._here():
-            self._flushing(topic).upload()
+            self.means.flushed(self._flushing(topic).upload())
 
     def _flushing(self, topic: MigrantEntry) -> Flush:
         means = self.means
