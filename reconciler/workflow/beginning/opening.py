@@ -163,8 +163,10 @@ def _state_settings(workspace: Workspace, folder: Path, select: Select) -> Store
     return state.below(f"env/{select.environment}") if select.environment else state
 
 
-def open_site(invocation: Invocation, state_url: str) -> Site:
+def open_site(invocation: Invocation, state_url: str, *, is_reader: bool = False) -> Site:
     """Open what a state remembers, without any files: connections come from the recorded clusters.
+
+    With `is_reader` neither the state nor a cluster can be written through what is returned.
 
     Raises:
         UserError: Nothing was ever applied there.
@@ -177,7 +179,7 @@ def open_site(invocation: Invocation, state_url: str) -> Site:
     recorded = (item.resource for item in snapshot.record.values())
     return Site(
         invocation=invocation,
-        edge=edge_of(invocation, invocation.cwd),
+        edge=edge_of(invocation, invocation.cwd, is_reader=is_reader),
         owner=Owner(found.lockfile.workspace, found.lockfile.environment),
         state_settings=settings,
         clusters={item.metadata.name: item for item in recorded if isinstance(item, Cluster)},

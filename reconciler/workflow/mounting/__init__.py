@@ -1,0 +1,1 @@
+"""`mount …`: what can be mounted, what is on its way, and stopping it."""
