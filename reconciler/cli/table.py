@@ -52,6 +52,14 @@ _GROUP: Final = (
     _command("Commands", "delete", "forget a group, or what it has of one topic", "group_delete"),
 )
 
+_MOUNT: Final = (
+    _command("Commands", "list", "what can be mounted, is mounted or on its way, and whose it is", "mount_list"),
+    _command("Commands", "status", "mounts and unmounts under way: how far, what they wait for", "mount_status"),
+    _command("Commands", "cancel", "stop one that has begun, and undo what it did", "mount_cancel"),
+    _command("Commands", "delete", "drop the record of one that is planned or cancelled", "mount_delete"),
+    _command("Commands", "release", "take a topic from an owner that will not come back", "mount_release"),
+)
+
 _STATE: Final = (
     _command("Commands", "list", "what this workspace owns", "state_list"),
     _command("Commands", "show", "one resource as it was last applied", "state_show"),
@@ -81,6 +89,7 @@ COMMANDS: Final = (
     Entry("cluster", "look after embedded clusters", "Clusters", entries=_CLUSTER),
     Entry("namespace", "look at namespaces, make, move and delete them", "Clusters", entries=_NAMESPACE),
     Entry("topic", "look at topics, feed and read them", "Clusters", entries=_TOPIC),
+    Entry("mount", "look at mountable topics, stop what is on its way", "Clusters", entries=_MOUNT),
     Entry("group", "look at consumer groups, set them back", "Clusters", entries=_GROUP),
     Entry("state", "look at the state, go back to an earlier one, mend it", "Clusters", entries=_STATE),
 )

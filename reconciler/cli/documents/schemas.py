@@ -20,6 +20,12 @@ from reconciler.cli.documents.groups import (
 from reconciler.cli.documents.inventory import ExplainDocument, ShowDocument
 from reconciler.cli.documents.logs import PipelineDocument, VerifyDocument
 from reconciler.cli.documents.metrics import MetricsDocument
+from reconciler.cli.documents.mounts import (
+    MigrationDocument,
+    MountReleaseDocument,
+    MountsDocument,
+    MountStatusDocument,
+)
 from reconciler.cli.documents.namespaces import (
     NamespaceCreationDocument,
     NamespaceDeletionDocument,
@@ -56,6 +62,10 @@ OUTPUTS: Final[Mapping[str, type[BaseModel]]] = {
     "group-reset": GroupResetDocument,
     "groups": GroupsDocument,
     "metrics": MetricsDocument,
+    "migration": MigrationDocument,
+    "mount-release": MountReleaseDocument,
+    "mount-status": MountStatusDocument,
+    "mounts": MountsDocument,
     "namespace-creation": NamespaceCreationDocument,
     "namespace-deletion": NamespaceDeletionDocument,
     "namespaces": NamespacesDocument,
