@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, assert_never
 
 from reconciler.lifecycles.all import LIFECYCLES
+from reconciler.lifecycles.mounting import MigrationState
 from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.deciding.recovered import RECOVERING
 from reconciler.planning.fields import equal, fields_of
 from reconciler.resources.address import Address
+from reconciler.resources.mounting import Mounting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -124,6 +126,8 @@ def _moved(action: Transition, there: Observed | None, observed: Inventory) -> S
                 return Settlement("conflict")
     if there is None:
         return Settlement("absent")
+    if isinstance(there.resource, Mounting):
+        return _mounted(action, there, there.resource)
     match (there.state in _onward(action, action.to_state), there.state in _onward(action, action.from_state)):
         case (True, False):
             return Settlement("done", there)
@@ -131,6 +135,16 @@ def _moved(action: Transition, there: Observed | None, observed: Inventory) -> S
             return Settlement("absent")
         case _:
             return Settlement("conflict")
+
+
+def _mounted(action: Transition, there: Observed, under_way: Mounting) -> Settlement:
+    """Judge by a migration that is there: to mount or unmount again goes on with it, or begins after a cancelled one.
+
+    One that came to its end is not there any more: then the topic tells, and the next plan sees that.
+    """
+    if under_way.spec.state != action.to_state:
+        return Settlement("conflict")
+    return Settlement("absent" if there.state == MigrationState.CANCELLED else "partial")
 
 
 def _onward(action: Transition, state: str) -> frozenset[str]:

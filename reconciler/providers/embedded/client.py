@@ -41,13 +41,14 @@ from reconciler.resources.tieringpolicy import TieringPolicy
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from reconciler.embedded.access.permissions import Permissions
     from reconciler.embedded.catalog.entries import TopicEntry
     from reconciler.embedded.catalog.tables import Draft
+    from reconciler.embedded.cluster import EmbeddedCluster
     from reconciler.planning.actions import ControlAction
     from reconciler.providers.base import Outcome
+    from reconciler.providers.embedded.attaching import Attaching
     from reconciler.resources.recoverable import Recoveries
 
 
@@ -57,17 +58,17 @@ class Batch:
     def __init__(
         self,
         actions: Sequence[ControlAction],
-        who: Permissions,
-        *,
-        cluster_id: str,
-        new_id: Callable[[], str],
-        recoveries: Recoveries | None = None,
+        cluster: EmbeddedCluster,
+        recoveries: Recoveries,
+        attaching: Attaching | None,
     ) -> None:
+        """Take what was looked up for the actions; whoever the cluster is opened for does them."""
         self._actions = actions
-        self._recoveries = recoveries or {}
-        self._who = who
-        self._cluster_id = cluster_id
-        self._new_id = new_id
+        self._recoveries = recoveries
+        self._attaching = attaching
+        self._who = cluster.permissions
+        self._cluster_id = cluster.cluster_id
+        self._new_id = cluster.fresh_id
         self.outcomes: list[Outcome] = []
 
     def decide(self, draft: Draft) -> None:
@@ -200,9 +201,11 @@ class Batch:
             case _:
                 assert_never(action.before)
 
-    def _transition(self, draft: Draft, action: Transition) -> str:
+    def _transition(self, draft: Draft, action: Transition) -> str | None:
         if action.machine == TIERING.name and isinstance(action.after, Topic):
             return self._alter_topic(draft, action.after.full_name, action)
+        if self._attaching is not None and action.id in self._attaching.asked:
+            return self._attaching.begin(draft, action.id)
         before = action.parameters.get("from")
         if not (isinstance(action.after, Topic) and action.verb == "move" and isinstance(before, str)):
             raise _cannot(action)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.embedded.access.operations import Kind, Operation
 from reconciler.errors import NotAuthorizedError
+from reconciler.lifecycles.mounting import UNMOUNT
 from reconciler.lifecycles.tiering import TIERING
 from reconciler.planning.actions import Create, Delete, Transition, Update
 from reconciler.resources.address import Address, full_name_of, kind_of
@@ -27,7 +28,12 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Inventory, Observed
     from reconciler.resources.kinds import Resource
 
-_KINDS: Final[Mapping[str, Kind]] = {"namespace": Kind.NAMESPACE, "topic": Kind.TOPIC, "mirror": Kind.TOPIC}
+_KINDS: Final[Mapping[str, Kind]] = {
+    "namespace": Kind.NAMESPACE,
+    "topic": Kind.TOPIC,
+    "mirror": Kind.TOPIC,
+    "mounting": Kind.TOPIC,
+}
 _CONFIGS: Final = "configs."
 
 
@@ -37,6 +43,8 @@ def hide(who: Permissions, catalog: Catalog, inventory: Inventory) -> dict[Addre
     def shown(address: Address, observed: Observed) -> Observed:
         try:
             check_shown(who, catalog, address)
+            if isinstance(observed.resource, Mounting):  # It may call its topic otherwise.
+                who.check(catalog, Operation.DESCRIBE, Kind.TOPIC, observed.resource.topic_name)
         except NotAuthorizedError as error:
             return replace(observed, hidden=error)
         return observed
@@ -85,12 +93,24 @@ def _check_move(who: Permissions, draft: Draft, action: Transition) -> None:
     if action.machine == TIERING.name:
         who.check(draft, Operation.ALTER_CONFIGS, Kind.TOPIC, full_name_of(action.address))
         return
+    if isinstance(action.after, Mounting):
+        _check_mounting(who, draft, action, action.after)
+        return
     old = action.parameters.get("from")
     if action.verb != "move" or not isinstance(old, str):
         who.check_super_user(f"{action.verb} {action.address}")
         return
     who.check(draft, Operation.DELETE, Kind.TOPIC, full_name_of(Address(old)))
     who.check(draft, Operation.CREATE, Kind.TOPIC, full_name_of(action.address))
+
+
+def _check_mounting(who: Permissions, draft: Draft, action: Transition, mounting: Mounting) -> None:
+    """Refuse a mount but by the super user, as a recovery: what lies in object storage may be anybody's."""
+    if action.machine == UNMOUNT.name:
+        who.check(draft, Operation.DELETE, Kind.TOPIC, mounting.topic_name)
+        return
+    who.check(draft, Operation.CREATE, Kind.TOPIC, mounting.topic_name)
+    who.check_super_user(f"{action.verb} {action.address}")
 
 
 def _kind_of(resource: Resource) -> Kind | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -12,13 +11,13 @@ from reconciler.embedded.clusterfile import read_cluster_id
 from reconciler.embedded.remote.storagefile import check_usable, create_storage
 from reconciler.embedded.remote.tidying.housekeeping import Housekeeping
 from reconciler.errors import RetryableError, StalePlanError, UserError
-from reconciler.noting import ms_since, note, now
 from reconciler.objectstore.metered import MeteredStore, RequestMeter
 from reconciler.objectstore.opening import open_store
 from reconciler.objectstore.readonly import read_only
 from reconciler.objectstore.settings import Patience, StoreSettings
 from reconciler.planning.actions import Create, Update
 from reconciler.providers.base import Done, Failed, go_on
+from reconciler.providers.embedded.batches import carried_out
 from reconciler.providers.embedded.binding import (
     check_places,
     is_binding,
@@ -26,13 +25,12 @@ from reconciler.providers.embedded.binding import (
     observed_cluster,
     set_up,
 )
-from reconciler.providers.embedded.client import Batch
 from reconciler.providers.embedded.measuring import measured
+from reconciler.providers.embedded.migrants import mountings_in
 from reconciler.providers.embedded.patience import patience_in
 from reconciler.providers.embedded.permitting import check_shown, hide
-from reconciler.providers.embedded.recovering import archived_in, asked_in, ended, looked_up
+from reconciler.providers.embedded.recovering import archived_in, asked_in, looked_up
 from reconciler.providers.embedded.scoping import wanted_in
-from reconciler.providers.embedded.switching import switched_off
 from reconciler.providers.embedded.translate import observed_in, overview_in
 from reconciler.resources.address import full_name_of
 from reconciler.resources.capabilities import Capabilities, ClusterIdentity
@@ -62,8 +60,6 @@ if TYPE_CHECKING:
     from reconciler.resources.sourcetopic import SourceTopic
     from reconciler.resources.storages import TopicStorage
     from reconciler.resources.vitals import Vitals
-
-_LOGGER: Final = logging.getLogger("reconciler.providers")
 
 CAPABILITIES: Final = Capabilities(
     platform="embedded",
@@ -138,6 +134,7 @@ class EmbeddedProvider:
         name, wanted = self._declared.metadata.name, wanted_in(scope)
         catalog = cluster.catalog.read()
         inventory = dict(observed_in(catalog, name, wanted, cluster_id=cluster.cluster_id))
+        inventory |= mountings_in(catalog, name, wanted)
         if wanted is None or wanted(self._declared.address):
             inventory = {
                 self._declared.address: observed_cluster(
@@ -162,7 +159,10 @@ class EmbeddedProvider:
         return overview_in(cluster.catalog.read(), self._declared.metadata.name, cluster.permissions)
 
     def apply(self, actions: Sequence[ControlAction], *, may_go_on: Callable[[], None] = go_on) -> Iterator[Outcome]:
-        """Do a batch by one commit and yield one outcome each; what is deleted is marked, and gone once `run` ran."""
+        """Do a batch by one commit and yield one outcome each; mounts, unmounts and recoveries are driven to their end.
+
+        What is deleted is marked, and gone once `run` ran.
+        """
         rest: list[ControlAction] = []
         for action in actions:
             match action:
@@ -172,17 +172,8 @@ class EmbeddedProvider:
                 case _:
                     rest.append(action)
         if rest:
-            cluster, asked = self._cluster(), asked_in(rest)
-            found = self.recoverable(asked)
-            who = cluster.permissions
-            batch = Batch(rest, who, cluster_id=cluster.cluster_id, new_id=self._edge.new_id, recoveries=found)
-            began = now()
-            cluster.catalog.commit(batch.decide, may_go_on=may_go_on)
-            failed = sum(isinstance(outcome, Failed) for outcome in batch.outcomes)
-            name = self._declared.metadata.name
-            note(_LOGGER, "batch", cluster=name, actions=len(rest), failed=failed, ms=ms_since(began))
-            names = {f"create:{address}": full_name_of(address) for address in asked}
-            yield from ended(cluster, switched_off(cluster, rest, batch.outcomes, may_go_on), names, may_go_on)
+            name, cluster = self._declared.metadata.name, self._cluster()
+            yield from carried_out(name, cluster, rest, self.recoverable(asked_in(rest)), may_go_on)
 
     def measure(self, addresses: Sequence[Address]) -> Measures:
         """Return what topics hold, as heads and manifests say it; at most a thousand partitions are looked at."""

@@ -14,7 +14,7 @@ from reconciler.embedded.remote.recovery.locating import location_named, lying_i
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.planning.actions import Create
 from reconciler.providers.base import Done, Failed, Upkept
-from reconciler.resources.address import full_name_of
+from reconciler.resources.address import full_name_of, kind_of
 from reconciler.resources.configs import DEFAULT
 from reconciler.resources.recoverable import Recoverable
 from reconciler.resources.topic import Topic
@@ -46,7 +46,7 @@ def looked_up(
 
     def look(address: Address, location: str | None) -> Recoverable | UserError:
         try:
-            who.check_super_user(f"recover {address}")
+            who.check_super_user(f"{'mount' if kind_of(address) == 'mounting' else 'recover'} {address}")
             if storage is None:
                 return UserError("there is no object storage", hint="Declare objectStorage on the Cluster.")
             name = full_name_of(address)

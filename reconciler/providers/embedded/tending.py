@@ -45,6 +45,7 @@ def jobs_of(
     upkeep = cluster.upkeep(is_wanted=is_wanted, is_stopped=means.is_stopped)
     tidy = replace(upkeep, storage=counting, tidying=Tidying(keeping, drains=means.is_asked))
     jobs = {
+        "migrations": lambda: _migrated(cluster, means, is_wanted),
         "deletions": lambda: Upkept("topic", cluster.finish_deletions()),
         "disablings": lambda: Upkept("topic", cluster.finish_disablings()),
         "recoveries": lambda: _recovered(cluster, means, is_wanted),
@@ -88,11 +89,32 @@ def _scrubbed(upkeep: Upkeep, means: Means) -> Upkept:
 
 
 def _recovered(cluster: EmbeddedCluster, means: Means, is_wanted: Callable[[str], bool]) -> Upkept:
+    return upkept(cluster.finish_recoveries(is_wanted, may_go_on=_go_on("all was copied", means)))
+
+
+def _migrated(cluster: EmbeddedCluster, means: Means, is_wanted: Callable[[str], bool]) -> Upkept:
+    """Go on with what whoever began it left. What waits to be told goes no further, and is not counted."""
+    before, stored = cluster.mounts.under_way(), list[int]()
+    if not before:
+        return Upkept("topic")
+    may_go_on = _go_on("all was mounted and unmounted", means)
+    mounts = replace(cluster.mounts, may_go_on=may_go_on, spread=means.spread, flushed=stored.append)
+    ended = mounts.finish(is_wanted)
+    left, errors = mounts.under_way(), []
+    for number, error in ended.items():
+        if error is not None:
+            error.message = f"migration {number}: {error.message.removeprefix(f'migration {number}: ')}"
+            errors.append(error)
+    done = sum(len(before[number].topics) for number in ended if number in before and number not in left)
+    return Upkept("topic", done, bytes=sum(stored), failed=len(errors), errors=tuple(errors))
+
+
+def _go_on(what: str, means: Means) -> Callable[[], None]:
     def go_on() -> None:
         if means.is_stopped():
-            raise IncompleteError("stopped before all was copied", hint="Go on with: reconciler run --once")
+            raise IncompleteError(f"stopped before {what}", hint="Go on with: reconciler run --once")
 
-    return upkept(cluster.finish_recoveries(is_wanted, may_go_on=go_on))
+    return go_on
 
 
 def _swept(cluster: EmbeddedCluster, means: Means) -> Upkept:

@@ -18,6 +18,7 @@ from reconciler.resources.address import Address, address_of, split_name
 from reconciler.resources.inventory import Observed
 from reconciler.resources.metadata import InNamespace, OfNamespace, OnCluster
 from reconciler.resources.mirrorlink import MirrorLink, MirrorLinkSpec, MirrorTopic
+from reconciler.resources.mountable import MIGRATING
 from reconciler.resources.namespace import Encryption, Namespace, NamespaceSpec, Quotas
 from reconciler.resources.overviews import Overview, TopicShown
 from reconciler.resources.sourcetopic import SourceTopic
@@ -115,6 +116,8 @@ def _state(entry: TopicEntry) -> str | None:
     """Return what is going on with a topic; else where its tiering is, `None` where it has none."""
     if entry.recovering is not None:
         return RECOVERING
+    if entry.hold is not None:
+        return MIGRATING
     return None if entry.tiering is None else entry.tiering.state
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 MIRROR: Final = "mirror"
 OF_CLUSTERS: Final = (
+    "migrations",
     "deletions",
     "disablings",
     "recoveries",
@@ -25,7 +26,8 @@ OF_CLUSTERS: Final = (
     "scrub",
     "sweep",
 )
-"""What a platform does to itself; one that has no such job leaves it out. What was just uploaded may leave at once."""
+"""What a platform does to itself; one that has no such job leaves it out. What was just uploaded may leave at once,
+and what was unmounted is deleted here."""
 JOBS: Final = (MIRROR, *OF_CLUSTERS)
 
 
