@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from reconciler.embedded.catalog.pinning import pinned, told
+from reconciler.resources.clusterproperties import CONFIG_DEFAULTS, CREATION_DEFAULTS
+from reconciler.resources.tierrules import disable_policy_in, lay_over, switches_in, targets_in
 from tests.embedded.bucket import CLICKS, Bucket
 from tests.embedded.tiered import BOTH
 from tests.embedded.travelling import seen
 from tests.embedded.upkeeping import DAY, TWO_PARTS
+
+Surroundings = tuple[dict[str, str], dict[str, str], dict[str, str]]
 
 pytestmark = pytest.mark.fact("F-R-103")
 
@@ -120,3 +127,61 @@ def test_mounted_where_all_is_as_it_was_it_has_no_config_more_than_before(bucket
     bucket.filled()
     bucket.mounted(bucket.unmounted(), cluster="west")
     assert bucket.west.topic(CLICKS).configs == BOTH
+
+
+TIERS = st.fixed_dictionaries(
+    {},
+    optional={
+        "remote.storage.enable": st.sampled_from(["true", "false"]),
+        "remote.log.copy.disable": st.sampled_from(["true", "false"]),
+        "remote.write": st.sampled_from(["true", "false"]),
+        "remote.read": st.sampled_from(["true", "false"]),
+        "remote.log.disable.policy": st.sampled_from(["retain", "delete"]),
+        "remote.log.delete.on.disable": st.sampled_from(["true", "false"]),
+        "retention.ms": st.sampled_from(["-1", "1000", "90000000"]),
+        "retention.bytes": st.sampled_from(["-1", "500"]),
+        "retention.local.target.ms": st.sampled_from(["-1", "2000", "86400000"]),
+        "retention.local.target.bytes": st.sampled_from(["-1", "400", "600"]),
+        "local.retention.ms": st.sampled_from(["-2", "3000"]),
+        "local.retention.bytes": st.sampled_from(["-2", "300"]),
+        "initial.retention.local.target.bytes": st.sampled_from(["-1", "200"]),
+    },
+)
+DEFAULTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "cloud_storage_enable_remote_write": st.just("true"),
+        "cloud_storage_enable_remote_read": st.just("true"),
+        "log_retention_ms": st.sampled_from(["-1", "5000"]),
+        "retention_local_target_ms_default": st.sampled_from(["4000", "99000000"]),
+        "retention_local_target_bytes_default": st.just("700"),
+        "retention_local_strict": st.just("true"),
+    },
+)
+SURROUNDINGS = st.tuples(DEFAULTS, TIERS, TIERS)
+
+
+@settings(deadline=None)
+@given(here=SURROUNDINGS, own=TIERS, there=SURROUNDINGS)
+def test_whatever_is_said_around_it_here_and_there_its_tiering_and_its_limits_stay(
+    here: Surroundings, own: dict[str, str], there: Surroundings
+) -> None:
+    def laid(around: Surroundings, initial: dict[str, str], own: dict[str, str]) -> dict[str, tuple[str, str]]:
+        cluster, outer, inner = around
+        found = {CONFIG_DEFAULTS[key]: (value, "cluster") for key, value in cluster.items() if key in CONFIG_DEFAULTS}
+        lay_over(found, initial, "cluster")
+        lay_over(found, outer, "shop")
+        lay_over(found, inner, "shop:eu")
+        lay_over(found, own, "topic")
+        return found
+
+    initial = {CREATION_DEFAULTS[key]: value for key, value in here[0].items() if key in CREATION_DEFAULTS}
+    before = laid(here, initial, own)
+    kept = pinned(laid(there, initial, {}), own, told(before))
+    after = laid(there, initial, kept)
+    assert switches_in(after) == switches_in(before)
+    assert disable_policy_in(after) == disable_policy_in(before)
+    assert targets_in(after) == targets_in(before)
+    assert {key: kept[key] for key in own} == own
+    if told(before) == {key: value for key, (value, _) in before.items()}:
+        assert pinned(laid(here, initial, {}), own, told(before)) == own

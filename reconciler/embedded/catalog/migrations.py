@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.embedded.catalog.configs import CONFIGS, set_configs
+from reconciler.embedded.catalog.configs import checked_configs, set_configs
 from reconciler.embedded.catalog.encryption import key_of
 from reconciler.embedded.catalog.entries import (
     DeletionEntry,
@@ -21,11 +21,13 @@ from reconciler.embedded.catalog.entries import (
 )
 from reconciler.embedded.catalog.holding import check_unheld, check_unreserved
 from reconciler.embedded.catalog.lookups import check_free, names_by_id, topic_named
+from reconciler.embedded.catalog.pinning import pinned
 from reconciler.embedded.catalog.tiering import location_of, tiering_of
 from reconciler.embedded.catalog.topics import TopicShape, create_topic
 from reconciler.errors import UserError
 from reconciler.lifecycles.mounting import MOUNT, UNMOUNT, MigrationState
 from reconciler.lifecycles.tiering import TieringState
+from reconciler.resources.tierrules import RETAIN, switches_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
 INBOUND: Final = "inbound"
 OUTBOUND: Final = "outbound"
 _ENDED: Final = frozenset({MigrationState.FINISHED, MigrationState.CANCELLED})
-_ONLY_AT_CREATION: Final = "remote.recovery"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,38 +173,31 @@ def create_mounted(draft: Draft, migration: int, made: Mapping[str, Made]) -> No
         existing, there = draft.topics.get(migrant.name), made[migrant.location]
         if existing is not None and existing.id == migrant.topic_id:
             continue  # Somebody was here before.
+        own, effective = (
+            checked_configs(f"topic at {there.location}", said) for said in (there.configs, there.effective)
+        )
         shape = TopicShape(partitions=there.partitions, replication_factor=there.replication_factor)
         create_topic(draft, migrant.name, shape, topic_id=migrant.topic_id)
         place = there.location
-        draft.put_topic(
-            migrant.name,
-            replace(
-                draft.topics[migrant.name],
-                configs=dict(there.configs),
-                initial=dict(there.initial),
-                revision=place.revision,
-                origin=(place.topic, place.cluster_id),
-                tiering=TieringEntry(str(TieringState.ENABLED), there.tiered_epoch),
-                hold=HoldEntry(migration, is_closed=True),
-            ),
+        topic = replace(
+            draft.topics[migrant.name],
+            initial=dict(there.initial),
+            revision=place.revision,
+            origin=(place.topic, place.cluster_id),
+            tiering=_tiering(effective, there.tiered_epoch),
+            hold=HoldEntry(migration, is_closed=True),
         )
-        draft.put_topic(
-            migrant.name,
-            replace(draft.topics[migrant.name], configs=_kept(draft, migrant.name, there)),
-        )
+        draft.put_topic(migrant.name, topic)
+        configs = pinned(set_configs(draft, migrant.name), own, effective)
+        draft.put_topic(migrant.name, replace(topic, configs=configs))
 
 
-def _kept(draft: Draft, full_name: str, there: Made) -> dict[str, str]:
-    """Return the configs a topic has of its own, so that all that hold for it are those that held."""
-    now = {key: value for key, (value, _) in set_configs(draft, full_name).items()}
-    kept = dict(there.configs)
-    for key in sorted({*now, *there.effective} - {_ONLY_AT_CREATION}):
-        known = CONFIGS.get(key)
-        before = there.effective.get(key, None if known is None else known.default)
-        after = now.get(key, None if known is None else known.default)
-        if before is not None and before != after:
-            kept[key] = before
-    return dict(sorted(kept.items()))
+def _tiering(effective: Mapping[str, str], epoch: int) -> TieringEntry:
+    """Return the tiering of a topic; where its owner had switched it off, what is remote is retained."""
+    said = {key: (value, "topic") for key, value in effective.items()}
+    if not switches_in(said).is_off:
+        return TieringEntry(str(TieringState.ENABLED), epoch)
+    return TieringEntry(str(TieringState.DISABLED), epoch, RETAIN)
 
 
 def _leaving(draft: Draft, full_name: str, mounting: str | None, cluster_id: str) -> MigrantEntry:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.embedded.catalog.configs import set_configs
+from reconciler.embedded.catalog.pinning import told
 from reconciler.embedded.catalog.tiering import TopicLocation, location_of
 from reconciler.embedded.consuming.offsets import Committed
 from reconciler.embedded.jsonobjects import damaged
@@ -124,7 +125,7 @@ class TopicManifest:
             topic.partitions,
             topic.replication_factor,
             topic.configs,
-            {key: value for key, (value, _) in set_configs(catalog, full_name).items()},
+            told(set_configs(catalog, full_name)),
             topic.initial,
             0 if topic.tiering is None else topic.tiering.epoch,
         )
