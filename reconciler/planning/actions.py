@@ -109,7 +109,11 @@ class Estimate:
     unreadable: tuple[Unreadable, ...] = ()
     """What lies in object storage alone, and would be deleted there."""
     location: str | None = None
-    """Where the remote objects of a topic lie that is deleted."""
+    """Where the remote objects of a topic lie that is deleted, mounted or unmounted."""
+    partitions: int = 0
+    """Of a topic that is mounted or unmounted."""
+    no_writes_seconds: int = 0
+    """For about so long nobody can write to a topic that is unmounted and exists still; a rough upper bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +123,8 @@ class Block:
     guard: str
     message: str
     allow: str | None
+    instead: str | None = None
+    """The document to declare in place of it, as one line of YAML, where that loses nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

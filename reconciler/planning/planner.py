@@ -54,7 +54,7 @@ def plan(desired: Desired, recorded: Record, observed: Inventory, *, given: Give
     impact = Impact(situation)
     allowed = allowances(given.guards, given.selection)
     judged, refused = guard([impact.judge(action) for action in decision.actions], desired, situation, allowed)
-    actions = in_order(judged, situation)
+    actions, rings = in_order(judged, situation)
     quotas = judge_quotas(situation, actions, impact.measure)
 
     hiding = () if given.is_destroy else overrides(situation)
@@ -70,7 +70,7 @@ def plan(desired: Desired, recorded: Record, observed: Inventory, *, given: Give
         waiting=tuple(sorted(decision.waiting, key=lambda found: rank(found.address))),
         unmanaged=unmanaged(situation),
         overrides=hiding,
-        errors=_in_order([*decision.errors, *refused, *quotas.errors]),
+        errors=_in_order([*decision.errors, *refused, *rings, *quotas.errors]),
         warnings=_in_order(
             [
                 *decision.warnings,

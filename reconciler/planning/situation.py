@@ -109,11 +109,7 @@ class Situation:
     def mountings(self) -> Mapping[Address, Mounting]:
         """Return the wanted mountings by the address of their topic."""
         found = (item.resource for address, item in self.wanted.items() if address.startswith("mounting/"))
-        return {
-            address_of("topic", mounting.cluster, mounting.topic_name): mounting
-            for mounting in found
-            if isinstance(mounting, Mounting)
-        }
+        return {mounted_by(mounting): mounting for mounting in found if isinstance(mounting, Mounting)}
 
 
 def source_of(mirror: MirrorTopic) -> Address:
@@ -124,6 +120,11 @@ def source_of(mirror: MirrorTopic) -> Address:
 def topic_of(mirror: MirrorTopic) -> Address:
     """Return the address under which a mirror is read as a topic."""
     return address_of("topic", mirror.cluster, mirror.name)
+
+
+def mounted_by(mounting: Mounting) -> Address:
+    """Return the address of the topic that a mounting is about."""
+    return address_of("topic", mounting.cluster, mounting.topic_name)
 
 
 def mirror_at(topic: Address) -> Address:

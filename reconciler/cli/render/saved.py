@@ -129,10 +129,12 @@ def _carried(document: ActionDocument) -> dict[str, Any]:
                 for lost in estimate.unreadable
             ),
             estimate.location,
+            estimate.partitions,
+            estimate.no_writes_seconds,
         ),
         "source": document.source,
         "precondition": document.precondition,
-        "blocked": Block(blocked.guard, blocked.message, blocked.allow) if blocked else None,
+        "blocked": Block(blocked.guard, blocked.message, blocked.allow, blocked.instead) if blocked else None,
         "granted_by": document.grant,
     }
 

@@ -75,7 +75,13 @@ class EstimateDocument(_Part):
         (), description="What lies in object storage alone, and would be deleted there."
     )
     location: str | None = Field(
-        None, description="Where the remote objects of a topic lie that is deleted; `reasons` say what becomes of them."
+        None,
+        description="Where the remote objects of a topic lie that is deleted, mounted or unmounted; `reasons` say what "
+        "becomes of them.",
+    )
+    partitions: int = Field(0, description="Of a topic that is mounted or unmounted.")
+    no_writes_seconds: int = Field(
+        0, description="For about so long nobody can write to a topic that is unmounted; a rough upper bound."
     )
 
 
@@ -85,6 +91,9 @@ class BlockDocument(_Part):
     guard: str
     allow: str | None
     message: str
+    instead: str | None = Field(
+        None, description="The document to declare in place of it, as one line of YAML, where that loses nothing."
+    )
 
 
 class ActionDocument(_Part):

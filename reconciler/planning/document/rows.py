@@ -102,6 +102,8 @@ def action_row(action: Action, after: dict[str, Any] | None, parameters: dict[st
                 for lost in action.estimate.unreadable
             ],
             "location": action.estimate.location,
+            "partitions": action.estimate.partitions,
+            "no_writes_seconds": action.estimate.no_writes_seconds,
         },
         "blocked": _block(action),
         "grant": action.granted_by,
@@ -150,7 +152,9 @@ def _change(change: Change) -> dict[str, Any]:
 
 def _block(action: Action) -> dict[str, Any] | None:
     block = action.blocked
-    return {"guard": block.guard, "allow": block.allow, "message": block.message} if block else None
+    if block is None:
+        return None
+    return {"guard": block.guard, "allow": block.allow, "message": block.message, "instead": block.instead}
 
 
 def _finding(found: Finding) -> dict[str, Any]:

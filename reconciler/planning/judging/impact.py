@@ -20,6 +20,7 @@ from reconciler.planning.actions import (
 )
 from reconciler.planning.deciding.moved import moved_from
 from reconciler.planning.judging.access import access_reason
+from reconciler.planning.judging.detaching import BYTES_A_SECOND, detached
 from reconciler.planning.judging.retention import KEYS, Keeping, Loss, config_at, loss, reason_of
 from reconciler.planning.judging.switching import Cost, Switching
 from reconciler.planning.situation import mirror_at
@@ -46,9 +47,6 @@ if TYPE_CHECKING:
     from reconciler.planning.finding import Finding
     from reconciler.planning.situation import Situation
     from reconciler.resources.measures import Measure
-
-_BYTES_A_SECOND = 50 * 2**20
-"""A cautious guess at what a job copies."""
 
 
 class Impact:
@@ -79,7 +77,7 @@ class Impact:
             case RunJob():
                 return self._job(action)
             case Transition():
-                return self._switched(self._moved(action), action)
+                return self._switched(self._moved(detached(action, self._situation, self.measure)), action)
             case Create() | Adopt() | Forget():
                 return action
             case _:
@@ -256,7 +254,7 @@ class Impact:
         measure = self.measure(source) if is_there else None
         if measure is None:
             return action
-        seconds = max(1, measure.bytes // _BYTES_A_SECOND)
+        seconds = max(1, measure.bytes // BYTES_A_SECOND)
         return replace(action, estimate=Estimate(bytes=measure.bytes, records=measure.records, seconds=seconds))
 
     def measure(self, address: Address, *, is_wish: bool = False) -> Measure | None:

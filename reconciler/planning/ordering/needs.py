@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.deciding.moved import moved_from
+from reconciler.planning.ordering.mounting import MountOrder, unmounted_by
 from reconciler.planning.selection import namespace_of
 from reconciler.planning.situation import mirror_at, source_of
 from reconciler.planning.wanted.sources import link_of
@@ -33,6 +34,7 @@ class Needs:
 
     def __init__(self, actions: Sequence[Action], situation: Situation) -> None:
         self._situation = situation
+        self._mounting = MountOrder(actions, situation)
         self._at: dict[Address, list[Action]] = {}
         self._inside: dict[Address, list[str]] = {}
         for action in actions:
@@ -40,9 +42,10 @@ class Needs:
         for action in actions:
             if isinstance(action, Delete | Forget):
                 self._put_inside(action)
+            elif (topic := unmounted_by(action)) is not None:
+                self._inside.setdefault(_home_of(topic), []).append(action.id)
             elif (old := moved_from(action)) is not None:
-                home = address_of("namespace", cluster_of(old) or "", split_name(full_name_of(old))[0])
-                self._inside.setdefault(home, []).append(action.id)
+                self._inside.setdefault(_home_of(old), []).append(action.id)
 
     def _put_inside(self, action: Delete | Forget) -> None:
         holders = list(self._holders(action))
@@ -54,7 +57,7 @@ class Needs:
 
     def of(self, action: Action) -> tuple[str, ...]:
         """Return the ids an action depends on."""
-        return tuple(dict.fromkeys(self._of(action)))
+        return tuple(dict.fromkeys((*self._of(action), *self._mounting.before(action))))
 
     def _of(self, action: Action) -> Iterator[str]:
         match action:
@@ -146,6 +149,10 @@ class Needs:
             yield link_of(resource)
             yield source_of(resource)
             yield mirror_at(source_of(resource))
+
+
+def _home_of(topic: Address) -> Address:
+    return address_of("namespace", cluster_of(topic) or "", split_name(full_name_of(topic))[0])
 
 
 def _fills(action: Action) -> bool:

@@ -3,45 +3,46 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from graphlib import TopologicalSorter
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, assert_never
 
 from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.ordering.needs import Needs
+from reconciler.planning.ordering.rings import cut_open, told
 from reconciler.resources.address import rank
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from graphlib import TopologicalSorter
 
     from reconciler.planning.actions import Action
+    from reconciler.planning.finding import Finding
     from reconciler.planning.situation import Situation
 
 
-def in_order(actions: Sequence[Action], situation: Situation) -> tuple[Action, ...]:
-    """Return the actions with what they depend on, their waves, and in a total, repeatable order.
+def in_order(actions: Sequence[Action], situation: Situation) -> tuple[tuple[Action, ...], list[Finding]]:
+    """Return the actions with what they depend on, their waves, in a total, repeatable order; and what has none.
 
     Among those that are ready, making comes before removing; making goes from clusters to mirrors, removing back.
     """
     lined_up = _line_up(actions)
     needs = Needs(lined_up, situation)
     depends = {action.id: needs.of(action) for action in lined_up}
+    sorter, rings = cut_open(depends)
     waves: dict[str, int] = {}
     by_id = {action.id: action for action in lined_up}
     ordered: list[Action] = []
-    for name in _walk(depends, {action.id: place for place, action in enumerate(lined_up)}):
+    for name in _walk(sorter, {action.id: place for place, action in enumerate(lined_up)}):
         before = depends[name]
         wave = waves[name] = 1 + max((waves[needed] for needed in before), default=0)
         action = by_id[name]
         is_first = not before and wave == action.wave
         ordered.append(action if is_first else replace(action, depends_on=tuple(sorted(before)), wave=wave))
-    return tuple(ordered)
+    return tuple(ordered), [told(ring) for ring in rings]
 
 
-def _walk(depends: Mapping[str, Iterable[str]], places: Mapping[str, int]) -> Iterable[str]:
+def _walk(sorter: TopologicalSorter[str], places: Mapping[str, int]) -> Iterable[str]:
     """Yield every id after what it depends on, the first place first among those that are ready."""
-    sorter = TopologicalSorter(depends)
-    sorter.prepare()
     ready: list[tuple[int, str]] = []
     while sorter.is_active():
         for name in sorter.get_ready():
