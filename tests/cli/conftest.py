@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ import pytest
 
 from reconciler.cli.main import main
 from tests.cli import terminals
+from tests.cli.sample_mounts import Shop, make_shop
 
 Finished: TypeAlias = "subprocess.CompletedProcess[str]"
 Run: TypeAlias = Callable[..., Finished]
@@ -62,6 +64,21 @@ def call(typed: Call) -> Call:
     """The same in a workspace that `init` made."""
     assert typed("init").code == 0
     return typed
+
+
+@pytest.fixture(scope="session")
+def made_shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace of two clusters that share one object storage, applied; it is copied, never changed."""
+    folder = tmp_path_factory.mktemp("shop")
+    make_shop(folder)
+    return folder
+
+
+@pytest.fixture
+def shop(made_shop: Path, typed: Call, tmp_path: Path) -> Shop:
+    """The same in a folder of its own, and the commands typed there."""
+    shutil.copytree(made_shop, tmp_path, dirs_exist_ok=True)
+    return Shop(typed, tmp_path)
 
 
 @pytest.fixture
