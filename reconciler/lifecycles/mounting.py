@@ -29,6 +29,13 @@ class MigrationState(StrEnum):
 
 
 _S = MigrationState
+_OVER: Final[frozenset[str]] = frozenset({_S.FINISHED, _S.CANCELLED, _S.GONE})
+
+
+def is_under_way(state: str | None) -> bool:
+    """Tell whether a migration has begun and not come to its end; what was cancelled counts as not begun."""
+    return state is not None and state not in _OVER
+
 
 _MOVES: Final = (
     Move(_S.PLANNED, "prepare", _S.PREPARING),

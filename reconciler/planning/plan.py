@@ -92,6 +92,8 @@ class Given:
     """What object storage has of the new topics that are to be made from it."""
     mounts: Mounts = field(default_factory=dict)
     """What the mountings take whose topics are not there yet."""
+    detached: Mapping[Address, str] = field(default_factory=dict)
+    """Where recorded topics lie that are gone, and that somebody unmounted by hand."""
     hidden: Mapping[Address, NotAuthorizedError] = field(default_factory=dict)
     """What is there and may not be seen by whoever plans: it is not among the observed."""
     base: Base | None = None

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeAlias, assert_never
 
+from reconciler.lifecycles.mounting import MOUNT
 from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
+from reconciler.planning.situation import mounted_by
 from reconciler.resources.address import Address
 from reconciler.resources.inventory import Ownership, Record, Recorded
+from reconciler.resources.mounting import Mounting
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
@@ -85,9 +89,12 @@ def _recorded(
 
 def _adopted(action: Adopt, record: Record, run: str) -> RecordChanges:
     last = record.get(action.moved_from) if action.moved_from else record.get(action.address)
+    incarnation = _known(action.incarnation, last.incarnation if last else None)
+    if incarnation is None and isinstance(action.after, Topic):
+        incarnation = _mounted_as(action.address, record)  # it was not there when this was planned
     adopted = Recorded(
         resource=action.after,
-        incarnation=_known(action.incarnation, last.incarnation if last else None),
+        incarnation=incarnation,
         physical_name=_known(action.physical_name, last.physical_name if last else None),
         ownership=last.ownership if last else "adopted",
         protect=_protect(action.after, last),
@@ -99,6 +106,8 @@ def _adopted(action: Adopt, record: Record, run: str) -> RecordChanges:
 
 
 def _moved(action: Transition, done: Finished | None, record: Record, run: str) -> RecordChanges:
+    if isinstance(action.after, Mounting):
+        return _mounted(action, action.after, done, record, run)
     old = action.parameters.get("from")
     if action.machine != "topic" or not isinstance(old, str):
         last = record.get(action.address)
@@ -108,6 +117,32 @@ def _moved(action: Transition, done: Finished | None, record: Record, run: str) 
         Address(old): None,
         action.address: _recorded(action, "adopted", last, done, run),
     }
+
+
+def _mounted(action: Transition, mounting: Mounting, done: Finished | None, record: Record, run: str) -> RecordChanges:
+    """Remember where the topic lies for life, and which one it is here; it has another id whenever it is mounted."""
+    last = record.get(action.address)
+    location = action.parameters.get("source")
+    known = str(location) if location is not None and "/" in str(location) else last.physical_name if last else None
+    recorded = replace(
+        _recorded(action, "adopted", last, done, run),
+        incarnation=done.incarnation if done is not None and action.machine == MOUNT.name else None,
+        physical_name=_known(done.physical_name if done else None, known),
+    )
+    changes: dict[Address, Recorded | None] = {action.address: recorded}
+    topic = mounted_by(mounting)
+    if action.machine == MOUNT.name and topic in record:
+        changes[topic] = replace(record[topic], incarnation=recorded.incarnation)
+    return changes
+
+
+def _mounted_as(topic: Address, record: Record) -> str | None:
+    """Return which topic the mounting of an address has mounted there."""
+    mountings = (known for address, known in record.items() if address.startswith("mounting/"))
+    found = (
+        known for known in mountings if isinstance(known.resource, Mounting) and mounted_by(known.resource) == topic
+    )
+    return next((known.incarnation for known in found), None)
 
 
 def _protect(after: Resource, last: Recorded | None) -> bool:

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, assert_never
 
 from reconciler.lifecycles.all import LIFECYCLES
-from reconciler.lifecycles.mounting import MigrationState
+from reconciler.lifecycles.mounting import MOUNT, is_under_way
 from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.deciding.recovered import RECOVERING
 from reconciler.planning.fields import equal, fields_of
+from reconciler.planning.situation import mounted_by
 from reconciler.resources.address import Address
+from reconciler.resources.mountable import MIGRATING
 from reconciler.resources.mounting import Mounting
 
 if TYPE_CHECKING:
@@ -52,6 +54,8 @@ class Settlement:
 def scope_of(action: Action) -> tuple[Address, ...]:
     """Return the addresses that have to be looked at to settle an action."""
     match action:
+        case Transition(after=Mounting() as mounting):
+            return (action.address, mounted_by(mounting))
         case Transition():
             old = action.parameters.get("from")
             return (action.address, Address(old)) if isinstance(old, str) and "/" in old else (action.address,)
@@ -76,6 +80,8 @@ def settle(action: Action, observed: Inventory, catalog: Mapping[str, ConfigKey]
             return _updated(action, there, catalog)
         case Delete():
             return _deleted(action, there)
+        case Transition(after=Mounting() as mounting):
+            return _mounted(action, there, observed.get(mounted_by(mounting)))
         case Transition():
             return _moved(action, there, observed)
         case Adopt() | Forget():
@@ -126,8 +132,6 @@ def _moved(action: Transition, there: Observed | None, observed: Inventory) -> S
                 return Settlement("conflict")
     if there is None:
         return Settlement("absent")
-    if isinstance(there.resource, Mounting):
-        return _mounted(action, there, there.resource)
     match (there.state in _onward(action, action.to_state), there.state in _onward(action, action.from_state)):
         case (True, False):
             return Settlement("done", there)
@@ -137,14 +141,21 @@ def _moved(action: Transition, there: Observed | None, observed: Inventory) -> S
             return Settlement("conflict")
 
 
-def _mounted(action: Transition, there: Observed, under_way: Mounting) -> Settlement:
+def _mounted(action: Transition, migration: Observed | None, topic: Observed | None) -> Settlement:
     """Judge by a migration that is there: to mount or unmount again goes on with it, or begins after a cancelled one.
 
-    One that came to its end is not there any more: then the topic tells, and the next plan sees that.
+    One that came to its end is not there any more: then the topic tells, by where it lies.
     """
-    if under_way.spec.state != action.to_state:
-        return Settlement("conflict")
-    return Settlement("absent" if there.state == MigrationState.CANCELLED else "partial")
+    if migration is not None and is_under_way(migration.state) and isinstance(migration.resource, Mounting):
+        is_ours = migration.resource.spec.state == action.to_state
+        return Settlement("partial" if is_ours else "conflict")
+    is_mount = action.machine == MOUNT.name
+    if topic is None or topic.state == MIGRATING:
+        return Settlement("absent" if is_mount or topic is not None else "done")
+    is_it = topic.legacy is not None and topic.legacy.location == action.parameters.get("source")
+    if is_mount:
+        return Settlement("done", topic) if is_it else Settlement("conflict")
+    return Settlement("absent" if is_it else "done")  # else the name is another topic's by now
 
 
 def _onward(action: Transition, state: str) -> frozenset[str]:

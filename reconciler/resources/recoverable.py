@@ -28,6 +28,10 @@ class Recoverable:
     """By partition: the first offset that is there, and the next to be uploaded. Absent: nothing was uploaded."""
     ages: tuple[tuple[int, int], ...] = ()
     """(newest timestamp in ms, bytes) of its segments, or of runs of them."""
+    own: Mapping[str, str] = field(default_factory=dict)
+    """Of `configs`, those that it said itself."""
+    initial: Mapping[str, str] = field(default_factory=dict)
+    """Of `configs`, or hidden by them, what the defaults of its cluster gave it when it was made."""
 
 
 Recoveries: TypeAlias = Mapping[Address, Recoverable | UserError]

@@ -26,6 +26,7 @@ from reconciler.resources.clusterproperties import EMBEDDED_PROPERTIES
 from reconciler.resources.configs import EMBEDDED_CONFIGS
 from reconciler.resources.guards import Guards
 from reconciler.resources.measures import Measure, TieredPartition
+from reconciler.resources.mountable import MountSource
 from reconciler.resources.recoverable import Recoverable
 from tests.planning.short import declared, observed, recorded
 from tests.planning.world import World
@@ -139,6 +140,16 @@ def _recovery(problem: str | None = None, **said: Any) -> Recoverable | UserErro
     return Recoverable(full_name="a", **said) if problem is None else UserError(problem, hint="Look there.")
 
 
+def _mount(
+    location: str = "", problem: str | None = None, unmounts: str | None = None, **said: Any
+) -> MountSource | UserError:
+    if problem is not None:
+        return UserError(problem, hint="Look there.")
+    if unmounts is not None:
+        return MountSource(location, None, Address(unmounts))
+    return MountSource(location, Recoverable(location, "a", **{"partitions": 1, **said}))
+
+
 def _texts(what: str, found: list[str], row: dict[str, Any]) -> list[str]:
     expected = row.get(what, [])
     matched = len(found) == len(expected) and all(part in text for part, text in zip(expected, found, strict=True))
@@ -186,6 +197,8 @@ def _given(row: dict[str, Any], declared_names: list[str], standing: list[str]) 
             for address, said in row.get("measures", {}).items()
         },
         recoveries={Address(address): _recovery(**said) for address, said in row.get("recoveries", {}).items()},
+        mounts={Address(address): _mount(**said) for address, said in row.get("mounts", {}).items()},
+        detached={Address(address): location for address, location in row.get("detached", {}).items()},
         base=Base("lineage", 7, "0" * 64),
         tool="0.1.0",
         is_destroy=row.get("destroy", False),

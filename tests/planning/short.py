@@ -8,7 +8,7 @@ from typing import Any
 
 from reconciler.errors import UserError
 from reconciler.resources.address import Address, split_name
-from reconciler.resources.inventory import Declared, Observed, Recorded, SeenStorage
+from reconciler.resources.inventory import Declared, Observed, Recorded, RemoteLegacy, SeenStorage
 from reconciler.resources.kinds import RESOURCE, Resource
 
 CLUSTER_ID = "-id"
@@ -88,6 +88,8 @@ def observed(item: dict[str, Any]) -> tuple[Address, Observed]:
     said = {"incarnation": _incarnation(item), **item.get("is", {})}
     if "storage" in said:
         said["storage"] = _storage(**said["storage"])
+    if isinstance(said.get("legacy"), str):
+        said["legacy"] = RemoteLegacy(said["legacy"], is_deleted=False)
     if "mirror" in item:
         said.setdefault("state", "ACTIVE")
     return found.address, Observed(found, **said)

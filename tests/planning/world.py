@@ -20,13 +20,17 @@ from reconciler.planning.actions import (
 from reconciler.planning.plan import Given, Plan
 from reconciler.planning.planner import plan
 from reconciler.planning.recording import after_action, learn
+from reconciler.planning.situation import mounted_by
 from reconciler.resources.aclpaths import ACLS, rule_at, rule_path
 from reconciler.resources.acls import NamespaceAcl, TopicAcl
 from reconciler.resources.address import Address, cluster_of, kind_of
 from reconciler.resources.capabilities import ClusterIdentity
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.inventory import Desired, Inventory, Observed, Record
+from reconciler.resources.inventory import Desired, Inventory, Observed, Record, RemoteLegacy
 from reconciler.resources.kinds import RESOURCE, Resource
+from reconciler.resources.mountable import MountSource
+from reconciler.resources.mounting import Mounting
+from reconciler.resources.recoverable import Recoverable
 from reconciler.resources.topic import Topic
 
 
@@ -87,7 +91,7 @@ class World:
             case Delete():
                 del observed[action.address]
             case Transition():
-                incarnation = _transit(action, observed)
+                incarnation = _transit(action, observed, given)
             case RunJob():
                 observed[action.address] = replace(observed[action.address], first_copy_done=True)
             case Adopt() | Forget():
@@ -103,7 +107,7 @@ class World:
 _REACHED = {"PENDING_STOPPED": "STOPPED", "PENDING_SETUP_FOR_RESTORE": "ACTIVE"}
 
 
-def _transit(action: Transition, observed: dict[Address, Observed]) -> str:
+def _transit(action: Transition, observed: dict[Address, Observed], given: Given) -> str:
     if action.machine == "topic":
         old = Address(str(action.parameters["from"]))
         seen = observed.pop(old)
@@ -121,15 +125,22 @@ def _transit(action: Transition, observed: dict[Address, Observed]) -> str:
         state = _REACHED.get(action.to_state, action.to_state)
         observed[action.address] = replace(observed[action.address], state=state)
         return observed[action.address].incarnation or ""
-    topic = Address(f"topic/{cluster_of(action.address)}/{action.after.topic_name}")  # type: ignore[union-attr]
-    if action.verb == "mount":
-        namespace, _, name = action.after.topic_name.rpartition(":")  # type: ignore[union-attr]
-        metadata = {"name": name, "namespace": namespace, "cluster": cluster_of(action.address)}
-        mounted = RESOURCE.validate_python({"kind": "Topic", "metadata": metadata, "spec": {"partitions": 1}})
-        observed[topic] = Observed(mounted, "mounted")
-    else:
+    assert isinstance(action.after, Mounting)
+    topic, location = mounted_by(action.after), str(action.parameters["source"])
+    if action.verb == "unmount":
         del observed[topic]
-    return ""
+        return ""
+    source = given.mounts[action.address]
+    assert isinstance(source, MountSource)
+    assert source.location == location
+    found = source.found or Recoverable(location, "", 1)
+    namespace, _, name = action.after.topic_name.rpartition(":")
+    metadata = {"name": name, "namespace": namespace, "cluster": cluster_of(action.address)}
+    spec = {"partitions": found.partitions, "configs": dict(found.own)}
+    mounted = RESOURCE.validate_python({"kind": "Topic", "metadata": metadata, "spec": spec})
+    legacy = RemoteLegacy(location, is_deleted=False)
+    observed[topic] = Observed(mounted, f"mounted by {action.id}", state="ENABLED", legacy=legacy)
+    return f"mounted by {action.id}"
 
 
 def _changed(resource: Resource, changes: tuple[Change, ...]) -> Resource:

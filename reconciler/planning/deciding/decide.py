@@ -9,10 +9,11 @@ from reconciler.planning.deciding.cluster import decide_cluster
 from reconciler.planning.deciding.converge import Sides, converge
 from reconciler.planning.deciding.differences import is_unchanged
 from reconciler.planning.deciding.mirrors import decide_mirror
-from reconciler.planning.deciding.mountings import decide_mounting
+from reconciler.planning.deciding.mounted import decide_mounted, lies_detached
+from reconciler.planning.deciding.mountings import decide_mounting, decide_moved_mounting
 from reconciler.planning.deciding.moved import decide_moved, hand_over, readdressed
 from reconciler.planning.deciding.movednamespaces import implied_moves, is_namespace_refused
-from reconciler.planning.deciding.recovered import is_recovering, recover, wait_for
+from reconciler.planning.deciding.recovered import is_held, recover, wait_for
 from reconciler.planning.deciding.together import is_spoken_for
 from reconciler.planning.judging.recovering import is_recovery
 from reconciler.planning.situation import STOPPED, Situation, mirror_at
@@ -40,13 +41,13 @@ def decide_wanted(situation: Situation, refused: frozenset[Address], decision: D
         wanted = situation.wanted[address]
         last, before = situation.recorded.get(address), situation.observed.get(address)
         old = wanted.moved_from or implied.get(address)
-        is_simple = old is None and address not in speaking and not is_recovering(before)
+        is_simple = old is None and address not in speaking and not is_held(before)
         # Equality first: in the common case, nothing changed, this comparison is all that is paid.
         if is_simple and last is not None and before is not None and is_unchanged(wanted, last, before):
             continue
         sides = Sides(address, wanted, last, before)
-        if is_recovering(before):
-            wait_for(sides, decision)
+        if is_held(before):
+            wait_for(sides, situation, decision)
             continue
         if old is not None and _is_decided_by_name(sides, old, situation, decision):
             continue
@@ -56,6 +57,8 @@ def decide_wanted(situation: Situation, refused: frozenset[Address], decision: D
 def _is_decided_by_name(sides: Sides, old: Address, situation: Situation, decision: Decision) -> bool:
     if isinstance(sides.wanted.resource, Namespace):
         return is_namespace_refused(sides, old, situation, decision)
+    if isinstance(sides.wanted.resource, Mounting):
+        return decide_moved_mounting(sides, old, situation, decision)
     return decide_moved(sides, old, situation, decision)
 
 
@@ -82,11 +85,15 @@ def _decide_one(sides: Sides, renamed: Mapping[Address, Address], situation: Sit
 def _decide_topic(sides: Sides, renamed: Mapping[Address, Address], situation: Situation, decision: Decision) -> None:
     old = renamed.get(sides.address) or _stopped_mirror(sides, situation)
     before = sides.before or (situation.observed.get(old) if old else None)
-    topic = sides.wanted.resource
-    if old is not None and before is not None:
+    topic, mounting = sides.wanted.resource, situation.mountings.get(sides.address)
+    if before is None and mounting is not None:
+        decide_mounted(sides, mounting, situation, decision)
+    elif old is not None and before is not None:
         hand_over(replace(sides, before=before), old, situation, decision)
     elif before is None and isinstance(topic, Topic) and is_recovery(topic):
         recover(sides, topic, situation, decision)
+    elif before is None and sides.address in situation.given.detached:
+        lies_detached(sides, situation, decision)
     else:
         converge(sides, situation, decision)
 

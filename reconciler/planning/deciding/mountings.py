@@ -1,14 +1,17 @@
-"""Mountings: whether a topic is attached here, and what that leaves of its Topic manifest."""
+"""Mountings: whether a topic is attached here; mounted, unmounted, waited for, or only remembered as it should be."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from reconciler.lifecycles.mounting import MOUNT, UNMOUNT, MigrationState
-from reconciler.planning.actions import Adopt, Reason, Risk, Transition
+from reconciler.lifecycles.mounting import MOUNT, UNMOUNT, MigrationState, is_under_way
+from reconciler.planning.actions import Adopt, Forget, Reason, Risk, Transition
 from reconciler.planning.deciding.decision import state_precondition
+from reconciler.planning.deciding.differences import drifted
 from reconciler.planning.plan import Waiting
-from reconciler.resources.address import address_of
+from reconciler.planning.situation import mounted_by
+from reconciler.resources.mountable import MIGRATING, MountSource
 from reconciler.resources.mounting import Mounting
 
 if TYPE_CHECKING:
@@ -16,35 +19,95 @@ if TYPE_CHECKING:
     from reconciler.planning.deciding.converge import Sides
     from reconciler.planning.deciding.decision import Decision
     from reconciler.planning.situation import Situation
+    from reconciler.resources.address import Address
     from reconciler.resources.inventory import Observed
 
-_DONE = frozenset({MigrationState.FINISHED.value, MigrationState.GONE.value, MigrationState.CANCELLED.value})
 
-
-def decide_mounting(sides: Sides, situation: Situation, decision: Decision) -> None:
-    """Decide about one mounting: mount, unmount, wait, or only remember that it is as it should be."""
+def decide_mounting(sides: Sides, situation: Situation, decision: Decision, old: Address | None = None) -> None:
+    """Decide about one mounting; `old` is the address at which it is recorded still, if it was called otherwise."""
     mounting = sides.wanted.resource
     if not isinstance(mounting, Mounting):
         return
-    running = sides.before.state if sides.before else None
-    if running is not None and running not in _DONE:
-        decision.waiting.append(Waiting(sides.address, running))
+    topic = mounted_by(mounting)
+    seen = situation.observed.get(topic)
+    if _is_on_its_way(sides, mounting, seen, decision):
         return
-    topic = situation.observed.get(address_of("topic", mounting.cluster, mounting.topic_name))
-    if (topic is not None) != (mounting.spec.state == "mounted"):
-        decision.actions.append(_transition(sides, mounting, topic))
-    elif sides.last is None or sides.last.resource != mounting:
-        reason = Reason.ALREADY_EXISTS if sides.last is None else Reason.RECORD_ONLY
-        decision.actions.append(
-            Adopt(
-                address=sides.address, observed=mounting, after=mounting, reasons=(reason,), source=sides.wanted.source
-            )
+    if old is not None:
+        _follow(sides, old, decision)
+    _tell_drift(sides, mounting, seen, decision)
+    if (seen is not None) == (mounting.spec.state == "mounted"):
+        if old is None and (sides.last is None or sides.last.resource != mounting):
+            decision.actions.append(_remembered(sides, mounting, seen, situation))
+    elif seen is not None:
+        decision.actions.append(_unmount(sides, mounting, seen))
+    elif not _comes(topic, situation):
+        _mount(sides, mounting, situation, decision)
+
+
+def is_migrating(seen: Observed | None) -> bool:
+    """Tell whether a topic is being mounted or unmounted."""
+    return seen is not None and seen.state == MIGRATING
+
+
+def _is_on_its_way(sides: Sides, mounting: Mounting, seen: Observed | None, decision: Decision) -> bool:
+    """Wait for a migration that is under way; refuse to turn it round."""
+    running = sides.before.state if sides.before is not None else None
+    if not is_under_way(running):
+        if is_migrating(seen):
+            decision.waiting.append(Waiting(sides.address, MIGRATING))
+        return is_migrating(seen)
+    there = sides.before.resource if sides.before is not None else None
+    if isinstance(there, Mounting) and there.spec.state != mounting.spec.state and running in set(MigrationState):
+        machine = MOUNT if there.spec.state == "mounted" else UNMOUNT
+        legal = ", ".join(machine.legal(MigrationState(running))) or "nothing"
+        decision.refuse(
+            sides.address,
+            sides.wanted.source,
+            f"a migration is under way by which it is {there.spec.state} ({running}), "
+            f"and {mounting.spec.state} is wanted",
+            f"Wait until it is done, and plan again (`reconciler run` goes on with it). Legal from {running}: {legal}; "
+            "see: reconciler mount status",
         )
+    else:
+        decision.waiting.append(Waiting(sides.address, running or ""))
+    return True
 
 
-def _transition(sides: Sides, mounting: Mounting, topic: Observed | None) -> Transition:
+def _tell_drift(sides: Sides, mounting: Mounting, seen: Observed | None, decision: Decision) -> None:
+    """Say that somebody mounted or unmounted by hand what was as it is wanted when it was last applied."""
+    last = sides.last.resource if sides.last is not None else None
+    if isinstance(last, Mounting) and mounted_by(last) == mounted_by(mounting):
+        now = "unmounted" if seen is None else "mounted"
+        if last.spec.state == mounting.spec.state != now:
+            decision.drift.append(drifted(sides.address, "state", last.spec.state, now))
+
+
+def _comes(topic: Address, situation: Situation) -> bool:
+    """Tell whether a topic takes its name by this plan: it is called otherwise still."""
+    wanted = situation.wanted.get(topic)
+    old = wanted.moved_from if wanted is not None else None
+    return old is not None and old in situation.observed and situation.is_decidable(topic)
+
+
+def _mount(sides: Sides, mounting: Mounting, situation: Situation, decision: Decision) -> None:
+    source = situation.given.mounts.get(sides.address)
+    if not isinstance(source, MountSource):
+        return  # said by the checks
+    leaving = situation.observed.get(source.unmounts) if source.unmounts is not None else None
+    if leaving is not None and is_under_way(leaving.state):
+        decision.waiting.append(Waiting(sides.address, MIGRATING))
+        return
+    decision.actions.append(_transition(sides, mounting, None, source.location))
+
+
+def _unmount(sides: Sides, mounting: Mounting, seen: Observed) -> Transition:
+    location = seen.legacy.location if seen.legacy is not None else mounting.metadata.name
+    return _transition(sides, mounting, seen, location)
+
+
+def _transition(sides: Sides, mounting: Mounting, topic: Observed | None, location: str) -> Transition:
     machine = MOUNT if topic is None else UNMOUNT
-    parameters: dict[str, Value] = {"source": mounting.spec.source or mounting.metadata.name}
+    parameters: dict[str, Value] = {"source": location}
     if mounting.spec.as_ is not None:
         parameters["as"] = mounting.spec.as_
     if mounting.spec.timeout is not None:
@@ -62,3 +125,65 @@ def _transition(sides: Sides, mounting: Mounting, topic: Observed | None) -> Tra
         source=sides.wanted.source,
         precondition=state_precondition(sides.address, topic) if topic else "",
     )
+
+
+def _remembered(sides: Sides, mounting: Mounting, seen: Observed | None, situation: Situation) -> Adopt:
+    """Return the action by which the record learns of a mounting that is as it should be, and where its topic lies."""
+    source = situation.given.mounts.get(sides.address)
+    location = source.location if isinstance(source, MountSource) else None
+    if seen is not None:
+        location = seen.legacy.location if seen.legacy is not None else None
+    return Adopt(
+        address=sides.address,
+        observed=mounting,
+        after=mounting,
+        incarnation=seen.incarnation if seen is not None else None,
+        physical_name=location,
+        reasons=(Reason.ALREADY_EXISTS if sides.last is None else Reason.RECORD_ONLY,),
+        source=sides.wanted.source,
+    )
+
+
+def _follow(sides: Sides, old: Address, decision: Decision) -> None:
+    """Let the record of a mounting go where it is called now; nothing is called."""
+    mounting = sides.wanted.resource
+    moved = Adopt(
+        address=sides.address,
+        observed=mounting,
+        after=mounting,
+        moved_from=old,
+        reasons=(Reason.MOVED,),
+        source=sides.wanted.source,
+    )
+    decision.settled.add(old)
+    decision.actions += [moved, Forget(address=old, reasons=(Reason.MOVED,))]
+
+
+def decide_moved_mounting(sides: Sides, old: Address, situation: Situation, decision: Decision) -> bool:
+    """Decide about a mounting that says what it was called before; `False`: that name means nothing any more."""
+    last = situation.recorded.get(old)
+    mounting, source = sides.wanted.resource, sides.wanted.source
+    if old == sides.address or last is None or not isinstance(mounting, Mounting):
+        return False
+    before = last.resource
+    if old in situation.wanted:
+        hint = "Remove movedFrom, or one of the two."
+        decision.refuse(sides.address, source, f"{old}, which it is moved from, is declared too", hint)
+    elif sides.last is not None:
+        hint = f"Remove movedFrom: {old} is forgotten then, and its topic stays as it is."
+        decision.refuse(sides.address, source, f"{old}, which it was moved from, is recorded too", hint)
+    elif isinstance(before, Mounting) and _is_left_behind(before, mounting, situation):
+        message = f"its topic is called {before.topic_name} here, and would be {mounting.topic_name}"
+        hint = f"Keep the name with `as: {before.spec.as_ or before.metadata.name}`, or let the Topic move with it."
+        decision.refuse(sides.address, source, message, hint)
+    else:
+        decide_mounting(replace(sides, last=last), situation, decision, old)
+    return True
+
+
+def _is_left_behind(before: Mounting, mounting: Mounting, situation: Situation) -> bool:
+    """Tell whether a topic keeps a name that its mounting does not have any more."""
+    old, new = mounted_by(before), mounted_by(mounting)
+    is_there = old != new and old in situation.observed and new not in situation.observed
+    wanted = situation.wanted.get(new)
+    return is_there and (wanted is None or wanted.moved_from != old)

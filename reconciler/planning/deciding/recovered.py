@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.planning.actions import Create, Estimate, Reason
-from reconciler.planning.deciding.converge import create
+from reconciler.planning.deciding.converge import compare, create
 from reconciler.planning.plan import Waiting
+from reconciler.resources.mountable import MIGRATING
 from reconciler.resources.quantities import format_duration, format_size
 from reconciler.resources.recoverable import Recoverable
 from reconciler.resources.tierrules import switches_in, targets_in
@@ -22,17 +23,29 @@ if TYPE_CHECKING:
 
 RECOVERING: Final = "RECOVERING"
 """What a cluster says of a topic whose objects are still being copied."""
+_HELD: Final = frozenset({RECOVERING, MIGRATING})
 _BYTES_A_SECOND: Final = 50 * 2**20
 
 
-def is_recovering(before: Observed | None) -> bool:
-    """Tell whether a topic is still being made."""
-    return before is not None and before.state == RECOVERING
+def is_held(before: Observed | None) -> bool:
+    """Tell whether a topic is in other hands: still being made, mounted or unmounted."""
+    return before is not None and before.state in _HELD
 
 
-def wait_for(sides: Sides, decision: Decision) -> None:
-    """Leave a topic alone that is still being made."""
-    decision.waiting.append(Waiting(sides.address, RECOVERING))
+def wait_for(sides: Sides, situation: Situation, decision: Decision) -> None:
+    """Leave a topic alone that is in other hands; what its Mounting does is waited for, anything else is refused."""
+    before = sides.before
+    if before is None or before.state is None:
+        return
+    decision.waiting.append(Waiting(sides.address, before.state))
+    if before.state != MIGRATING or sides.address in situation.mountings:
+        return
+    changes = compare(sides, before, situation).changes
+    if changes:
+        paths = ", ".join(change.path.removeprefix("configs.") for change in changes)
+        message = f"it is being mounted or unmounted ({MIGRATING}): {paths} cannot change until that is done"
+        hint = "`reconciler run` finishes it; then plan again. See how far it is: reconciler mount status"
+        decision.refuse(sides.address, sides.wanted.source, message, hint)
 
 
 def recover(sides: Sides, topic: Topic, situation: Situation, decision: Decision) -> None:

@@ -11,6 +11,7 @@ from reconciler.planning.deciding.decision import Decision, precondition
 from reconciler.planning.plan import Waiting
 from reconciler.planning.situation import IMPLIED, STOPPED, Situation
 from reconciler.resources.address import Address, cluster_address, cluster_of, kind_of, rank
+from reconciler.resources.mountable import MIGRATING
 
 if TYPE_CHECKING:
     from reconciler.resources.inventory import Observed, Recorded
@@ -58,6 +59,11 @@ def _leave(address: Address, last: Recorded, situation: Situation, decision: Dec
         decision.actions.append(Forget(address=address, reasons=(Reason.ALREADY_GONE,)))
     elif before.state == GOING:
         decision.waiting.append(Waiting(address, GOING))
+    elif before.state == MIGRATING:
+        decision.waiting.append(Waiting(address, MIGRATING))
+        message = f"it is being mounted or unmounted ({MIGRATING}), and cannot be deleted until that is done"
+        hint = "`reconciler run` finishes it. See how far it is: reconciler mount status"
+        decision.refuse(address, None, message, hint)
     else:
         decision.actions.append(
             Delete(

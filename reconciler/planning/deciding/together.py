@@ -51,17 +51,19 @@ def _is_mirror(sides: Sides, situation: Situation, decision: Decision) -> bool:
 def _is_mounting(sides: Sides, situation: Situation, decision: Decision) -> bool:
     mounting = situation.mountings.get(sides.address)
     if mounting is not None:
-        # Mounted: never created, and compared once it is there. Unmounted: understood to be detached.
-        return mounting.spec.state == "unmounted" or sides.before is None
+        return mounting.spec.state == "unmounted"  # understood to be detached
+    if sides.before is not None:
+        return False
     cluster = sides.address.split("/")[1]
     last = situation.recorded.get(address_of("mounting", cluster, full_name_of(sides.address)))
     if last is None or not isinstance(last.resource, Mounting) or last.resource.spec.state != "unmounted":
         return False
-    where = last.resource.spec.source or last.resource.metadata.name
+    where = last.physical_name or last.resource.spec.source or last.resource.metadata.name
     decision.refuse(
         sides.address,
         sides.wanted.source,
         f"it lies detached at {where}, and its Mounting is no longer declared",
-        "Declare the Mounting again: mounted to have the topic back, unmounted to leave it there.",
+        "Declare the Mounting again: mounted to have the topic back, unmounted to leave it there. "
+        f"To make a new and empty one: reconciler state rm {last.resource.address}",
     )
     return True

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 from reconciler.planning.fields import LINK_FEATURES, PROPERTIES
 from reconciler.planning.finding import Finding
 from reconciler.planning.judging.limits import beyond, check_namespace, check_topic
+from reconciler.planning.judging.mounting import check_mounting
 from reconciler.planning.judging.properties import check_properties
 from reconciler.planning.judging.recovering import check_recovery
 from reconciler.planning.judging.storage import check_storage
@@ -60,7 +61,7 @@ def _problems(address: Address, wanted: Wanted, situation: Situation) -> Iterato
             yield from _check_link(resource, situation)
         case Mounting():
             yield from _in_namespace(resource.cluster, resource.metadata.namespace, situation)
-            yield from _check_mounting(situation.capabilities(resource.cluster))
+            yield from check_mounting(resource, situation)
         case Cluster():
             yield from _check_cluster(resource, situation.capabilities(resource.metadata.name))
             yield from check_storage(resource, situation.observed.get(address))
@@ -91,11 +92,6 @@ def _check_cluster(cluster: Cluster, capabilities: Capabilities) -> Iterator[tup
         yield beyond(capabilities, f"set cluster properties ({named})")
     if cluster.spec.tiering is not None:
         yield beyond(capabilities, "set the machinery of tiering (spec.tiering)")
-
-
-def _check_mounting(capabilities: Capabilities) -> Iterator[tuple[str, str]]:
-    if not capabilities.mountings:
-        yield beyond(capabilities, "mount or unmount topics")
 
 
 def _check_link(link: MirrorLink, situation: Situation) -> Iterator[tuple[str, str]]:

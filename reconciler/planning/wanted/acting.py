@@ -52,6 +52,10 @@ class ActingConfigs:
         self._lay(found, resource.address)
         return found
 
+    def above(self, cluster: str, namespace: str, initial: Mapping[str, str]) -> Acting:
+        """Return what will act on a topic of a namespace that says nothing itself, made with the defaults `initial`."""
+        return dict(self._over(cluster, namespace, initial))
+
     def properties(self, cluster: str) -> Mapping[str, str]:
         """Return the properties a cluster will have."""
         if cluster not in self._properties:

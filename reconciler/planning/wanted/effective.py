@@ -77,7 +77,7 @@ class _Making:
             case Cluster():
                 self._wanted[address] = self._cluster(resource, declared)
             case Mounting():
-                self._wanted[address] = Wanted(resource, declared.source)
+                self._wanted[address] = _mounting(resource, declared)
             case TieringPolicy():
                 pass  # a policy yields no action of its own: its effect shows on the topics
             case MirrorTopic():
@@ -168,6 +168,14 @@ class _Making:
 
     def _wrong(self, address: Address, declared: Declared, message: str, hint: str) -> None:
         self._findings.append(Finding(address, declared.source, message, hint))
+
+
+def _mounting(mounting: Mounting, declared: Declared) -> Wanted:
+    spec = mounting.spec
+    if spec.moved_from is None:
+        return Wanted(mounting, declared.source)
+    bare = mounting.model_copy(update={"spec": spec.model_copy(update={"moved_from": None})})
+    return Wanted(bare, declared.source, moved_from=address_of("mounting", mounting.cluster, spec.moved_from))
 
 
 def _is_plain(configs: Mapping[str, str], capabilities: Capabilities) -> bool:

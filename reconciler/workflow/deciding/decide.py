@@ -10,6 +10,7 @@ from reconciler.planning.planner import plan, to_measure
 from reconciler.workflow.beginning.selecting import selection
 from reconciler.workflow.deciding.findings import located
 from reconciler.workflow.looking.bursts import burst
+from reconciler.workflow.looking.mountables import mountables
 from reconciler.workflow.looking.observing import Seen, measure, observe
 from reconciler.workflow.looking.outdated import warn_of_outdated
 from reconciler.workflow.looking.recoverables import recoverables
@@ -76,6 +77,9 @@ def _decide(work: Work, remembered: Remembered, wanted: Wanted) -> Decided:
     seen = observe(work.providers, work.to_read, remembered.record)
     record = remembered.settled(seen)
     given = _given(work, snapshot, seen, wanted)
+    if not wanted.is_destroy:
+        looked = mountables(work.providers, work.loaded.desired, record, seen)
+        given = replace(given, mounts=looked.mounts, detached=looked.detached)
     found = plan(work.loaded.desired, record, seen.inventory, given=given)
     wanted_sizes = to_measure(found)
     if wanted_sizes:

@@ -112,6 +112,8 @@ def recoverable(storage: ObjectStore, location: TopicLocation, cluster_id: str |
         sum(manifest.records for manifest in manifests.values()),
         {number: (manifest.start, manifest.end) for number, manifest in manifests.items()},
         tuple((each.max_ts, each.bytes) for manifest in manifests.values() for each in _named(manifest)),
+        found.configs,
+        found.initial,
     )
 
 

@@ -1,0 +1,207 @@
+"""Mountings: whether a topic can be mounted or unmounted at all. No `--allow` lifts what is found here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from reconciler.errors import UserError
+from reconciler.lifecycles.mounting import is_under_way
+from reconciler.lifecycles.tiering import TieringState
+from reconciler.planning.judging.limits import beyond
+from reconciler.planning.situation import mirror_at, mounted_by
+from reconciler.planning.wanted.acting import ActingConfigs
+from reconciler.planning.wanted.mountedconfigs import switches_now
+from reconciler.planning.wanted.mountsources import is_same_place
+from reconciler.resources.address import cluster_address
+from reconciler.resources.cluster import Cluster
+from reconciler.resources.clusterproperties import ENABLED, UPLOADS
+from reconciler.resources.mountable import MIGRATING, MountSource
+from reconciler.resources.mounting import Mounting
+from reconciler.resources.topic import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from reconciler.planning.situation import Situation
+    from reconciler.resources.address import Address
+    from reconciler.resources.inventory import Observed
+
+_FREE_STATES: Final = frozenset({None, TieringState.ENABLED.value, TieringState.DISABLED.value})
+_SWITCH_ON: Final = "Switch remote.write on (or give it a TieringPolicy), apply that, and let `reconciler run` upload."
+
+
+def check_mounting(mounting: Mounting, situation: Situation) -> Iterator[tuple[str, str]]:
+    """Yield why a topic cannot be where its mounting says; what is under way is judged when it is decided about."""
+    capabilities, topic = situation.capabilities(mounting.cluster), mounted_by(mounting)
+    if not capabilities.mountings:
+        yield beyond(capabilities, "mount or unmount topics")
+        return
+    yield from _rivals(mounting, situation)
+    under_way, seen = situation.observed.get(mounting.address), situation.observed.get(topic)
+    if under_way is not None and is_under_way(under_way.state):
+        return
+    hidden = situation.given.hidden.get(topic) or situation.given.hidden.get(mirror_at(topic))
+    if hidden is not None:
+        yield hidden.message, hidden.hint
+    elif mounting.spec.state == "mounted":
+        yield from _check_mount(mounting, situation) if seen is None else _check_mounted(mounting, seen)
+    elif seen is None:
+        yield from _check_detached(mounting, situation)
+    else:
+        yield from _check_unmount(mounting, topic, seen, situation)
+
+
+def _rivals(mounting: Mounting, situation: Situation) -> Iterator[tuple[str, str]]:
+    """Yield the mountings of the same name here, and those that take the same topic."""
+    for address, wanted in situation.wanted.items():
+        other = wanted.resource
+        if not isinstance(other, Mounting) or address == mounting.address:
+            continue
+        if mounted_by(other) == mounted_by(mounting):
+            message = f"{address}, at {wanted.source}, is about topic {mounting.topic_name} of this cluster too"
+            yield message, "Keep one of the two, or give one another name with `as`."
+        elif _location_of(mounting, situation) == _location_of(other, situation) is not None:
+            message = f"{_location_of(other, situation)} is taken by {address} too, at {wanted.source}"
+            yield message, "A topic is mounted once: keep one of the two, and mirror it for the other."
+
+
+def _location_of(mounting: Mounting, situation: Situation) -> str | None:
+    """Return what a mounting takes from object storage by this plan."""
+    source = situation.given.mounts.get(mounting.address)
+    is_mount = mounting.spec.state == "mounted" and isinstance(source, MountSource)
+    return source.location if is_mount and isinstance(source, MountSource) else None
+
+
+def _check_mount(mounting: Mounting, situation: Situation) -> Iterator[tuple[str, str]]:
+    topic = mounted_by(mounting)
+    if not _has_storage(mounting, situation):
+        yield _no_storage(mounting)
+        return
+    mirror = mirror_at(topic)
+    seen, wanted = situation.observed.get(mirror), situation.wanted.get(mirror)
+    if seen is not None or wanted is not None:
+        at = f", at {wanted.source}" if wanted is not None else ""
+        yield f"the name is taken: there is {mirror}{at}", "Choose another name with `as`, or remove the mirror first."
+    if ActingConfigs(situation).properties(mounting.cluster).get(ENABLED) == "false":
+        hint = f"Remove the property: with {ENABLED} off nothing of a mounted topic could be read."
+        yield f"tiering is off on cluster {mounting.cluster}: {ENABLED} is false", hint
+    source = situation.given.mounts.get(mounting.address)
+    match source:
+        case None:
+            if not _is_renamed(topic, situation):
+                yield "object storage was not looked at", "Plan again."
+        case UserError() as error:
+            yield error.message, error.hint
+        case MountSource():
+            yield from _check_freed(source, situation)
+
+
+def _check_freed(source: MountSource, situation: Situation) -> Iterator[tuple[str, str]]:
+    """Refuse a source that only another part of the files would detach."""
+    if source.unmounts is not None and not situation.is_decidable(source.unmounts):
+        message = f"{source.location} is attached still: {source.unmounts}, which detaches it, is not part of this plan"
+        yield message, f"Plan it too, for example with --target {source.unmounts}, or unmount it first."
+
+
+def _check_mounted(mounting: Mounting, seen: Observed) -> Iterator[tuple[str, str]]:
+    """Refuse a name under which there is another topic than the one whose location is written."""
+    source = mounting.spec.source
+    if seen.state == MIGRATING or source is None or "/" not in source:
+        return
+    there = seen.legacy.location if seen.legacy is not None else None
+    if there is None or not is_same_place(source, there):
+        what = f"a topic of that name that lies at {there}" if there else "a topic of that name that was never tiered"
+        yield (
+            f"the name is taken: cluster {mounting.cluster} has {what}, not at {source}",
+            "Choose another name with `as`, or unmount or delete the topic that is there first.",
+        )
+
+
+def _check_detached(mounting: Mounting, situation: Situation) -> Iterator[tuple[str, str]]:
+    """Say what is no topic: neither there nor, as far as anybody looked, in object storage."""
+    mirror = mirror_at(mounted_by(mounting))
+    seen = situation.observed.get(mirror)
+    if seen is not None:
+        yield f"{mirror} is a mirror: what it holds belongs to its source", _promote(mirror)
+        return
+    if mounting.address in situation.recorded or _is_renamed(mounted_by(mounting), situation):
+        return
+    if not _has_storage(mounting, situation):
+        yield _no_storage(mounting)
+    found = situation.given.mounts.get(mounting.address)
+    if isinstance(found, UserError):
+        yield found.message, found.hint
+
+
+def _check_unmount(
+    mounting: Mounting, topic: Address, seen: Observed, situation: Situation
+) -> Iterator[tuple[str, str]]:
+    if seen.state == MIGRATING:
+        return
+    if seen.state not in _FREE_STATES:
+        message = f"topic {mounting.topic_name} is {seen.state}: it cannot be unmounted until that is done"
+        yield message, "`reconciler run` finishes it; then plan again."
+        return
+    if not _has_storage(mounting, situation):
+        yield _no_storage(mounting)
+        return
+    yield from _untiered(mounting, seen, situation)
+    readers = [mirror for mirror in situation.mirrored.get(topic, ()) if _goes_on(mirror, situation)]
+    if readers:
+        some = ", ".join(readers)
+        yield f"{some} mirrors it, and would have no source", _promote(readers[0])
+    if _is_protected(topic, situation):
+        yield "it is protected, and unmounting takes it off the cluster", "Set protect: false on the Topic."
+
+
+def _untiered(mounting: Mounting, seen: Observed, situation: Situation) -> Iterator[tuple[str, str]]:
+    """Refuse what could not be uploaded whole: F-R-101."""
+    properties = _properties_now(mounting.cluster, situation)
+    if properties.get(ENABLED) != "true":
+        message = f"tiering is not on on cluster {mounting.cluster}: {ENABLED} is {properties.get(ENABLED, 'unset')}"
+        yield message, "Declare objectStorage on the Cluster, do not switch tiering off, and apply that first."
+    elif properties.get(UPLOADS) == "false":
+        yield f"uploads are off on cluster {mounting.cluster}: {UPLOADS} is false", "Remove the property, and apply."
+    elif isinstance(seen.resource, Topic) and not switches_now(seen.resource, seen.initial, situation).write:
+        yield (
+            f"topic {mounting.topic_name} is not tiered: remote.write is off",
+            _SWITCH_ON,
+        )
+    elif seen.legacy is None or seen.state == TieringState.DISABLED.value:
+        yield f"topic {mounting.topic_name} is not tiered: nothing of it lies in object storage", _SWITCH_ON
+
+
+def _goes_on(mirror: Address, situation: Situation) -> bool:
+    """Tell whether a mirror stays: only what is ours and has left the files does not."""
+    is_leaving = mirror in situation.recorded and mirror not in situation.wanted and situation.is_decidable(mirror)
+    return not is_leaving
+
+
+def _is_protected(topic: Address, situation: Situation) -> bool:
+    """Tell whether a topic may not be taken away; what the files say by now goes before what was applied last."""
+    wanted, last = situation.wanted.get(topic), situation.recorded.get(topic)
+    declared = wanted.resource.spec.protect if wanted is not None and isinstance(wanted.resource, Topic) else None
+    return declared if declared is not None else last is not None and last.protect
+
+
+def _is_renamed(topic: Address, situation: Situation) -> bool:
+    """Tell whether a topic takes its name by this plan."""
+    wanted = situation.wanted.get(topic)
+    return wanted is not None and wanted.moved_from is not None and wanted.moved_from in situation.observed
+
+
+def _has_storage(mounting: Mounting, situation: Situation) -> bool:
+    return situation.clusters[mounting.cluster].spec.object_storage is not None
+
+
+def _no_storage(mounting: Mounting) -> tuple[str, str]:
+    return f"cluster {mounting.cluster} has no object storage", "Declare objectStorage on the Cluster."
+
+
+def _properties_now(cluster: str, situation: Situation) -> dict[str, str]:
+    seen = situation.observed.get(cluster_address(cluster))
+    return dict(seen.resource.spec.properties) if seen is not None and isinstance(seen.resource, Cluster) else {}
+
+
+def _promote(mirror: Address) -> str:
+    return f"Promote or remove {mirror} first, and apply that."
