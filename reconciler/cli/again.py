@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.options import Chosen, Files, Place
+from reconciler.cli.reaching import ByState
 from reconciler.cli.render.lines import Span
 
 if TYPE_CHECKING:
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
     from reconciler.cli.render.lines import Line
 
 _COMMAND: Final = re.compile(
-    r"(?P<command>\breconciler (?:apply|plan|drift|destroy|state [a-z-]+))\b"
+    r"(?P<command>\breconciler (?:apply|plan|drift|destroy|(?:state|mount) [a-z-]+))\b"
     r"(?P<more>(?! --help)(?: --resume| [\w./]\S*)?)"
 )
-_IS_OF_STATE: Final = "reconciler state "
+_OF_ALL: Final = ("reconciler state ", "reconciler mount ")
+"""What these act on is not chosen by a part of the workspace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +37,13 @@ class Typed:
     environment: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
     part: tuple[str, ...] = ()
+    state: tuple[str, ...] = ()
+    """What stands in for a workspace, where a command takes that."""
 
     def after(self, command: str, more: str) -> tuple[str, ...]:
         """Return what belongs behind a command; `more` is what follows it."""
-        if command.startswith(_IS_OF_STATE):
-            return (*self.place, *self.environment, *self.variables)
+        if command.startswith(_OF_ALL):
+            return (*self.state, *self.place, *self.environment, *self.variables)
         if more == " --resume":
             return (*self.place, *self.environment)  # the open run brings the rest
         if more:
@@ -62,6 +66,7 @@ def remember_typed(bundles: Iterable[object]) -> None:
     environment: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
     part: tuple[str, ...] = ()
+    state: tuple[str, ...] = ()
     for bundle in bundles:
         if isinstance(bundle, Place) and bundle.workspace is not None:
             place = ("--workspace", str(bundle.workspace))
@@ -70,7 +75,9 @@ def remember_typed(bundles: Iterable[object]) -> None:
             variables = (*_each("--var", bundle.var), *_each("--var-file", bundle.var_file))
         if isinstance(bundle, Chosen):
             part = tuple(_part(bundle))
-    _TYPED.set(Typed(place, environment, variables, part))
+        if isinstance(bundle, ByState) and bundle.state is not None:
+            state = ("--state", bundle.state)
+    _TYPED.set(Typed(place, environment, variables, part, state))
 
 
 def typed_again(text: str) -> str:

@@ -56,6 +56,11 @@ def test_the_last_line_of_a_run_as_json_says_it_too(call: Call) -> None:
         ("reconciler apply out/p.json", "reconciler apply PLACE out/p.json"),
         ("reconciler state unlock 019a", "reconciler state unlock PLACE -e prod --var a=b 019a"),
         ("reconciler state repair", "reconciler state repair PLACE -e prod --var a=b"),
+        (
+            "reconciler mount cancel 7 --cluster west",
+            "reconciler mount cancel PLACE -e prod --var a=b 7 --cluster west",
+        ),
+        ("reconciler mount list", "reconciler mount list PLACE -e prod --var a=b"),
         ("See `reconciler plan --help`", "See `reconciler plan --help`"),
         ("reconciler init", "reconciler init"),
     ],
