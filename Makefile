@@ -26,7 +26,7 @@ demo: setup ## the main job on real data: 336,776 flights mirrored between two c
 	@$(BIN)/python examples/flights/demo.py
 
 test: setup check ## everything that must hold, in under ten minutes
-	@$(BIN)/python -m pytest -q -m "not soak" -n 4 --dist loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest -q -m "not soak" -n 4 --dist loadgroup --no-loadscope-reorder
 
 check: setup ## formatting, lint, types, import contracts
 	@$(BIN)/ruff format --check --quiet .
@@ -36,7 +36,7 @@ check: setup ## formatting, lint, types, import contracts
 
 coverage: setup ## which lines no test reaches; takes longer than the tests
 	@$(BIN)/coverage erase
-	@$(BIN)/python -m pytest -q -m "not soak" -n 4 --dist loadfile --no-loadscope-reorder --cov --cov-report=term-missing:skip-covered
+	@$(BIN)/python -m pytest -q -m "not soak" -n 4 --dist loadgroup --no-loadscope-reorder --cov --cov-report=term-missing:skip-covered
 
 bench: setup ## the benchmarks: ratios against a floor measured in the same run
 	@$(BIN)/python tests/benchmarks/run.py

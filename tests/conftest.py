@@ -18,6 +18,14 @@ settings.register_profile("steady", deadline=None, suppress_health_check=[Health
 settings.load_profile("steady")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests of a file on one worker, and all that share a Spark session on one: it takes long to start."""
+    for item in items:
+        shares = "running" in getattr(item, "fixturenames", ())
+        item.add_marker(pytest.mark.xdist_group("spark" if shares else item.nodeid.partition("::")[0]))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _caches_of_these_tests() -> Iterator[None]:
     """Keep what is cached of object storage out of the caches of whoever runs the tests.
