@@ -30,6 +30,11 @@ class GroupedCatalog(CatalogRegister):
         self._turn = threading.Lock()
         self._waiting: deque[_Commit] = deque()
 
+    @property
+    def waiting(self) -> int:
+        """How many commits wait for the next swap."""
+        return len(self._waiting)
+
     def read(self) -> Catalog:
         """Return the catalog as it is now."""
         return self._through.read()
