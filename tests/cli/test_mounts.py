@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.cli.render.lines import text_of
-from reconciler.cli.render.mounts_text import mounts_text
+from reconciler.cli.render.mountables_text import mountables_text
 from reconciler.embedded.mounting.mounts import Mount
 from reconciler.workflow.mounting.listing import MountList, MountRow
 from tests.cli.sample_mounts import CLUSTER, ORDERS, Shop, follows
@@ -90,8 +90,8 @@ def test_a_terminal_that_is_too_narrow_gets_three_lines_a_topic() -> None:
         since_ms=1_700_000_000_000,
     )
     found = MountList((row,), (), {}, ("file://bucket",))
-    assert len(text_of(mounts_text(found)).splitlines()) == 4
-    assert text_of(mounts_text(found, width=80)).splitlines()[:3] == [
+    assert len(text_of(mountables_text(found)).splitlines()) == 4
+    assert text_of(mountables_text(found, width=80)).splitlines()[:3] == [
         f"{ORDERS}  mounted · cec5983a-a05f-4e6d-8f18-59216968c848",
         f"  {location}",
         "  2 partitions · 2 records · 1.8 KiB · since 2023-11-14T22:13:20Z",

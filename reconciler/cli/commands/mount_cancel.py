@@ -29,7 +29,7 @@ def command(
 ) -> None:
     """Stop a mount or unmount that has begun, and undo what it did: the topics are as before."""
     from reconciler.cli.documents.mounts import MigrationDocument
-    from reconciler.cli.render.mounts_text import asking_text, cancelled_text
+    from reconciler.cli.render.mountables_text import asking_text, cancelled_text
     from reconciler.workflow.mounting.migrations import ask_migration
     from reconciler.workflow.running.stopping import Stop
 

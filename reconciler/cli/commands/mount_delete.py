@@ -29,7 +29,7 @@ def command(
 ) -> None:
     """Drop the record of a migration that is planned, finished or cancelled."""
     from reconciler.cli.documents.mounts import MigrationDocument
-    from reconciler.cli.render.mounts_text import asking_text, deleted_text
+    from reconciler.cli.render.mountables_text import asking_text, deleted_text
     from reconciler.workflow.mounting.migrations import ask_migration
     from reconciler.workflow.running.stopping import Stop
 

@@ -26,9 +26,9 @@ def command(
 ) -> None:
     """List what can be mounted, what is mounted since it was detached, and what is on its way, with their owners."""
     from reconciler.cli.documents.mounts import MountsDocument
-    from reconciler.cli.render.mounts_text import mounts_text
+    from reconciler.cli.render.mountables_text import mountables_text
     from reconciler.workflow.mounting.listing import list_mounts
 
     found = list_mounts(by_state.reach(files, place), clusters or ())
-    present(form, lambda: mounts_text(found, width=out().width), lambda: MountsDocument.of(found))
+    present(form, lambda: mountables_text(found, width=out().width), lambda: MountsDocument.of(found))
     raise_verdict(found.verdict)

@@ -25,7 +25,7 @@ def command(
 ) -> None:
     """Show the mounts and unmounts under way: how far each is, what it waits for, and what may be asked of it."""
     from reconciler.cli.documents.mounts import MountStatusDocument
-    from reconciler.cli.render.mounts_text import status_text
+    from reconciler.cli.render.mountables_text import status_text
     from reconciler.workflow.mounting.migrations import mount_status
 
     found = mount_status(by_state.reach(files, place), migration, cluster)

@@ -1,0 +1,174 @@
+"""What can be mounted, and what is on its way, as text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from reconciler.cli.render.amounts import bytes_text, count_text, counted
+from reconciler.cli.render.groups_text import time_text
+from reconciler.cli.render.lines import EMPTY, Line, Span, Tone, line, text_of, width_of
+from reconciler.cli.render.tables import plain_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from reconciler.workflow.mounting.listing import MountList, MountRow
+    from reconciler.workflow.mounting.migrations import Underway
+
+_HEADINGS: Final = ("location", "name", "state", "owner", "partitions", "records", "size", "since")
+_NUMBERS: Final = (4, 5, 6)
+_ORDER: Final = ("mountable", "mounting", "mounted", "unmounting")
+_WORDS: Final = {"inbound": "mount", "outbound": "unmount"}
+GOES_ON: Final = "`reconciler run --once --only migrations`"
+
+
+def mountables_text(found: MountList, *, width: int | None = None) -> list[Line]:
+    """Return a row for each location and the counts; in two lines each where a row does not fit into `width`."""
+    return [*_rows(found, width), *_damaged(found)]
+
+
+def _rows(found: MountList, width: int | None) -> list[Line]:
+    if not found.rows:
+        return [] if found.damaged or found.lost else [line(_nothing(found))]
+    table = plain_table(_HEADINGS, [_cells(row) for row in found.rows], numbers=_NUMBERS)
+    if width is not None and any(width_of(text_of([each])) > width + 1 for each in table):
+        table = [each for row in found.rows for each in _narrow(row)]
+    states = Counter[str](row.state for row in found.rows)
+    said = ", ".join(f"{count_text(states[state])} {state}" for state in _ORDER if states[state])
+    return [*table, EMPTY, line(f"{counted(len(found.rows), 'topic')}: {said}")]
+
+
+def _nothing(found: MountList) -> str:
+    if not found.storages:
+        return "No cluster of this workspace has object storage: nothing can be mounted."
+    return f"Nothing was ever detached in {', '.join(found.storages)}."
+
+
+def _cells(row: MountRow) -> tuple[str, ...]:
+    return (
+        row.location,
+        row.name,
+        _state(row),
+        _owner(row),
+        _known(row.partitions),
+        _known(row.records),
+        "-" if row.bytes is None else bytes_text(row.bytes),
+        time_text(row.since_ms) or "-",
+    )
+
+
+def _narrow(row: MountRow) -> Iterator[Line]:
+    owner = "" if row.owner is None else f" · {_owner(row)}"
+    yield line(Span(row.name, Tone.STRONG), f"  {_state(row)}{owner}")
+    amounts = [] if row.partitions is None else [counted(row.partitions, "partition")]
+    if row.records is not None and row.bytes is not None:
+        amounts += [counted(row.records, "record"), bytes_text(row.bytes)]
+    if row.since_ms is not None:
+        amounts.append(f"since {time_text(row.since_ms)}")
+    yield line("  ", row.location)
+    yield line("  ", Span(" · ".join(amounts), Tone.QUIET))
+
+
+def _state(row: MountRow) -> str:
+    moving = ", ".join(f"{each.cluster} {each.migration.id}: {each.state}" for each in row.migrations)
+    return f"{row.state} ({moving})" if moving else row.state
+
+
+def _owner(row: MountRow) -> str:
+    return row.owner_name or row.owner or "-"
+
+
+def _damaged(found: MountList) -> Iterator[Line]:
+    for each in found.damaged:
+        yield line(Span("✗ ", Tone.DANGER), each.error.message)
+
+
+def status_text(migrations: Sequence[Underway], *, is_whole: bool) -> list[Line]:
+    """Return migrations, each with its topics, what it waits for and what may be asked for."""
+    if not migrations:
+        return [line("No migration is under way.")] if is_whole else []
+    blocks = [migration_text(each) for each in migrations]
+    return [each for place, block in enumerate(blocks) for each in ([EMPTY] if place else []) + block]
+
+
+def migration_text(underway: Underway) -> list[Line]:
+    """Return one migration."""
+    found = underway.migration
+    since = time_text(found.completed_ms or found.created_ms)
+    left = "" if found.bytes_left is None else f", {bytes_text(found.bytes_left)} left to upload"
+    rows = [
+        (
+            "",
+            topic.full_name,
+            topic.location,
+            topic.mounting or "by hand",
+            "" if topic.partitions is None else counted(topic.partitions, "partition"),
+        )
+        for topic in found.topics
+    ]
+    return [
+        line(
+            Span(f"migration {found.id}", Tone.STRONG),
+            f" of {underway.cluster}: {_WORDS[found.direction]}, ",
+            Span(underway.state, Tone.MOVE),
+            f" since {since}{left}" if found.completed_ms else f", begun {since}{left}",
+        ),
+        *plain_table(("", "topic", "location", "mounting", ""), rows),
+        *[line("  ", Span("waits: ", Tone.CHANGE), each) for each in found.waits],
+        line("  ", Span("next: ", Tone.QUIET), _next(underway)),
+    ]
+
+
+def _next(underway: Underway) -> str:
+    commands = [
+        f"`reconciler mount {verb} {underway.migration.id} --cluster {underway.cluster}`"
+        for verb in underway.legal
+        if verb in {"cancel", "delete"}
+    ]
+    said = [f"{GOES_ON} goes on with it"] if underway.goes_on else []
+    return ", ".join(said + commands) or "nothing can be asked for"
+
+
+def asking_text(underway: Underway, verb: str) -> list[Line]:
+    """Return what is about to be cancelled or deleted, and what that means."""
+    return [*migration_text(underway)[:-1], line("  ", _meaning(underway, verb))]
+
+
+def _meaning(underway: Underway, verb: str) -> str:
+    is_inbound, several = underway.migration.direction == "inbound", len(underway.migration.topics) > 1
+    topics, they, them = ("topics", "they take and give", "them") if several else ("topic", "it takes and gives", "it")
+    if verb == "cancel":
+        if is_inbound:
+            return f"Cancelled: the {topics} leave the cluster, and can be mounted again, here or elsewhere"
+        return f"Cancelled: the {topics} stay, and {they} records as before"
+    match underway.state:
+        case "planned":
+            return f"Deleted: nothing was done yet, and nothing becomes of the {topics}"
+        case _:
+            return f"Deleted: the record alone goes; nothing becomes of {them}"
+
+
+def cancelled_text(underway: Underway) -> list[Line]:
+    """Return that it was cancelled, what is as before, and what is left of it."""
+    found = underway.migration
+    names = ", ".join(topic.full_name for topic in found.topics)
+    if found.direction == "inbound":
+        after = f"{names}: not on {underway.cluster}, mountable as before"
+    else:
+        after = f"{names}: on {underway.cluster}, taking and giving records as before"
+    delete = f"reconciler mount delete {found.id} --cluster {underway.cluster}"
+    return [
+        line(f"Cancelled migration {found.id} of {underway.cluster}"),
+        line("  ", after),
+        line("  ", Span("Its record stays until: ", Tone.QUIET), delete),
+    ]
+
+
+def deleted_text(underway: Underway) -> list[Line]:
+    """Return that it was deleted."""
+    return [line(f"Deleted migration {underway.migration.id} of {underway.cluster}")]
+
+
+def _known(count: int | None) -> str:
+    return "-" if count is None else count_text(count)
