@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from reconciler.embedded.catalog.shapes import COMMIT
 from reconciler.embedded.catalog.tables import Catalog
 from reconciler.embedded.checking.findings import Finding, Kind, Place
+from reconciler.embedded.checking.migrations import judge_migrations
 from reconciler.embedded.jsonobjects import get_gzipped
 from reconciler.embedded.keys import CATALOG
 from reconciler.errors import ReconcilerError
@@ -101,6 +102,7 @@ def judge_catalog(catalog: Catalog) -> Iterator[Finding]:
         what = f"topic {rewrite.name} is not yet written anew under its key"
         name = live.get(topic_id, rewrite.name)
         yield Finding(Kind.REWRITE_UNFINISHED, what, Place(CATALOG, name))
+    yield from judge_migrations(catalog)
 
 
 def _of_names(catalog: Catalog) -> Iterator[Finding]:

@@ -5,18 +5,19 @@ Memory is bounded by sixteen bytes an object and one partition a thread; finding
 
 from __future__ import annotations
 
-import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.catalog.absence import lost_text, trace_of_catalog
-from reconciler.embedded.catalog.commits import CatalogRegister, catalog_register
+from reconciler.embedded.catalog.commits import catalog_register
 from reconciler.embedded.checking.catalogs import ReadCatalog, read_catalog
 from reconciler.embedded.checking.findings import Finding, Kind, Place, Severity
 from reconciler.embedded.checking.groups import GroupCheck
 from reconciler.embedded.checking.headless import Headless, Heads
+from reconciler.embedded.checking.owners import look_at_owners
 from reconciler.embedded.checking.partitions import PartitionCheck, Topics
+from reconciler.embedded.checking.present import Present
 from reconciler.embedded.checking.remote import RemoteCheck
 from reconciler.embedded.checking.stored import IMMUTABLE, list_store
 from reconciler.embedded.checking.transactions import Opened, TransactionCheck
@@ -117,6 +118,12 @@ def check_cluster(store: ObjectStore, *, deep: bool = False, storage: ObjectStor
         checked.serial = read.catalog.serial
         checked.namespaces, checked.topics = len(read.catalog.namespaces), len(read.catalog.topics)
     stored.name(read.keys)
+    present = Present(store, checked.serial)
+    remote = _remote(storage, read.catalog, checked.cluster_id, deep=deep)
+    if remote is not None:
+        owned = look_at_owners(remote.storage, remote.cluster_id, present.catalog)
+        checked.add(owned.findings)
+        remote = replace(remote, lost=owned.lost)
     at_once = _AT_ONCE_DEEP if deep else _AT_ONCE
     with ThreadPoolExecutor(at_once, thread_name_prefix="check") as threads:
         look = _Cluster(
@@ -125,8 +132,8 @@ def check_cluster(store: ObjectStore, *, deep: bool = False, storage: ObjectStor
             stored,
             read,
             SideBySide(threads, 4 * at_once),
-            _Present(store, checked.serial),
-            remote=_remote(storage, read.catalog, checked.cluster_id, deep=deep),
+            present,
+            remote=remote,
         )
         ends = look.partitions(checked, deep=deep)
         committed = look.groups(checked, ends)
@@ -153,38 +160,6 @@ def _remote(
     return RemoteCheck(storage, cluster_id, SegmentReader(storage))
 
 
-class _Present:
-    """The topics as they are now, turned around once for each catalog. Safe from any thread."""
-
-    def __init__(self, store: ObjectStore, serial: int | None) -> None:
-        self._catalog = CatalogRegister(store)
-        self._serial = serial
-        self._lock = threading.Lock()
-        self._turned: tuple[str, Topics] | None = None
-
-    def topics(self) -> Topics | None:
-        """Return them; `None` where the catalog cannot be read, or holds less than it did: no topic is gone then."""
-        with self._lock:
-            catalog = self._read()
-            if catalog is None:
-                return None
-            if self._turned is None or self._turned[0] != catalog.id:
-                self._turned = catalog.id, Topics.of(catalog)
-            return self._turned[1]
-
-    def catalog(self) -> Catalog | None:
-        """Return the catalog itself, with the same exceptions."""
-        with self._lock:
-            return self._read()
-
-    def _read(self) -> Catalog | None:
-        try:
-            catalog = None if self._serial is None else self._catalog.read()
-        except UserError:
-            return None
-        return catalog if catalog is not None and catalog.serial >= (self._serial or 0) else None
-
-
 @dataclass(frozen=True, slots=True)
 class _Cluster:
     """What is looked at, and by whom."""
@@ -194,7 +169,7 @@ class _Cluster:
     stored: Stored
     read: ReadCatalog
     threads: SideBySide
-    present: _Present
+    present: Present
     opened: list[Opened] = field(default_factory=list)
     """What partitions say is open."""
     remote: RemoteCheck | None = None

@@ -15,11 +15,8 @@ if TYPE_CHECKING:
     from reconciler.embedded.partition.head import Head
 
 
-def judge_head(head: Head, place: Place, *, epoch: int, writer: str) -> Iterator[Finding]:
-    """Yield what a head says that cannot be; `epoch` is its register's, `writer` whom the catalog lets append."""
-    if head.writer != writer:
-        what = f"{head.writer} may append by the head, {writer} by the catalog"
-        yield Finding(Kind.HEAD_WRITER, what, place)
+def judge_head(head: Head, place: Place, *, epoch: int) -> Iterator[Finding]:
+    """Yield what a head says that cannot be; `epoch` is its register's."""
     for what in [
         *_of_numbers(head),
         *_of_epochs(head, epoch),

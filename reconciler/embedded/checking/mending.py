@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.embedded.catalog.entries import NamespaceEntry
 from reconciler.embedded.checking.catalogs import missing_namespaces
 from reconciler.embedded.checking.findings import Kind
+from reconciler.embedded.checking.releasing import give_claims_back, take_holds_off
 from reconciler.embedded.consuming.groups import change_group
 from reconciler.embedded.keys import group_of_key, partition_of_head, transactional_id_of_key
 from reconciler.embedded.partition.removing import remove_partition
@@ -92,6 +93,16 @@ def _finish_transactions(cluster: EmbeddedCluster, found: Sequence[Finding]) -> 
     return f"carried out what was decided of transactions {', '.join(done)}" if done else None
 
 
+def _take_holds_off(cluster: EmbeddedCluster, _found: Sequence[Finding]) -> str | None:
+    done = take_holds_off(cluster)
+    return f"let go of topics {', '.join(done)}, whose migration is gone" if done else None
+
+
+def _give_claims_back(cluster: EmbeddedCluster, _found: Sequence[Finding]) -> str | None:
+    done = give_claims_back(cluster)
+    return f"gave back the claims on {', '.join(done)}" if done else None
+
+
 def _sweep(cluster: EmbeddedCluster, _found: Sequence[Finding]) -> str | None:
     """Only what is older than a day by the store's own clock: nobody is about to name it."""
     swept = cluster.sweep()
@@ -141,6 +152,8 @@ _STEPS: Final[dict[Kind, Callable[[EmbeddedCluster, Sequence[Finding]], str | No
     Kind.DELETION_UNFINISHED: _finish_deletions,
     Kind.REWRITE_UNFINISHED: _finish_rewrites,
     Kind.TRANSACTION_UNFINISHED: _finish_transactions,
+    Kind.HOLD_STALE: _take_holds_off,
+    Kind.CLAIM_LEFT: _give_claims_back,
     Kind.HEAD_LEFT_OVER: _delete_heads,
     Kind.GROUP_LEFT_OVER: _forget_offsets,
     Kind.UNNAMED: _sweep,

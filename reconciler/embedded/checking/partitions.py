@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.checking.findings import Finding, Kind, Place
 from reconciler.embedded.checking.heads import are_numbers, is_whole, judge_head, judge_page
+from reconciler.embedded.checking.migrations import judge_writer
 from reconciler.embedded.keys import partition_of_head
 from reconciler.embedded.partition.entries import Entry, PageRef
-from reconciler.embedded.partition.gate import writer_of
 from reconciler.embedded.partition.head import NOBODY, head_as_kept, head_register
 from reconciler.embedded.partition.pages import read_page, read_pages
 from reconciler.errors import MissingObjectError, UserError
@@ -117,9 +117,9 @@ class PartitionCheck:
         findings = list(_of_topic(topics, topic_id, entry, place, head))
         if topics is None or entry is not None:  # of a topic that is gone, parts are gone on purpose
             findings += within
-        if entry is not None:
-            findings += judge_head(head, place, epoch=held.epoch, writer=writer_of(entry))
-            if self.remote is not None and topics is not None:
+        if entry is not None and topics is not None:
+            findings += [*judge_writer(topics.catalog, entry, head, place), *judge_head(head, place, epoch=held.epoch)]
+            if self.remote is not None:
                 findings += self.remote.look(topics.catalog, head, place, epoch=held.epoch)
         looked.findings, looked.end = tuple(findings), head.end
         return looked, held.version

@@ -11,13 +11,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from reconciler.embedded.catalog.holding import is_closed
 from reconciler.embedded.catalog.tiering import tiering_of
 from reconciler.embedded.checking.findings import Finding, Kind, Place
 from reconciler.embedded.checking.heads import are_numbers, judge_page
 from reconciler.embedded.checking.segments import SegmentCheck
 from reconciler.embedded.checking.stored import list_below
 from reconciler.embedded.partition.pages import read_page
-from reconciler.embedded.remote.manifests.manifest import read_manifest
+from reconciler.embedded.remote.manifests.manifest import NOBODY, read_manifest
 from reconciler.embedded.remote.tier import remote_partition
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.log import OffsetRange
@@ -43,10 +44,12 @@ class RemoteCheck:
     storage: ObjectStore
     cluster_id: str
     deep: Deep | None = None
+    lost: frozenset[str] = frozenset()
+    """Topics, by full name, that are known not to be this cluster's: nothing is said of each partition then."""
 
     def look(self, catalog: Catalog, head: Head, place: Place, *, epoch: int) -> Iterator[Finding]:
         """Yield what is wrong with the remote tier of a partition; `place` and `epoch` are those of its head."""
-        if place.topic is None or place.partition is None:
+        if place.topic is None or place.partition is None or place.topic in self.lost:
             return
         tiering = tiering_of(catalog, place.topic, self.cluster_id)
         if tiering is None:
@@ -63,8 +66,10 @@ class RemoteCheck:
                 what = f"it is not there, and the head says that offsets below {head.uploaded_to} are in it"
                 yield Finding(Kind.MANIFEST_MISSING, what, there, _alone(head, head.start))
             return
-        if manifest.owner != self.cluster_id:
-            what = f"it belongs to cluster {manifest.owner}, and the topic is in the catalog of this one"
+        is_nobodys = manifest.owner == NOBODY
+        if manifest.owner != self.cluster_id and not (is_nobodys and is_closed(catalog.topics[place.topic])):
+            whose = "nobody" if is_nobodys else f"cluster {manifest.owner}"
+            what = f"it belongs to {whose}, and the topic is in the catalog of this cluster"
             yield Finding(Kind.MANIFEST_FOREIGN, what, there, _alone(head, head.start))
             return
         yield from judge_manifest(manifest, head, there)
