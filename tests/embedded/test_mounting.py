@@ -6,6 +6,7 @@ import pytest
 
 from reconciler.embedded.mounting.mounts import Mount
 from reconciler.errors import OwnershipLostError, UserError
+from reconciler.records.log import OffsetRange
 from tests.embedded.bucket import CLICKS, Bucket
 
 
@@ -100,3 +101,16 @@ def test_an_unmount_that_was_only_planned_lets_go_of_its_topic_when_it_is_delete
     mounts.ask(mounts.unmount(CLICKS, is_automatic=False), "delete")
     assert bucket.west.topics()[CLICKS].hold is None
     assert mounts.under_way() == {}
+
+
+def test_a_reader_that_was_under_way_does_not_take_the_end_of_the_topic_for_the_end_of_its_records(
+    bucket: Bucket,
+) -> None:
+    bucket.filled()
+    west = bucket.west
+    log = west.log(CLICKS)
+    assert log.bounds()[0].end == 3
+    bucket.unmounted()
+    west.finish_deletions()
+    with pytest.raises(UserError, match="was deleted or unmounted"):
+        list(log.read(0, OffsetRange(0, 3)))

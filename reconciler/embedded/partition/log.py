@@ -76,7 +76,7 @@ class EmbeddedLog:
         topic = topic_with_id(self.catalog.read(), self.topic_id, self.full_name)
         self._check(Operation.DESCRIBE)
         if topic is None:
-            raise UserError(f"topic {self.full_name} was deleted", hint="Its records are gone with it.")
+            raise _gone(self.full_name)
         check_served(self.full_name, topic)
         found, tiers = read_bounds(self.store, self.topic_id, topic.partitions), self._tiers()
         return {partition: tiers.shown(bounds) for partition, bounds in found.items()}
@@ -168,12 +168,17 @@ class EmbeddedLog:
         topic = (self.full_name, self.topic_id)
         return Tiers.of(self.store, self.catalog.known(), topic, self.remote, self._check_open)
 
-    def _check_open(self, head: Head) -> None:
-        """Refuse to read what a migration has sealed; a seal that was left behind closes nothing."""
-        if head.writer.startswith(SEAL):
-            topic = topic_with_id(self.catalog.read(), self.topic_id, self.full_name)
-            if topic is not None:
-                check_served(self.full_name, topic)
+    def _check_open(self, head: Head | None) -> None:
+        """Refuse to read what a migration has sealed, or what has gone: a reader must not take that for the end.
+
+        A seal that was left behind closes nothing, and what was never written to has no head either.
+        """
+        if head is not None and not head.writer.startswith(SEAL):
+            return
+        topic = topic_with_id(self.catalog.read(), self.topic_id, self.full_name)
+        if topic is None:
+            raise _gone(self.full_name)
+        check_served(self.full_name, topic)
 
     def _check(self, operation: Operation) -> None:
         if not self.permissions.is_super_user:
@@ -254,3 +259,8 @@ class _Looks:
 
     def _said(self, error: UserError) -> str:
         return f"{self._log.full_name}, partition {self._partition}: {error.message}"
+
+
+def _gone(full_name: str) -> UserError:
+    message = f"topic {full_name} was deleted or unmounted"
+    return UserError(message, hint="See whether it lies detached: reconciler mount list")

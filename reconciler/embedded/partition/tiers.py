@@ -44,7 +44,7 @@ class Piece:
     is_remote: bool
 
 
-def _is_open(_head: Head) -> None:
+def _is_open(_head: Head | None) -> None:
     """Let everything be read."""
 
 
@@ -61,8 +61,8 @@ class Tiers:
     """Nothing may be fetched: the log begins at its local start."""
     storage_id: str | None
     """Which object storage the cluster is bound to."""
-    check_open: Callable[[Head], None] = _is_open
-    """Refuses a head that is closed to readers."""
+    check_open: Callable[[Head | None], None] = _is_open
+    """Refuses a head that is closed to readers; `None`: there is none, or none any more."""
 
     @classmethod
     def of(
@@ -71,7 +71,7 @@ class Tiers:
         catalog: Catalog,
         topic: tuple[str, str],
         remote: RemoteTier | None,
-        check_open: Callable[[Head], None] = _is_open,
+        check_open: Callable[[Head | None], None] = _is_open,
     ) -> Tiers:
         """Look up a topic by the name it was last seen under and its id."""
         full_name, topic_id = topic
@@ -97,9 +97,9 @@ class Tiers:
             UserError: One is damaged, or records lie in an object storage that this process was not given.
         """
         head = read_head(self.store, self.topic_id, partition)
+        self.check_open(head)
         if head is None:
             return
-        self.check_open(head)
         bounds = self.shown(head.bounds)
         wanted = OffsetRange(max(offsets.start, bounds.start), min(offsets.stop, bounds.readable_end(isolation)))
         below = OffsetRange(wanted.start, min(wanted.stop, head.local_start))
