@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from concurrent.futures import Executor, Future
 from functools import cache
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
+from reconciler.embedded import threads
+from reconciler.embedded.catalog import commits
 from reconciler.embedded.catalog.holding import is_served
 from reconciler.embedded.catalog.tiering import TopicLocation, location_of
 from reconciler.embedded.cluster import EmbeddedCluster
@@ -15,6 +18,7 @@ from reconciler.embedded.remote.tier import remote_partition
 from reconciler.embedded.transactions.registers import decide
 from reconciler.embedded.transactions.state import State
 from reconciler.errors import RetryableError, UnansweredError
+from reconciler.objectstore import register
 from reconciler.records.digest import Digest
 from reconciler.records.log import OffsetRange
 from tests.embedded.bucket import CLICKS, Bucket, Mount
@@ -27,6 +31,8 @@ from tests.embedded.watched import DiedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    import pytest
+
     from reconciler.embedded.transactions.producer import TransactionalProducer
 
     Do = Callable[[EmbeddedCluster], object]
@@ -37,6 +43,29 @@ PARTITIONS: Final = 3
 HOWS: Final[tuple[Literal["dies before", "dies after", "no answer"], ...]] = ("dies before", "dies after", "no answer")
 
 Rows = list[tuple[int, int, bytes | None]]
+
+
+class Inline(Executor):
+    """Does what it is given at once: the n-th write is the same one every time, and no thread is waited for."""
+
+    def __init__(self, *_asked: object, **_named: object) -> None:
+        """Take whatever a pool takes."""
+
+    def submit(self, call: Callable[..., Any], /, *given: Any, **named: Any) -> Future[Any]:
+        """Return what is done already."""
+        done: Future[Any] = Future()
+        try:
+            done.set_result(call(*given, **named))
+        except Exception as error:  # noqa: BLE001 - whoever asks for the result gets it
+            done.set_exception(error)
+        return done
+
+
+def without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what is done side by side be done one after the other; nothing is damaged here, so none is sought."""
+    monkeypatch.setattr(threads, "ThreadPoolExecutor", Inline)
+    for module in (register, commits):
+        monkeypatch.setattr(module, "check_shape", lambda _found, _shape: None)
 
 
 class _Silent(Fuse):
@@ -163,7 +192,7 @@ def undecided(
 def committing(cluster: EmbeddedCluster, name: str, full_name: str, *values: str, partition: int = 0) -> None:
     """Leave a transaction that is decided, and of which nothing is carried out."""
     producer = undecided(cluster, name, full_name, *values, partition=partition)
-    decide(cluster.store, producer._identity, State.COMMITTING, {}, mark=f"decided-{name}")  # noqa: SLF001 - it died there
+    decide(cluster.store, producer._identity, State.COMMITTING, {}, mark=f"decided-{name}")
 
 
 def filled() -> Bucket:
@@ -231,14 +260,14 @@ def places(bucket: Bucket, *names: str, cluster: str = "west") -> list[str]:
     return [bucket.location(name, cluster) for name in names]
 
 
-def holders(bucket: Bucket, location: str) -> list[str]:
-    """Return the clusters that serve what lies at a location."""
+def holders(bucket: Bucket, *locations: str) -> list[str]:
+    """Return the clusters that serve what lies at one of these locations, one name for each topic."""
     found = []
     for name in bucket.stores:
         cluster = bucket.cluster(name)
-        for full_name, topic in cluster.topics().items():
-            if is_served(topic) and str(location_of(full_name, topic, cluster.cluster_id)) == location:
-                found.append(name)
+        topics = cluster.topics().items()
+        served = {str(location_of(each, topic, cluster.cluster_id)) for each, topic in topics if is_served(topic)}
+        found += [name for location in locations if location in served]
     return found
 
 
@@ -281,12 +310,13 @@ def mount_both(bucket: Bucket, locations: list[str], cluster: str = "east") -> N
 def check_mounted(bucket: Bucket, locations: list[str], cluster: str = "east") -> None:
     """See that both topics are whole on a cluster, are its own alone, and can be written to."""
     opened = bucket.cluster(cluster)
+    assert holders(bucket, *locations) == [cluster] * len(locations)
+    topics = opened.topics()
     for location, full_name in zip(locations, (CLICKS, ORDERS), strict=True):
         assert digests(opened, full_name) == expected()[full_name]
-        assert holders(bucket, location) == [cluster]
         assert owner_of(bucket, location) == cluster
         assert manifest_owners(bucket, location, PARTITIONS) == {cluster}
-        last = opened.topics()[full_name].partitions - 1
+        last = topics[full_name].partitions - 1
         before = opened.log(full_name).bounds()[last].end
         send(opened, full_name, "after", partition=last)
         assert opened.log(full_name).bounds()[last].end == before + 1

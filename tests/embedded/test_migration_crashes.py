@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded import threads
 from tests.embedded.migrating import (
     CLICKS,
     EXPECTED,
@@ -23,6 +22,7 @@ from tests.embedded.migrating import (
     rows,
     swept,
     tail,
+    without_threads,
 )
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def _one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """The n-th write is the same one every time."""
-    monkeypatch.setattr(threads, "_AT_ONCE", 1)
+    without_threads(monkeypatch)
 
 
 def _unmount(cluster: EmbeddedCluster) -> None:
@@ -54,7 +54,7 @@ def test_an_unmount_that_died_at_any_write_is_finished_by_the_next() -> None:
         assert [listed.key for listed in left.stores["west"].list("heads/")] == []
         swept(left, "west")
         assert [listed.key for listed in left.stores["west"].list("topics/")] == []
-        assert not [holder for location in locations for holder in holders(left, location)]
+        assert holders(left, *locations) == []
         mount_both(left, locations)
         check_mounted(left, locations)
     assert points > 60

@@ -7,6 +7,7 @@ marks the topic detached, and only then is it removed here: a cluster that is lo
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,12 @@ from reconciler.embedded.catalog.migrations import follow
 from reconciler.embedded.catalog.tiering import TopicLocation
 from reconciler.embedded.consuming.groups import list_groups, read_group
 from reconciler.embedded.mounting.flushing import Flush
-from reconciler.embedded.mounting.ownership import Ownership, Owning, detach_topic
+from reconciler.embedded.mounting.handing import Handing, OvertakenError
+from reconciler.embedded.mounting.ownership import Ownership, Owning, detach_topic, read_ownership
 from reconciler.embedded.partition.head import NOBODY as REMOVED
 from reconciler.embedded.partition.head import head_register, read_heads
-from reconciler.embedded.remote.manifests.manifest import NOBODY, manifest_register, parse_manifest
+from reconciler.embedded.remote.manifests.manifest import NOBODY
 from reconciler.embedded.remote.manifests.topicmanifest import TopicManifest, hand_over
-from reconciler.embedded.remote.tier import remote_partition
 from reconciler.embedded.threads import side_by_side
 from reconciler.embedded.transactions.finishing import abort, finish
 from reconciler.errors import OwnershipLostError
@@ -52,6 +53,10 @@ class Outbound:
             UserError: It cannot be done as things are; says what it needs.
             RetryableError: A store does not answer.
         """
+        with suppress(OvertakenError):
+            self._work(state)
+
+    def _work(self, state: MigrationState) -> None:
         match state:
             case MigrationState.PREPARING:
                 self._flush()
@@ -66,7 +71,7 @@ class Outbound:
                 self._follow(MigrationState.EXECUTED)
             case MigrationState.CUT_OVER:
                 for topic in self._here():
-                    self._detach(topic)
+                    self._detach_or_see(topic)
                 self._follow(MigrationState.FINISHED)
             case MigrationState.CANCELING:
                 self._follow(MigrationState.CANCELLED)  # Whoever appends next takes the seals off.
@@ -121,10 +126,19 @@ class Outbound:
             for head in read_heads(means.store, topic.topic_id).values()
             for name, one in head.transactions.items()
         }
+        self._check_current()  # What is open after a cancel, or was when it came, is none of ours.
         for transactional_id, epoch in sorted(opened):
             means.may_go_on()
             abort(means.store, transactional_id, epoch)
             finish(means.store, means.catalog, transactional_id, now_ms=means.now_ms())
+
+    def _detach_or_see(self, topic: MigrantEntry) -> None:
+        """Let go of a topic, where nobody has taken it away since all of it was uploaded: that comes to the same."""
+        try:
+            self._detach(topic)
+        except OwnershipLostError:
+            if not self._is_taken(TopicLocation.parse(topic.location)):
+                raise
 
     def _detach(self, topic: MigrantEntry) -> None:
         """Write down what the topic was, and let go of it: its manifests, then the topic itself."""
@@ -137,12 +151,8 @@ class Outbound:
         told = replace(told, owner=NOBODY, groups=self._groups(topic))
         means.may_go_on()
         hand_over(means.storage, location, lambda found: self._told(found, told), f"unmount-{self.migration.claim}")
-
-        def let_go(number: int) -> Manifest | None:
-            return self._let_go(location, number)
-
-        found = list(side_by_side(let_go, range(told.partitions), name="detach"))
-        manifests = [manifest for manifest in found if manifest is not None]
+        handing = Handing(means.storage, location, self._check_current, means.may_go_on)
+        manifests = handing(range(told.partitions), self._let_go).values()
         means.may_go_on()
         detach_topic(
             means.storage,
@@ -161,31 +171,31 @@ class Outbound:
         )
 
     def _told(self, found: TopicManifest | None, told: TopicManifest) -> TopicManifest | None:
+        self._check_current()
         if found is not None and found.owner not in {self.means.cluster_id, NOBODY}:
-            message = f"{told.location} belongs to cluster {found.owner} now"
-            raise OwnershipLostError(message, hint="Nothing was changed; see who mounted it: reconciler mount list")
+            raise _elsewhere(f"{told.location}", found.owner)
         return told
 
-    def _let_go(self, location: TopicLocation, number: int) -> Manifest | None:
-        """Take a manifest out of everybody's hands; `None`: nothing of the partition was ever uploaded."""
-        means = self.means
-        means.may_go_on()
-        place = remote_partition(location, number)
-        register = manifest_register(means.storage, place)
+    def _let_go(self, found: Manifest) -> Manifest | None:
+        """Take a manifest out of everybody's hands."""
+        if found.owner == NOBODY:
+            return None
+        if found.owner != self.means.cluster_id:
+            raise _elsewhere("a manifest of the topic", found.owner)
+        return replace(found, owner=NOBODY, owner_epoch=found.owner_epoch + 1)
 
-        def nobodys(held: Held | None) -> dict[str, Any] | None:
-            if held is None:
-                return None
-            found = parse_manifest(means.storage, register.key, held.value)
-            if found.owner == NOBODY:
-                return None
-            if found.owner != means.cluster_id:
-                message = f"{place} belongs to cluster {found.owner} now"
-                raise OwnershipLostError(message, hint="Nothing was changed; see who mounted it: reconciler mount list")
-            return replace(found, owner=NOBODY, owner_epoch=found.owner_epoch + 1).to_json()
+    def _check_current(self) -> None:
+        """Go on only while the migration is in the state in which it was read."""
+        found = self.means.catalog.read().migrations.get(str(self.number))
+        if found is None or (found.state, found.claim) != (self.migration.state, self.migration.claim):
+            raise OvertakenError
 
-        held = register.update(nobodys, mark=f"unmount-{self.migration.claim}")
-        return None if held is None else parse_manifest(means.storage, register.key, held.value)
+    def _is_taken(self, location: TopicLocation) -> bool:
+        """Tell whether somebody has released the topic, or has it by now: then it only remains to be removed here."""
+        found = read_ownership(self.means.storage, location)
+        if found is None or found.claim == self.migration.claim:
+            return False
+        return found.state is Owning.DETACHED or found.owner != self.means.cluster_id
 
     def _groups(self, topic: MigrantEntry) -> Mapping[str, Mapping[int, Committed]]:
         """Return what groups committed of a topic, theirs or synced: it travels with it."""
@@ -200,3 +210,8 @@ class Outbound:
             if own:
                 found[name] = own
         return found
+
+
+def _elsewhere(what: str, owner: str) -> OwnershipLostError:
+    message = f"{what} belongs to cluster {owner} now"
+    return OwnershipLostError(message, hint="Nothing was changed; see who mounted it: reconciler mount list")

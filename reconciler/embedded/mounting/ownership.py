@@ -152,7 +152,7 @@ def claim_topic(storage: ObjectStore, location: TopicLocation, wanted: Ownership
     """Claim a detached topic for a migration; one that has it already has it still.
 
     Raises:
-        OwnershipLostError: Another cluster, or another migration, has it.
+        OwnershipLostError: Another cluster, or another migration, has it, or this one has given it back.
     """
 
     def claimed(found: Ownership | None) -> Ownership | None:
@@ -161,7 +161,20 @@ def claim_topic(storage: ObjectStore, location: TopicLocation, wanted: Ownership
             return None
         return replace(wanted, partitions=found.partitions, records=found.records, bytes=found.bytes)
 
-    _update(storage, location, claimed, mark=f"claim-{wanted.claim}")
+    _update(storage, location, claimed, mark=_claiming(wanted.claim))
+    check_owned(location, read_ownership(storage, location), wanted.owner, wanted.claim)
+
+
+def check_owned(location: TopicLocation, found: Ownership | None, cluster_id: str | None, claim: str | None) -> None:
+    """Refuse to go on with a topic that a migration had claimed, and has no longer.
+
+    Raises:
+        OwnershipLostError: It was given back, or taken away.
+    """
+    check_claimable(location, found, cluster_id, claim or "")
+    if found is not None and found.state is Owning.DETACHED:
+        message = f"{location} was released, or given back: the claim of this cluster is gone"
+        raise OwnershipLostError(message, hint="Mount it again, if it is still detached: reconciler mount list")
 
 
 def settle_topic(storage: ObjectStore, location: TopicLocation, cluster_id: str, claim: str, now_ms: int) -> None:
@@ -172,10 +185,7 @@ def settle_topic(storage: ObjectStore, location: TopicLocation, cluster_id: str,
     """
 
     def settled(found: Ownership | None) -> Ownership | None:
-        check_claimable(location, found, cluster_id, claim)
-        if found is not None and found.state is Owning.DETACHED:
-            message = f"{location} was released: the claim of this cluster is gone"
-            raise OwnershipLostError(message, hint="Mount it again, if it is still detached: reconciler mount list")
+        check_owned(location, found, cluster_id, claim)
         if found is None or found.state is Owning.MOUNTED:
             return None
         return replace(found, state=Owning.MOUNTED, at_ms=now_ms)
@@ -184,7 +194,11 @@ def settle_topic(storage: ObjectStore, location: TopicLocation, cluster_id: str,
 
 
 def unclaim_topic(storage: ObjectStore, location: TopicLocation, cluster_id: str, claim: str, now_ms: int) -> None:
-    """Let go of a claim; where there is none, or it is somebody else's, nothing is done."""
+    """Let go of a claim, also of one that is still on its way: whoever is late finds that it was made already.
+
+    What is somebody else's stays so.
+    """
+    _update(storage, location, lambda found: found, mark=_claiming(claim))
 
     def unclaimed(found: Ownership | None) -> Ownership | None:
         if found is None or (found.state, found.owner, found.claim) != (Owning.CLAIMED, cluster_id, claim):
@@ -214,16 +228,42 @@ def detach_topic(storage: ObjectStore, location: TopicLocation, detached: Owners
     _update(storage, location, detach, mark=f"detach-{detached.claim}")
 
 
-def release_topic(storage: ObjectStore, location: TopicLocation, owner: str, released: Ownership) -> None:
-    """Say that a topic is nobody's: by somebody else than its owner.
+def seize_topic(storage: ObjectStore, location: TopicLocation, seized: Ownership) -> None:
+    """Take the claim from the owner of a topic, in whose name it stays: from here on no migration of it is its own.
 
     Raises:
         UserError: It has another owner, or none.
     """
 
+    def seize(found: Ownership | None) -> Ownership | None:
+        check_owner(location, found, seized.owner or "")
+        return seized if found is None else replace(found, claim=seized.claim)
+
+    _update(storage, location, seize, mark=f"seize-{seized.claim}")
+
+
+def check_seized(location: TopicLocation, found: Ownership | None, owner: str, claim: str) -> None:
+    """Refuse to go on releasing what was let go of meanwhile, or what somebody else is releasing.
+
+    Raises:
+        UserError: It was, or somebody is.
+    """
+    check_owner(location, found, owner)
+    if found is None or found.claim != claim:
+        message = f"somebody else is releasing {location}, or cluster {owner} has let go of it"
+        raise UserError(message, hint="See whose it is: reconciler mount list")
+
+
+def release_topic(storage: ObjectStore, location: TopicLocation, owner: str, released: Ownership) -> None:
+    """Say that a topic that was seized is nobody's.
+
+    Raises:
+        UserError: It is not seized any more.
+    """
+
     def release(found: Ownership | None) -> Ownership | None:
-        check_owner(location, found, owner)
-        return released if found is None else replace(released, records=found.records, bytes=found.bytes)
+        check_seized(location, found, owner, released.claim or "")
+        return released
 
     _update(storage, location, release, mark=f"release-{released.claim}")
 
@@ -241,6 +281,10 @@ def check_owner(location: TopicLocation, found: Ownership | None, owner: str) ->
     if has != owner:
         message = f"{location} is owned by cluster {has}, not by {owner}"
         raise UserError(message, hint=f"If that is the cluster that will not come back: --owner {has}")
+
+
+def _claiming(claim: str | None) -> str:
+    return f"claim-{claim}"
 
 
 def _update(
