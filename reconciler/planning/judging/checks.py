@@ -60,7 +60,8 @@ def _problems(address: Address, wanted: Wanted, situation: Situation) -> Iterato
         case MirrorLink():
             yield from _check_link(resource, situation)
         case Mounting():
-            yield from _in_namespace(resource.cluster, resource.metadata.namespace, situation)
+            if resource.spec.state == "mounted":  # what lies detached needs no namespace
+                yield from _in_namespace(resource.cluster, resource.metadata.namespace, situation)
             yield from check_mounting(resource, situation)
         case Cluster():
             yield from _check_cluster(resource, situation.capabilities(resource.metadata.name))
