@@ -18,7 +18,7 @@ from reconciler.embedded.remote.recovery.locating import located
 from reconciler.embedded.remote.recovery.wholeness import whole_partitions_of
 from reconciler.embedded.remote.tier import remote_partition
 from reconciler.embedded.threads import side_by_side
-from reconciler.errors import IncompleteError, ReconcilerError, UserError
+from reconciler.errors import IncompleteError, InterruptedRunError, ReconcilerError, UserError
 from reconciler.lifecycles.mounting import MigrationState
 from reconciler.providers.base import go_on
 from reconciler.providers.embedded.mounting import mountable_of
@@ -72,9 +72,7 @@ class Migrations:
             try:
                 after = mounts.drive(migration) or replace(after, state=str(_S.CANCELLED))
             except ReconcilerError as error:
-                message = f"migration {migration} is canceling, and not cancelled yet: {error.message}"
-                hint = f"{error.hint.removesuffix('.')}. Then go on with: reconciler run --once --only migrations"
-                raise IncompleteError(message, hint=hint) from error
+                raise _unfinished(migration, error) from error
         return _said(migration, after, {})
 
     def detached(self) -> Iterator[tuple[str, Mountable | UserError]]:
@@ -144,7 +142,7 @@ class Migrations:
         for topic in found.topics:
             try:
                 self._check_mountable(self.storage, cluster.cluster_id, found.claim, topic, state)
-            except UserError as error:
+            except ReconcilerError as error:
                 yield error.message
 
     @staticmethod
@@ -155,6 +153,12 @@ class Migrations:
         check_claimable(there.location, read_ownership(storage, there.location), cluster_id, claim)
         if state is _S.EXECUTING:
             whole_partitions_of(storage, there)
+
+
+def _unfinished(migration: int, error: ReconcilerError) -> IncompleteError:
+    before = "" if isinstance(error, InterruptedRunError) else f"{error.hint.removesuffix('.')}. Then "
+    message = f"migration {migration} is canceling, and not cancelled yet: {error.message}"
+    return IncompleteError(message, hint=f"{before}go on with: reconciler run --once --only migrations")
 
 
 def _keeps_outbound(cluster: EmbeddedCluster, catalog: Catalog, found: MigrationEntry) -> Iterator[str]:

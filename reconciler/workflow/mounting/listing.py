@@ -116,8 +116,8 @@ def list_mounts(reach: Reach, clusters: Sequence[str]) -> MountList:
     owners |= {each.cluster_id: name for name, each in found.items() if each.cluster_id}
     rows: list[MountRow] = []
     damaged: list[DamagedRegister] = []
-    for url, registers in listed.items():
-        here = tuple(sharing[url])
+    for url, names_here in sharing.items():
+        registers, here = listed.get(url, []), tuple(names_here)
         way = [each for name in here if name in found for each in found[name].migrations]
         good = {each.location: each for _, each in registers if not isinstance(each, UserError)}
         damaged += [DamagedRegister(url, key, each) for key, each in registers if isinstance(each, UserError)]

@@ -100,9 +100,7 @@ def ask_migration(
     found, lost = _under_way(reach, site, cluster)
     verdict = verdict_on(lost)
     if verdict is not None:
-        verdict.hint = (
-            f"{verdict.hint.removesuffix('.')}. Where it is another cluster's migration, say whose: --cluster"
-        )
+        verdict.hint = f"{verdict.hint.removesuffix('.')}. Where it is another cluster's, say whose: --cluster NAME"
         raise verdict
     one = _the_one(found, lost, migration, clusters_named(site, _given(cluster)))
     _check_legal(one, verb)
