@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing.util
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +33,7 @@ def _caches_of_these_tests() -> Iterator[None]:
 
     Whoever acts as another user goes through the folder to what was made for them in it.
     """
+    multiprocessing.util.get_temp_dir()  # Processes are ended after this folder has gone: theirs lies elsewhere.
     with tempfile.TemporaryDirectory(prefix="caches-") as folder, pytest.MonkeyPatch.context() as patch:
         Path(folder).chmod(0o711)
         patch.setenv("XDG_CACHE_HOME", folder)
