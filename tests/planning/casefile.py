@@ -100,11 +100,17 @@ def differences(case: Case, plan: Plan) -> list[str]:
             "reasons": [reason.value for reason in action.reasons],
             "blocked": action.blocked.guard if action.blocked else None,
             "allow": action.blocked.allow if action.blocked else None,
+            "instead": action.blocked.instead if action.blocked else None,
             "grant": action.granted_by,
             "after": list(action.depends_on),
             "wave": action.wave,
             "bytes": action.estimate.bytes,
             "uploads": action.estimate.uploads,
+            "records": action.estimate.records,
+            "groups": action.estimate.groups and list(action.estimate.groups),
+            "location": action.estimate.location,
+            "partitions": action.estimate.partitions,
+            "no_writes_seconds": action.estimate.no_writes_seconds,
             "unreadable": [
                 [lost.topic, lost.partition, lost.start, lost.stop, lost.bytes] for lost in action.estimate.unreadable
             ],

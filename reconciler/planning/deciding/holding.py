@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from reconciler.planning.actions import Block, Delete, Forget
 from reconciler.planning.deciding.moved import moved_from
 from reconciler.planning.finding import Finding
+from reconciler.planning.ordering.mounting import unmounted_by
 from reconciler.planning.situation import IMPLIED, STOPPED
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, split_name, tiers_of
 from reconciler.resources.mirrorlink import MirrorTopic
+from reconciler.resources.mounting import Mounting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,7 +28,9 @@ class Holding:
         self._actions = actions
         self._situation = situation
         self._deletes = {action.address: action for action in actions if isinstance(action, Delete)}
-        self._moved = {moved_from(action) for action in actions if action.blocked is None}
+        going = [action for action in actions if action.blocked is None]
+        self._moved = {moved_from(action) for action in going}
+        self._detached = {unmounted_by(action) for action in going}
         self.errors: list[Finding] = []
 
     def judged(self) -> tuple[Action, ...]:
@@ -58,7 +62,12 @@ class Holding:
             message = f"it holds {_some(staying)}, which stays"
             return replace(action, blocked=Block("not_empty", message, None))
         message = f"it holds {_some(inside)}, whose delete is blocked"
-        return replace(action, blocked=Block("not_empty", message, None))
+        return replace(action, blocked=Block("not_empty", message, None, self._instead(inside)))
+
+    def _instead(self, inside: Sequence[Address]) -> str | None:
+        """Return what to declare for the first of what it holds that can be kept."""
+        blocks = (self._deletes[address].blocked for address in inside)
+        return next((block.instead for block in blocks if block is not None and block.instead), None)
 
     def _refuse_link(self, action: Delete, mirrors: Sequence[Address]) -> None:
         allow = " ".join(f"--allow delete:{mirror}" for mirror in mirrors)
@@ -90,7 +99,14 @@ class Holding:
 
     def _goes(self, address: Address) -> bool:
         delete = self._deletes.get(address)
-        return address in self._moved or (delete is not None and delete.blocked is None)
+        is_taken = address in self._moved or address in self._detached or self._is_asleep(address)
+        return is_taken or (delete is not None and delete.blocked is None)
+
+    def _is_asleep(self, address: Address) -> bool:
+        """Tell whether it is a mounting whose topic is not to be here: that needs no namespace to lie in."""
+        wanted = self._situation.wanted.get(address)
+        resource = wanted.resource if wanted is not None else None
+        return isinstance(resource, Mounting) and resource.spec.state == "unmounted"
 
     def _holders(self, address: Address) -> Iterator[Address]:
         kind, cluster = kind_of(address), cluster_of(address)

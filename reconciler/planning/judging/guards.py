@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from reconciler.planning.actions import Adopt, Block, Create, Delete, Forget, Risk, RunJob, Transition, Update
 from reconciler.planning.deciding.holding import Holding
 from reconciler.planning.judging.allowances import Allowed, granted_by
+from reconciler.planning.judging.instead import with_advice
 from reconciler.planning.judging.rules import violations
 from reconciler.resources.address import cluster_of, kind_of, matches
 from reconciler.resources.tieringpolicy import TieringPolicy
@@ -36,7 +37,7 @@ def guard(
     is_emptied = not situation.given.is_destroy and _is_empty(desired) and bool(situation.recorded)
     guards: tuple[Guard, ...] = (_protected, _only, *((_empty,) if is_emptied else ()), *_LIFTABLE)
     judged = [_judge(action, guards, situation, allowed) for action in actions]
-    judged = _max_deletes(judged, situation, allowed)
+    judged = list(with_advice(_max_deletes(judged, situation, allowed), situation))
     holding = Holding(judged, situation)
     return holding.judged(), holding.errors
 

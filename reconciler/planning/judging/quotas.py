@@ -10,11 +10,14 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
+from reconciler.lifecycles.mounting import UNMOUNT
 from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.deciding.moved import moved_from
 from reconciler.planning.finding import Finding
+from reconciler.planning.situation import mounted_by
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, split_name, tiers_of
 from reconciler.resources.mirrorlink import MirrorTopic
+from reconciler.resources.mounting import Mounting
 from reconciler.resources.namespace import Namespace, Quotas
 from reconciler.resources.topic import Topic
 
@@ -134,6 +137,10 @@ def _apply(action: Action, topics: dict[Address, int]) -> None:
             topics[address] = found if isinstance(found, int) else 1
         case Delete(before=Topic() | MirrorTopic()):
             topics.pop(address, None)
+        case Transition(after=Mounting() as mounting) if action.machine == UNMOUNT.name:
+            topics.pop(mounted_by(mounting), None)
+        case Transition(after=Mounting() as mounting):
+            topics[mounted_by(mounting)] = action.estimate.partitions or 1
         case Transition():
             old = moved_from(action)
             if old in topics:

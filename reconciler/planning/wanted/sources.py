@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reconciler.planning.judging.limits import beyond, check_configs
-from reconciler.planning.situation import mirror_at, source_of
+from reconciler.planning.situation import mirror_at, mounted_by, source_of
 from reconciler.resources.address import address_of
 from reconciler.resources.mirrorlink import MirrorLink, MirrorTopic
+from reconciler.resources.mountable import MountSource
+from reconciler.resources.mounting import Mounting
 from reconciler.resources.namespace import Namespace
+from reconciler.resources.recoverable import Recoverable
 from reconciler.resources.syncedconfigs import SYNCED_BY_DEFAULT
 from reconciler.resources.topic import Topic
 
@@ -62,8 +65,12 @@ def has_source(mirror: MirrorTopic, situation: Situation) -> bool:
     if any(address in situation.observed for address in (source, mirror_at(source))):
         return True
     wanted = situation.wanted.get(source)
+    mounting = situation.mountings.get(source)
+    is_mounted = mounting is not None and mounting.spec.state == "mounted" and situation.is_chosen(mounting.address)
     is_planned = wanted is not None and situation.is_chosen(source)
-    return is_planned or (mirror_at(source) in situation.wanted and situation.is_chosen(mirror_at(source)))
+    return (
+        is_planned or is_mounted or (mirror_at(source) in situation.wanted and situation.is_chosen(mirror_at(source)))
+    )
 
 
 def _is_circular(mirror: MirrorTopic, situation: Situation) -> bool:
@@ -109,7 +116,23 @@ def _partitions(source: Address, situation: Situation) -> int | None:
     chained = situation.wanted.get(mirror_at(source))
     if chained is not None and isinstance(chained.resource, MirrorTopic):
         return _partitions(source_of(chained.resource), situation)
-    return None
+    match _comes(source, situation):
+        case Recoverable() as found:
+            return found.partitions
+        case Mounting() as leaving:
+            return _partitions(mounted_by(leaving), situation)
+        case None:
+            return None
+
+
+def _comes(source: Address, situation: Situation) -> Recoverable | Mounting | None:
+    """Return what a source is that this plan mounts: as it lies detached, or what detaches it in this plan."""
+    mounting = situation.mountings.get(source)
+    found = situation.given.mounts.get(mounting.address) if mounting is not None else None
+    if not isinstance(found, MountSource) or source in situation.observed:
+        return None
+    leaving = situation.wanted.get(found.unmounts) if found.unmounts is not None else None
+    return leaving.resource if leaving and isinstance(leaving.resource, Mounting) else found.found
 
 
 def _chain(source: Address, situation: Situation) -> list[Mapping[str, str]]:
@@ -120,7 +143,13 @@ def _chain(source: Address, situation: Situation) -> list[Mapping[str, str]]:
         chained = situation.wanted.get(mirror_at(source))
         if chained is not None and isinstance(chained.resource, MirrorTopic):
             return _chain(source_of(chained.resource), situation)
-        return []
+        match _comes(source, situation):
+            case Recoverable() as lying:
+                return [lying.configs]
+            case Mounting() as leaving:
+                return _chain(mounted_by(leaving), situation)
+            case None:
+                return []
     tiers = situation.nearest(cluster, topic.resource.metadata.namespace)
     found = (
         inventory.get(address) for address in (source, *tiers) for inventory in (situation.wanted, situation.observed)
