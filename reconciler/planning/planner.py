@@ -107,7 +107,7 @@ def _look(desired: Desired, recorded: Record, observed: Inventory, given: Given)
         given=given,
         clusters=declared_clusters(desired),
         trusted=trusted,
-        is_chosen=chooser(given.selection, wanted, recorded, observed, is_destroy=given.is_destroy),
+        is_chosen=chooser(given, wanted, recorded, observed),
         ignored=ignoring(given.guards, given.today),
     )
     chosen = [finding for finding in unclear if finding.address and situation.is_decidable(finding.address)]

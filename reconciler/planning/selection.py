@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reconciler.planning.finding import Finding
-from reconciler.planning.situation import Wanted, source_of
+from reconciler.planning.situation import Wanted, mounted_by, source_of
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -20,13 +20,15 @@ from reconciler.resources.address import (
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.kinds import Resource
 from reconciler.resources.mirrorlink import MirrorLink, MirrorTopic
+from reconciler.resources.mountable import MountSource
+from reconciler.resources.mounting import Mounting
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tieringpolicy import TieringPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from reconciler.planning.plan import Selection
+    from reconciler.planning.plan import Given, Selection
     from reconciler.resources.inventory import Inventory, Record
 
 
@@ -37,24 +39,22 @@ def is_partial(selection: Selection) -> bool:
 
 
 def chooser(
-    selection: Selection,
-    wanted: Mapping[Address, Wanted],
-    recorded: Record,
-    observed: Inventory,
-    *,
-    is_destroy: bool = False,
+    given: Given, wanted: Mapping[Address, Wanted], recorded: Record, observed: Inventory
 ) -> Callable[[Address], bool]:
     """Return the test of an address: may anything be decided about it?
 
     A target takes along what it depends on, except where it is to be removed: what it stood on stays.
     """
+    selection = given.selection
     if not is_partial(selection):
         return lambda _address: True
     everything = {*wanted, *recorded, *observed}
     chosen: set[Address] = everything
     if selection.targets or selection.labels or selection.changed_files is not None:
         named = {address for address in everything if _is_named(address, selection, wanted, recorded)}
-        chosen = named if is_destroy else named | set(_leaned_on(named, wanted, recorded))
+        chosen = (
+            named if given.is_destroy else named | set(_leaned_on(named, wanted, recorded, _mounted(given, wanted)))
+        )
     excluded = {address for address in chosen if any(matches(pattern, address) for pattern in selection.excludes)}
     return (chosen - excluded).__contains__
 
@@ -100,14 +100,32 @@ def labels_of(resource: Resource) -> Mapping[str, str]:
     return {} if isinstance(resource, MirrorTopic) else resource.metadata.labels
 
 
-def _leaned_on(named: Iterable[Address], wanted: Mapping[Address, Wanted], recorded: Record) -> Iterator[Address]:
+def _mounted(given: Given, wanted: Mapping[Address, Wanted]) -> Mapping[Address, tuple[Address, ...]]:
+    """Return what a topic needs that is mounted, and a mounting whose topic is detached elsewhere first."""
+    found: dict[Address, tuple[Address, ...]] = {}
+    for address, item in wanted.items():
+        mounting = item.resource
+        if isinstance(mounting, Mounting) and mounting.spec.state == "mounted":
+            source = given.mounts.get(address)
+            found[mounted_by(mounting)] = (address,)
+            if isinstance(source, MountSource) and source.unmounts is not None:
+                found[address] = (source.unmounts,)
+    return found
+
+
+def _leaned_on(
+    named: Iterable[Address],
+    wanted: Mapping[Address, Wanted],
+    recorded: Record,
+    mounted: Mapping[Address, tuple[Address, ...]],
+) -> Iterator[Address]:
     waiting = list(named)
     seen = set(waiting)
     while waiting:
         address = waiting.pop()
         item = wanted.get(address)
         resource = item.resource if item else recorded[address].resource if address in recorded else None
-        for below in leans_on(address, resource):
+        for below in (*leans_on(address, resource), *mounted.get(address, ())):
             if below not in seen:
                 seen.add(below)
                 waiting.append(below)

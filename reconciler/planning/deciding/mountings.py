@@ -175,6 +175,7 @@ def decide_moved_mounting(sides: Sides, old: Address, situation: Situation, deci
     elif isinstance(before, Mounting) and _is_left_behind(before, mounting, situation):
         message = f"its topic is called {before.topic_name} here, and would be {mounting.topic_name}"
         hint = f"Keep the name with `as: {before.spec.as_ or before.metadata.name}`, or let the Topic move with it."
+        decision.settled.add(old)
         decision.refuse(sides.address, source, message, hint)
     else:
         decide_mounting(replace(sides, last=last), situation, decision, old)
