@@ -67,7 +67,7 @@ def test_what_is_on_its_way_is_listed_with_its_migration(shop: Shop) -> None:
     number = shop.mounting(location, "prepare", name="shop:bought")
     text = shop.said("mount", "list").splitlines()
     assert text[1].split()[1:6] == ["shop:bought", "mounting", "(east", f"{number}:", "preparing)"]
-    assert text[-1] == "1 topic: 1 mounting"
+    assert text[-1] == "1 topic: 1 mounting", text
 
 
 def test_a_damaged_register_is_told_and_the_others_are_listed(shop: Shop) -> None:
@@ -96,7 +96,11 @@ def test_a_terminal_that_is_too_narrow_gets_three_lines_a_topic() -> None:
         since_ms=1_700_000_000_000,
     )
     found = MountList((row,), (), {}, ("file://bucket",))
-    assert len(text_of(mountables_text(found)).splitlines()) == 4
+    assert text_of(mountables_text(found)).splitlines()[2:] == [
+        "",
+        "1 topic: 1 mounted",
+        "What is mounted is shown as large as it was when it was detached last.",
+    ]
     assert text_of(mountables_text(found, width=80)).splitlines()[:3] == [
         f"{ORDERS}  mounted · cec5983a-a05f-4e6d-8f18-59216968c848",
         f"  {location}",
@@ -220,11 +224,21 @@ def test_elsewhere_a_verb_is_refused_with_what_is_legal(
 def test_what_is_only_planned_is_deleted_and_its_topic_is_free(shop: Shop) -> None:
     number = shop.unmounting()
     asked = shop.said("mount", "delete", str(number), "--yes")
-    assert "nothing was done yet, and nothing becomes of the topic" in asked
+    assert "nothing was done yet; the topic as now" in asked
     shop.said("topic", "alter", f"topic/west/{ORDERS}", "--set", "retention.ms=9d")
     number = shop.mounting(shop.unmounted())
     shop.said("mount", "delete", str(number), "--yes")
     assert shop.said("mount", "list").splitlines()[-1] == "1 topic: 1 mountable"
+
+
+@pytest.mark.parametrize("kind", ["unmount", "mount"])
+def test_what_came_to_its_end_by_hand_keeps_its_record_until_it_is_deleted(shop: Shop, kind: str) -> None:
+    number = shop.begun(kind, "prepare", "execute", "finish", "")
+    refused = shop.typed("mount", "cancel", str(number), "--yes")
+    assert "cannot cancel what is finished; mount or unmount again" in refused.err
+    shop.said("mount", "delete", str(number), "--yes")
+    assert shop.said("mount", "status") == "No migration is under way.\n"
+    assert (ORDERS in shop.cluster("east").topics()) == (kind == "mount")
 
 
 def test_a_terminal_is_asked_and_only_yes_cancels(shop: Shop, on_terminal: Callable[..., tuple[int, str]]) -> None:

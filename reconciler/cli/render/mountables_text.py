@@ -9,6 +9,7 @@ from reconciler.cli.render.amounts import bytes_text, count_text, counted
 from reconciler.cli.render.groups_text import time_text
 from reconciler.cli.render.lines import EMPTY, Line, Span, Tone, line, text_of, width_of
 from reconciler.cli.render.tables import plain_table
+from reconciler.lifecycles.mounting import MigrationState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,6 +21,7 @@ _HEADINGS: Final = ("location", "name", "state", "owner", "partitions", "records
 _NUMBERS: Final = (4, 5, 6)
 _ORDER: Final = ("mountable", "mounting", "mounted", "unmounting")
 _WORDS: Final = {"inbound": "mount", "outbound": "unmount"}
+_SIZES: Final = "What is mounted is shown as large as it was when it was detached last."
 GOES_ON: Final = "`reconciler run --once --only migrations`"
 
 
@@ -36,7 +38,16 @@ def _rows(found: MountList, width: int | None) -> list[Line]:
         table = [each for row in found.rows for each in _narrow(row)]
     states = Counter[str](row.state for row in found.rows)
     said = ", ".join(f"{count_text(states[state])} {state}" for state in _ORDER if states[state])
-    return [*table, EMPTY, line(f"{counted(len(found.rows), 'topic')}: {said}")]
+    return [
+        *table,
+        EMPTY,
+        line(f"{counted(len(found.rows), 'topic')}: {said}"),
+        *([line(Span(_SIZES, Tone.QUIET))] if any(_is_older(row) for row in found.rows) else []),
+    ]
+
+
+def _is_older(row: MountRow) -> bool:
+    return row.state in {"mounted", "unmounting"} and row.bytes is not None
 
 
 def _nothing(found: MountList) -> str:
@@ -136,17 +147,16 @@ def asking_text(underway: Underway, verb: str) -> list[Line]:
 
 
 def _meaning(underway: Underway, verb: str) -> str:
-    is_inbound, several = underway.migration.direction == "inbound", len(underway.migration.topics) > 1
-    topics, they, them = ("topics", "they take and give", "them") if several else ("topic", "it takes and gives", "it")
-    if verb == "cancel":
-        if is_inbound:
-            return f"Cancelled: the {topics} leave the cluster, and can be mounted again, here or elsewhere"
-        return f"Cancelled: the {topics} stay, and {they} records as before"
-    match underway.state:
-        case "planned":
-            return f"Deleted: nothing was done yet, and nothing becomes of the {topics}"
-        case _:
-            return f"Deleted: the record alone goes; nothing becomes of {them}"
+    several = len(underway.migration.topics) > 1
+    if verb == "delete":
+        what = "the topics" if several else "the topic"
+        is_begun = underway.state is not MigrationState.PLANNED
+        return f"Deleted: {'the record alone goes' if is_begun else 'nothing was done yet'}; {what} as now"
+    if underway.migration.direction == "inbound":
+        leaves = "the topics leave" if several else "the topic leaves"
+        return f"Cancelled: {leaves} the cluster, mountable as before, here and elsewhere"
+    stays = "the topics stay, taking and giving" if several else "the topic stays, taking and giving"
+    return f"Cancelled: {stays} records as before"
 
 
 def cancelled_text(underway: Underway) -> list[Line]:
