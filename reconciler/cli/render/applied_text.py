@@ -8,6 +8,7 @@ from reconciler.applying.alike import alike, by_cause, first_few
 from reconciler.cli.failing import FEW
 from reconciler.cli.render.amounts import count_text, counted, took
 from reconciler.cli.render.lines import Line, Span, Tone, line
+from reconciler.cli.render.mounting_moves import mounted_lines
 from reconciler.cli.render.plan_text import did_of
 from reconciler.planning.actions import RunJob
 
@@ -36,6 +37,8 @@ def applied_text(applied: Applied, summary: Summary | None, *, with_failures: bo
     if result is None:
         return [*lines, line("Nothing to do.")]
     lines.append(line(Span("Done: ", Tone.STRONG), " · ".join(_counts(applied, result, summary))))
+    done = set(result.done)
+    lines += mounted_lines((action for action in applied.planned.plan.actions if action.id in done), _MOST)
     groups = alike(result.failed)
     lines += _failures(groups if with_failures else [group for group in groups if len(group.ids) > FEW])
     lines += _skipped(result)

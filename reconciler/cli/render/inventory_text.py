@@ -10,6 +10,7 @@ from reconciler.cli.render.readers import headline, mark, note, title
 from reconciler.cli.render.sections import drift_text
 from reconciler.cli.render.tables import table
 from reconciler.cli.render.values import value_text
+from reconciler.planning.actions import Transition
 from reconciler.resources.configs import show_value
 from reconciler.workflow.looking.actingacls import rules_of
 
@@ -91,9 +92,11 @@ def action_lines(action: Action) -> list[Line]:
     facts = {
         "because": ", ".join(reason.value.replace("_", " ") for reason in action.reasons),
         "risk": "" if action.risk == "none" else f"{action.risk}: {note(action)}",
+        "moves": note(action) if isinstance(action, Transition) and action.risk == "none" else "",
         "after": ", ".join(action.depends_on),
         "blocked": f"{action.blocked.guard}: {action.blocked.message}" if action.blocked else "",
         "allow with": f"--allow {action.blocked.allow}" if action.blocked and action.blocked.allow else "",
+        "instead": (action.blocked.instead or "") if action.blocked else "",
     }
     return [*lines, *(line(Span(f"  {word:<11}", Tone.QUIET), said) for word, said in facts.items() if said)]
 

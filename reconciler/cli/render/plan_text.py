@@ -10,6 +10,7 @@ from reconciler.cli.render.amounts import count_text, counted, took
 from reconciler.cli.render.lines import EMPTY, Line, Span, Tone, aligned, joined, line, width_of
 from reconciler.cli.render.sections import Row, Sections, sections
 from reconciler.planning.document.rows import name_of
+from reconciler.resources.address import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -75,7 +76,19 @@ def last_lines(plan: Plan) -> list[Line]:
         lines.append(line(Span("Blocked: ", Tone.DANGER), "allow once with  ", _some(allows)))
     if stuck := [action.id for action in plan.blocked if action.blocked and action.blocked.allow is None]:
         lines.append(line(Span("Blocked: ", Tone.DANGER), "no --allow lifts  ", _some(stuck)))
-    return lines
+    return [*lines, *_instead(plan)]
+
+
+def _instead(plan: Plan) -> list[Line]:
+    """Return what to declare in place of the first delete that need not lose anything; the others are done alike."""
+    deletes = [action for action in plan.blocked if kind_of(action.address) == "topic"]
+    found = [(action, block.instead) for action in deletes if (block := action.blocked) and block.instead]
+    if not found:
+        return []
+    (action, yaml), more = found[0], len(found) - 1
+    others = f" (and {counted(more, 'more topic')} likewise)" if more else ""
+    text = f"to keep its records in object storage declare, in place of {action.id}{others}:  {yaml}"
+    return [line(Span("Safer: ", Tone.STRONG), text)]
 
 
 def _some(words: list[str]) -> str:

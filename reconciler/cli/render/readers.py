@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from reconciler.cli.render.amounts import about, bytes_text, counted, rough_count
 from reconciler.cli.render.lines import Tone
+from reconciler.cli.render.mounting_moves import mount_headline, mount_notes
 from reconciler.cli.render.reasons import reason_text
 from reconciler.cli.render.values import change_text, configs_text, field_name, value_text
 from reconciler.lifecycles.tiering import TIERING
@@ -119,6 +120,8 @@ def summary(resource: Resource) -> str:
 def note(action: Action) -> str:
     """Return what an action costs, or why it is planned where that is not plain from the line."""
     says = [text for reason in action.reasons if (text := reason_text(reason, action))]
+    if isinstance(action, Transition) and isinstance(action.after, Mounting):
+        says += mount_notes(action)
     if isinstance(action, Delete):
         says = [text for text in (_size(action.estimate), _readers(action.estimate)) if text] + says
         return ", ".join(says)
@@ -180,8 +183,7 @@ def _adoption(action: Adopt) -> str:
 
 def _move(action: Transition) -> str:
     if isinstance(action.after, Mounting):
-        alias = f" as {action.after.spec.as_}" if action.after.spec.as_ else ""
-        return f"{action.verb} {action.after.spec.source or action.after.full_name}{alias}"
+        return mount_headline(action, action.after)
     if action.machine == TIERING.name:
         return f"{_switched(action)}: {', '.join(change_text(change) for change in action.changes)}"
     parameters = "".join(f", {key} {value_text(key, action.parameters[key])}" for key in sorted(action.parameters))

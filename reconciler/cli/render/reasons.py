@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import assert_never
 
 from reconciler.cli.render.amounts import bytes_text, counted
-from reconciler.planning.actions import Action, Create, Delete, Estimate, Forget, Reason
+from reconciler.lifecycles.mounting import UNMOUNT
+from reconciler.planning.actions import Action, Create, Delete, Estimate, Forget, Reason, Transition
 from reconciler.resources.topic import Topic
 
 
@@ -27,6 +28,8 @@ def _recovered(action: Action) -> str:
 def _unmeasured(action: Action) -> str:
     if isinstance(action, Delete):
         return "size unknown"
+    if isinstance(action, Transition) and action.machine == UNMOUNT.name:
+        return "cannot tell how much is to flush"
     if Reason.BECOMES_UNREADABLE in action.reasons:
         return "cannot tell what becomes unreadable"
     return "cannot tell how much expires now"

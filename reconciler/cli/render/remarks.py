@@ -101,6 +101,8 @@ def _of_action(action: Action) -> Remark:
     if action.blocked is not None:
         says.append(f"blocked: {action.blocked.message}")
         hint = f"Allow once with --allow {action.blocked.allow}" if action.blocked.allow else "No --allow lifts this"
+        if action.blocked.instead:
+            hint += f". To keep its records in object storage declare in place of the delete: {action.blocked.instead}"
     return Remark(
         rule,
         level,
