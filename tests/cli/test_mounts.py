@@ -275,6 +275,19 @@ def test_without_files_the_state_says_where_the_clusters_are(shop: Shop, tmp_pat
     shop.said("mount", "delete", str(number), "--yes", *by_state)
 
 
+def test_a_state_that_cannot_be_read_is_gone_on_without_where_that_is_asked(shop: Shop) -> None:
+    number = shop.unmounting("prepare")
+    lockfile = next(path for path in (shop.folder / ".state").iterdir() if path.suffix == ".json" or path.is_file())
+    lockfile.write_text("{")
+    looked = shop.typed("mount", "status")
+    assert (looked.code, f"migration {number} of west" in looked.out) == (0, True)
+    assert "Warning: which clusters these should be is not known" in looked.err
+    refused = shop.typed("mount", "cancel", str(number), "--yes")
+    assert (refused.code, refused.out) == (1, "")
+    assert "To go on without the state: --no-state" in refused.err
+    shop.said("mount", "cancel", str(number), "--yes", "--no-state")
+
+
 def test_a_cluster_that_is_gone_is_named_and_the_others_are_shown(shop: Shop) -> None:
     number = shop.unmounting("prepare")
     shutil.rmtree(shop.folder / ".clusters" / "east")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from reconciler.resources.address import Address
+    from reconciler.state.snapshots import Snapshot
     from reconciler.workflow.beginning.invocation import Invocation, Select
     from reconciler.workflow.beginning.opening import Site
 
@@ -59,7 +60,15 @@ class Reach:
             UserError: Another one answers in its place, or the state that says which it is cannot be read.
             RetryableError: It is recorded, and nothing is there.
         """
-        refuse_another_cluster(site, cluster, None if self.no_state else read_state(site))
+        refuse_another_cluster(site, cluster, None if self.no_state else self._state(site))
+
+    @staticmethod
+    def _state(site: Site) -> Snapshot | None:
+        try:
+            return read_state(site)
+        except ReconcilerError as error:
+            error.hint = f"{error.hint.removesuffix('.')}. To go on without the state: --no-state"
+            raise
 
 
 def clusters_named(site: Site, names: Sequence[str]) -> tuple[str, ...]:
