@@ -200,6 +200,11 @@ def _tiering(effective: Mapping[str, str], epoch: int) -> TieringEntry:
     return TieringEntry(str(TieringState.DISABLED), epoch, RETAIN)
 
 
+def drop_topics(draft: Draft, migration: MigrationEntry, topics: Sequence[MigrantEntry]) -> None:
+    """Remove topics of a migration that are somebody else's by now; what lies in object storage stays."""
+    _remove(draft, replace(migration, topics=tuple(topics)))
+
+
 def _leaving(draft: Draft, full_name: str, mounting: str | None, cluster_id: str) -> MigrantEntry:
     try:
         topic = topic_named(draft, full_name)

@@ -7,30 +7,33 @@ makes the heads, which begin where the manifests end: no record is copied, so a 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from reconciler.embedded.catalog.encryption import key_of
 from reconciler.embedded.catalog.lookups import names_by_id
-from reconciler.embedded.catalog.migrations import Made, create_mounted, follow
+from reconciler.embedded.catalog.migrations import Made, create_mounted, drop_topics, follow
 from reconciler.embedded.catalog.tiering import TopicLocation
 from reconciler.embedded.consuming.groups import bring_offsets
+from reconciler.embedded.mounting.handing import Handing, OvertakenError
 from reconciler.embedded.mounting.ownership import (
     Ownership,
     Owning,
     check_claimable,
+    check_owned,
     claim_topic,
     read_ownership,
     settle_topic,
     unclaim_topic,
 )
 from reconciler.embedded.partition.head import PRODUCERS, Head, head_register, read_head
+from reconciler.embedded.partition.removing import remove_partition
 from reconciler.embedded.partition.spilling import Spill
-from reconciler.embedded.remote.manifests.manifest import NOBODY, manifest_register, parse_manifest
+from reconciler.embedded.remote.manifests.manifest import NOBODY
 from reconciler.embedded.remote.manifests.topicmanifest import TopicManifest, hand_over
 from reconciler.embedded.remote.recovery.locating import located
 from reconciler.embedded.remote.recovery.wholeness import whole_partitions_of
-from reconciler.embedded.remote.tier import remote_partition
 from reconciler.embedded.threads import side_by_side
 from reconciler.errors import LostRaceError, OwnershipLostError
 from reconciler.lifecycles.mounting import MigrationState
@@ -43,7 +46,6 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Draft
     from reconciler.embedded.mounting.means import Means
     from reconciler.embedded.remote.manifests.manifest import Manifest
-    from reconciler.objectstore.register import Held
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,10 @@ class Inbound:
             UserError: It cannot be done as things are; says what it needs.
             RetryableError: A store does not answer.
         """
+        with suppress(OvertakenError):
+            self._work(state)
+
+    def _work(self, state: MigrationState) -> None:
         match state:
             case MigrationState.PREPARING:
                 made = {topic.location: self._made(topic) for topic in self.migration.topics}
@@ -73,15 +79,37 @@ class Inbound:
                     whole_partitions_of(self.means.storage, self._located(topic))
                 self._follow(MigrationState.EXECUTED)
             case MigrationState.CUT_OVER:
-                for topic in self.migration.topics:
-                    self._take_over(topic)
-                self._follow(MigrationState.FINISHED)
+                self._cut_over()
             case MigrationState.CANCELING:
                 for topic in self.migration.topics:
                     self._unclaim(topic)
                 self._follow(MigrationState.CANCELLED)
             case _:
                 pass
+
+    def _cut_over(self) -> None:
+        """Make the topics ours; those that were released meanwhile are dropped here, for nothing else ends it.
+
+        Raises:
+            OwnershipLostError: One was; the others are mounted.
+        """
+        lost: list[tuple[MigrantEntry, OwnershipLostError]] = []
+        for topic in self.migration.topics:
+            try:
+                self._take_over(topic)
+            except OwnershipLostError as error:
+                if self._is_ours(topic):
+                    raise
+                lost.append((topic, error))
+        gone = [topic for topic, _ in lost]
+        self._follow(MigrationState.FINISHED, lambda draft: drop_topics(draft, self.migration, gone))
+        for _, error in lost:
+            raise error
+
+    def _is_ours(self, topic: MigrantEntry) -> bool:
+        found = read_ownership(self.means.storage, TopicLocation.parse(topic.location))
+        ours = (self.means.cluster_id, self.migration.claim)
+        return found is not None and found.state is not Owning.DETACHED and (found.owner, found.claim) == ours
 
     def _follow(self, end: MigrationState, decide: Callable[[Draft], None] = lambda _draft: None) -> None:
         means = self.means
@@ -139,17 +167,28 @@ class Inbound:
         tiered_epoch = 1 if entry.tiering is None else entry.tiering.epoch
         there, key = self._located(topic), key_of(catalog, name)
 
-        def take(number: int) -> None:
-            manifest = self._taken(location, number, tiered_epoch)
-            if manifest is not None:
-                self._make_head(topic.topic_id, number, manifest, key)
+        def check() -> None:
+            self._check_current()
+            check_owned(location, read_ownership(means.storage, location), means.cluster_id, self.migration.claim)
 
-        for _ in side_by_side(take, range(there.partitions), name="mount"):
+        def ours(found: Manifest) -> Manifest | None:
+            return self._ours(found, tiered_epoch)
+
+        manifests = Handing(means.storage, location, check, means.may_go_on)(range(there.partitions), ours)
+        for _ in side_by_side(
+            lambda number: self._make_head(topic.topic_id, number, manifests[number], key), manifests, name="mount"
+        ):
             pass
+        self._check_here(topic.topic_id, there.partitions)
         self._restore_groups(topic.topic_id, there)
         told = TopicManifest.of(catalog, name, means.cluster_id)
         means.may_go_on()
-        hand_over(means.storage, location, lambda found: self._told(found, told), f"mount-{self.migration.claim}")
+
+        def handed(found: TopicManifest | None) -> TopicManifest | None:
+            check()
+            return self._told(found, told)
+
+        hand_over(means.storage, location, handed, f"mount-{self.migration.claim}")
 
     def _told(self, found: TopicManifest | None, told: TopicManifest) -> TopicManifest | None:
         if found is not None and found.owner not in {NOBODY, self.means.cluster_id}:
@@ -157,27 +196,28 @@ class Inbound:
             raise OwnershipLostError(message, hint="Nothing was changed; see who mounted it: reconciler mount list")
         return None if found == told else told
 
-    def _taken(self, location: TopicLocation, number: int, tiered_epoch: int) -> Manifest | None:
-        """Take over what is nobody's; `None`: nothing of the partition was ever uploaded."""
-        means = self.means
-        means.may_go_on()
-        place = remote_partition(location, number)
-        register = manifest_register(means.storage, place)
+    def _ours(self, found: Manifest, tiered_epoch: int) -> Manifest | None:
+        """Take over what is nobody's."""
+        cluster_id = self.means.cluster_id
+        if found.owner == cluster_id:
+            return None
+        if found.owner != NOBODY:
+            message = f"a manifest of the topic belongs to cluster {found.owner} now"
+            raise OwnershipLostError(message, hint="Nothing was changed; see who mounted it: reconciler mount list")
+        return replace(found, owner=cluster_id, owner_epoch=found.owner_epoch + 1, tiered_epoch=tiered_epoch)
 
-        def ours(held: Held | None) -> dict[str, Any] | None:
-            if held is None:
-                return None
-            found = parse_manifest(means.storage, register.key, held.value)
-            if found.owner == means.cluster_id:
-                return None
-            if found.owner != NOBODY:
-                message = f"{place} belongs to cluster {found.owner} now"
-                raise OwnershipLostError(message, hint="Nothing was changed; see who mounted it: reconciler mount list")
-            epoch = found.owner_epoch + 1
-            return replace(found, owner=means.cluster_id, owner_epoch=epoch, tiered_epoch=tiered_epoch).to_json()
+    def _check_current(self) -> None:
+        """Go on only while the migration is in the state in which it was read."""
+        found = self.means.catalog.read().migrations.get(str(self.number))
+        if found is None or (found.state, found.claim) != (self.migration.state, self.migration.claim):
+            raise OvertakenError
 
-        held = register.update(ours, mark=f"mount-{self.migration.claim}")
-        return None if held is None else parse_manifest(means.storage, register.key, held.value)
+    def _check_here(self, topic_id: str, partitions: int) -> None:
+        """Remove what was made of a topic that is gone by now: whoever removed it may have been here before."""
+        if topic_id not in {topic.id for topic in self.means.catalog.read().topics.values()}:
+            for number in range(partitions):
+                remove_partition(self.means.store, topic_id, number)
+            raise OvertakenError
 
     def _make_head(self, topic_id: str, number: int, manifest: Manifest, kms_key_id: str | None) -> None:
         """Make the head where there is none: nothing is local, all is remote, and what comes now has a new epoch."""
