@@ -33,6 +33,8 @@ MOUNTABLE: Final = "mountable/"
 _PIECES_OF_PAGE: Final = 4
 _PIECES_OF_REMOTE: Final = 5
 _PIECES_OF_LOCATION: Final = 4
+_PIECES_OF_MOUNTABLE: Final = 4
+"""Below `mountable/`: one tier at least, or `_`, the topic, the cluster, the revision."""
 _SHORT: Final = 8
 _LONG: Final = 16
 _LONGEST_ENCODED: Final = 249
@@ -176,8 +178,15 @@ def mountable_key(full_name: str, cluster_id: str, revision: int) -> str:
 
 def is_mountable_key(key: str) -> bool:
     """Tell whether a key is one of those registers'."""
-    *_, revision = key.split("/")
-    return key.startswith(MOUNTABLE) and revision.removesuffix(".json").isdecimal() and key.endswith(".json")
+    return location_of_mountable(key) is not None
+
+
+def location_of_mountable(key: str) -> tuple[str, int] | None:
+    """Return cluster id and initial revision of the topic whose ownership a key is of; `None`: it is no such key."""
+    pieces = key.removeprefix(MOUNTABLE).split("/")
+    revision = pieces[-1].removesuffix(".json")
+    is_one = key.startswith(MOUNTABLE) and key.endswith(".json") and len(pieces) >= _PIECES_OF_MOUNTABLE
+    return (pieces[-2], int(revision)) if is_one and revision.isdecimal() else None
 
 
 def index_key(key: str) -> str:

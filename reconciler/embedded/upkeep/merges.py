@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.embedded.partition.pages import entries_within
 from reconciler.embedded.remote.manifests.agreement import check_not_behind
 from reconciler.embedded.remote.manifests.manifest import read_manifest
+from reconciler.embedded.remote.manifests.owning import check_own
 from reconciler.embedded.remote.manifests.purging import purge
 from reconciler.embedded.remote.manifests.swaps import ManifestSwap
 from reconciler.embedded.remote.tidying.merging import merges
@@ -76,6 +77,7 @@ class Merges:
         manifest = read_manifest(storage, place)
         if manifest is None:
             return None, None
+        check_own(place, manifest, self._remote.cluster_id)
         check_not_behind(manifest, head, place, lying.partition)
         purge(ManifestSwap(storage, self._remote.cluster_id, tiering), place, manifest.garbage)
         limits = merge_limits(self._remote.properties, lying.policy.limits.bytes)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.catalog.encryption import key_of
+from reconciler.embedded.catalog.holding import is_closed
 from reconciler.embedded.catalog.lookups import names_by_id
 from reconciler.embedded.keys import part_key
 from reconciler.embedded.partition.head import NOBODY, read_head
@@ -47,7 +48,9 @@ def finish_rewrites(
         MissingObjectError: An object that a head names is not there; the topics without such a one are done.
     """
     now = catalog.read()
-    names = names_by_id(now, now.rewrites)
+    closed = {topic.id for topic in now.topics.values() if is_closed(topic)}  # Their migration alone touches them.
+    marked = [topic_id for topic_id in now.rewrites if topic_id not in closed]
+    names = names_by_id(now, marked)
     keys = {topic_id: key_of(now, name) for topic_id, name in names.items()}
 
     def rewritten(head: tuple[str, int]) -> bool:
@@ -55,7 +58,7 @@ def finish_rewrites(
         return _rewrite(store, Partition(names[topic_id], topic_id, number), keys[topic_id], is_stopped)
 
     left = each_head(rewritten, heads_of(store, names)) if names else {}
-    done = [topic_id for topic_id in now.rewrites if topic_id not in left]
+    done = [topic_id for topic_id in marked if topic_id not in left]
 
     def unmark(draft: Draft) -> None:
         moved = names_by_id(draft, done)

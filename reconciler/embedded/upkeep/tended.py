@@ -7,6 +7,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from reconciler.errors import OwnershipLostError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -32,6 +34,8 @@ class Tended:
     """What holds after it, by the names of `resources.vitals.LEVELS`."""
     _counted: set[Partition] = field(default_factory=set, repr=False, compare=False)
     _failed: set[Partition | str] = field(default_factory=set, repr=False, compare=False)
+    _lost: set[str] = field(default_factory=set, repr=False, compare=False)
+    """Topics that are not ours any more."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def count(self, *, records: int, stored: int, partition: Partition | None = None) -> None:
@@ -43,13 +47,21 @@ class Tended:
         self.bytes += stored
 
     def fail(self, tended: Partition | str, error: ReconcilerError) -> None:
-        """Count a partition, or something else, that could not be tended. Safe from any thread."""
-        where = str(tended)
+        """Count a partition, or something else, that could not be tended. Safe from any thread.
+
+        A topic that is not this cluster's any more counts once, with all of its partitions.
+        """
+        is_lost = isinstance(error, OwnershipLostError)
+        where = tended if isinstance(tended, str) else tended.full_name if is_lost else str(tended)
         if where not in error.message:
             error.message = f"{where}: {error.message}"
         with self._lock:
-            self.failed += 1
             self._failed.add(tended)
+            if is_lost and where in self._lost:
+                return
+            if is_lost:
+                self._lost.add(where)
+            self.failed += 1
             if len(self.errors) < _NAMED:
                 self.errors.append(error)
 

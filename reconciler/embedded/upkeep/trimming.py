@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from reconciler.embedded.catalog.holding import is_closed
 from reconciler.embedded.keys import partition_of_head
 from reconciler.embedded.partition.headswaps import Partition
 from reconciler.embedded.remote.leaving.evicting import Evictable, evict
@@ -21,7 +22,7 @@ from reconciler.errors import ReconcilerError
 from reconciler.resources.clusterproperties import property_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterator, Sequence
 
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.embedded.upkeep.cleanup import CleanupPolicy
@@ -61,13 +62,16 @@ class Trimming:
         lying = list(policies.lying(self.heads.listed(self.retaining.store, _JOB)))
         excess = self._used(lying, survey, tended) - capacity
         if excess > 0:
-            excess -= self._freed([one for one in lying if self._may_leave(one)], excess, tended)
+            closed = {topic.id for topic in catalog.topics.values() if is_closed(topic)}
+            excess -= self._freed([one for one in lying if self._may_leave(one, closed)], excess, tended)
         if excess <= 0:
             survey.notes |= {"at_ms": now_ms, "capacity": capacity}
         survey.end()
 
-    def _may_leave(self, lying: Lying) -> bool:
-        return lying.policy.evicts and self.is_wanted(lying.partition.full_name)
+    def _may_leave(self, lying: Lying, closed: Container[str]) -> bool:
+        """Tell whether anything of a partition may; of what is being mounted or unmounted nothing does."""
+        is_held = lying.partition.topic_id in closed
+        return lying.policy.evicts and not is_held and self.is_wanted(lying.partition.full_name)
 
     def _used(self, lying: list[Lying], survey: Survey, tended: Tended) -> int:
         """Return how many bytes all partitions take locally; only heads that have changed are read."""

@@ -16,6 +16,7 @@ from reconciler.embedded.partition.pages import entries_within
 from reconciler.embedded.partition.replacing import Gain
 from reconciler.embedded.remote.manifests.agreement import check_not_behind
 from reconciler.embedded.remote.manifests.manifest import read_manifest
+from reconciler.embedded.remote.manifests.owning import check_own
 from reconciler.embedded.remote.manifests.swaps import ManifestSwap
 from reconciler.embedded.remote.tier import remote_partition
 from reconciler.embedded.remote.uploading.adopting import agreeing
@@ -93,6 +94,7 @@ class Uploads:
         manifest = read_manifest(self.remote.storage, place)
         if manifest is None:
             return None, None
+        check_own(place, manifest, self.remote.cluster_id)
         check_not_behind(manifest, head, place, lying.partition)
         found = outdated(self.store, self.remote.storage, head, manifest)
         runs = (Segment(there, is_closed=True) for there, _ in found)
@@ -177,9 +179,8 @@ class Uploads:
                 return found if found.tiered_epoch else new
 
             manifest = swap(remote, begun)
-        if manifest is not None and manifest.owner != self.remote.cluster_id:
-            message = f"{remote} belongs to cluster {manifest.owner} now"
-            raise OwnershipLostError(message, hint="Nothing was uploaded; see who mounted it: reconciler mount list.")
+        if manifest is not None:
+            check_own(remote, manifest, self.remote.cluster_id)
         return None if manifest is None or manifest.tiered_epoch > tiering.epoch else manifest
 
     def _follow(self, partition: Partition, head: Head | None, end: int, tiering: Tiering) -> None:

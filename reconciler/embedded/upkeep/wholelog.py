@@ -8,6 +8,7 @@ from reconciler.embedded.jsonobjects import missing_offsets
 from reconciler.embedded.partition.pages import entries_within
 from reconciler.embedded.remote.manifests.agreement import check_not_behind
 from reconciler.embedded.remote.manifests.manifest import read_manifest
+from reconciler.embedded.remote.manifests.owning import check_own
 from reconciler.embedded.remote.tier import remote_partition
 from reconciler.embedded.upkeep.segments import Segment, segments_of
 from reconciler.lifecycles.tiering import TieringState
@@ -49,6 +50,7 @@ def remote_entries(head: Head, place: RemotePartition | None, remote: RemoteTier
 
     Raises:
         MissingObjectError: The manifest, or a page of it, is not there.
+        OwnershipLostError: It belongs to another cluster now.
         UserError: It is damaged, or lacks what was uploaded.
     """
     if head.start == head.local_start or place is None or remote is None:
@@ -56,6 +58,7 @@ def remote_entries(head: Head, place: RemotePartition | None, remote: RemoteTier
     manifest = read_manifest(remote.storage, place)
     if manifest is None:
         raise missing_offsets(remote.storage, place.key, head.start, head.local_start - 1)
+    check_own(place, manifest, remote.cluster_id)
     check_not_behind(manifest, head, place, place)
     return tuple(entries_within(remote.storage, manifest, OffsetRange(head.start, head.local_start)))
 

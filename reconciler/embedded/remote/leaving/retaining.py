@@ -18,6 +18,7 @@ from reconciler.embedded.remote.leaving.evicting import Evicted, evict, evictabl
 from reconciler.embedded.remote.leaving.expiring import Cut, Expiry, cut_below, expiry
 from reconciler.embedded.remote.manifests.agreement import is_behind
 from reconciler.embedded.remote.manifests.manifest import Manifest, read_manifest
+from reconciler.embedded.remote.manifests.owning import check_own
 from reconciler.embedded.remote.manifests.purging import purge
 from reconciler.embedded.remote.manifests.spilling import ManifestSpill
 from reconciler.embedded.remote.manifests.swaps import ManifestSwap
@@ -86,9 +87,16 @@ class TieredPartition:
         return None, min((at for at in (total.due_ms, local_ms) if at is not None), default=None)
 
     def manifest(self) -> Manifest:
-        """Return the manifest as it is now; one that holds nothing where there is none."""
+        """Return the manifest as it is now; one that holds nothing where there is none.
+
+        Raises:
+            OwnershipLostError: The partition belongs to another cluster now: nothing is let go of by what that names.
+        """
         found = None if self.remote is None else read_manifest(self.remote.storage, self.place)
-        return Manifest(self.tiering.location.cluster_id) if found is None else found
+        if found is None or self.remote is None:
+            return Manifest(self.tiering.location.cluster_id)
+        check_own(self.place, found, self.remote.cluster_id)
+        return found
 
     def sound(self, head: Head) -> tuple[Head, Manifest]:
         """Return the manifest, and the head with no more uploaded than it names.

@@ -4,6 +4,7 @@ Objects are listed first, then names are read; nothing is deleted before all of 
 cluster made, or whose topics are mounted here, are looked at; what belongs to another cluster by now is left alone.
 Where a partition has no manifest, its objects may be all there is of its records: they go only where neither the
 catalog nor object storage knows the topic any more. Where its manifest is an older one that was put back, none goes.
+What lies detached, and what is on its way to or from another cluster, is looked at by nobody.
 Topics deleted with `remote.delete=false` keep their manifests, and so their objects. Garbage that somebody left is
 deleted on the way.
 """
@@ -14,13 +15,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from reconciler.embedded.catalog.holding import is_closed
 from reconciler.embedded.catalog.tiering import location_of, tiering_of
 from reconciler.embedded.keys import (
+    MOUNTABLE,
     REMOTE_TOPICS,
+    location_of_mountable,
     location_of_topic_manifest,
     location_prefix,
     remote_place_of,
 )
+from reconciler.embedded.mounting.ownership import Ownership, Owning, ownership_at
 from reconciler.embedded.partition.head import read_head
 from reconciler.embedded.partition.pages import read_page
 from reconciler.embedded.remote.manifests.agreement import is_behind
@@ -31,7 +36,7 @@ from reconciler.embedded.threads import SideBySide
 from reconciler.errors import MissingObjectError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.embedded.catalog.tables import Catalog
@@ -94,15 +99,38 @@ def sweep_remote(store: ObjectStore, remote: RemoteTier, catalog: CatalogRegiste
     # Read again: what was made since the listing began is in it by now.
     now = _Known.of(catalog.read(), remote.cluster_id)
     foreign = {one.folder.location for one in found if one.is_foreign}
+    forgotten = {
+        one.folder.location
+        for one in found
+        if one.unnamed and not one.has_manifest and not now.has(one.folder.location, described)
+    }
+    foreign |= _elsewhere(storage, forgotten, remote.cluster_id)
     doomed = [
         listed
         for one in found
-        if one.folder.location not in foreign and (one.has_manifest or not now.has(one.folder.location, described))
+        if one.folder.location not in foreign and (one.has_manifest or one.folder.location in forgotten)
         for listed in one.unnamed
     ]
     for at in range(0, len(doomed), _BATCH):
         storage.delete(listed.key for listed in doomed[at : at + _BATCH])
     return len(doomed), sum(listed.size for listed in doomed)
+
+
+def _elsewhere(storage: ObjectStore, forgotten: Collection[Location], cluster_id: str) -> set[Location]:
+    """Return which locations that nothing but their ownership knows are detached, or are another cluster's.
+
+    Their manifests were lost: what lies there may be all there is of a topic, and is not ours to delete.
+    """
+    found: set[Location] = set()
+    for listed in storage.list(MOUNTABLE) if forgotten else ():
+        place = location_of_mountable(listed.key)
+        if place is None or place not in forgotten:
+            continue
+        owned = ownership_at(storage, listed.key)
+        is_ours = isinstance(owned, Ownership) and (owned.state, owned.owner) == (Owning.MOUNTED, cluster_id)
+        if owned is not None and not is_ours:
+            found.add(place)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +151,7 @@ class _Known:
         for name, topic in catalog.topics.items():
             location = location_of(name, topic, cluster_id)
             tiering = tiering_of(catalog, name, cluster_id)
-            if topic.recovering is not None:
+            if topic.recovering is not None or is_closed(topic):
                 busy.add((location.cluster_id, location.revision))
             elif tiering is not None:
                 tierings[location.cluster_id, location.revision] = tiering

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.embedded.keys import fresh_mark
 from reconciler.embedded.remote.manifests.manifest import Manifest, manifest_register, parse_manifest
+from reconciler.embedded.remote.manifests.owning import check_own
 from reconciler.embedded.remote.manifests.spilling import ManifestSpill
-from reconciler.errors import OwnershipLostError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +55,7 @@ class ManifestSwap:
             before = (
                 Manifest(self.cluster_id) if held is None else parse_manifest(self.storage, register.key, held.value)
             )
-            self._check_owner(partition, before)
+            check_own(partition, before, self.cluster_id)
             if before.tiered_epoch > self.tiering.epoch:
                 return None
             decided = change(before)
@@ -67,8 +67,3 @@ class ManifestSwap:
         register.update(changed, mark=mark or fresh_mark())
         self.storage.delete(spill.superfluous(after))
         return after
-
-    def _check_owner(self, partition: RemotePartition, manifest: Manifest) -> None:
-        if manifest.owner != self.cluster_id:
-            message = f"{partition} belongs to cluster {manifest.owner} now"
-            raise OwnershipLostError(message, hint="Nothing was changed; see who mounted it: reconciler mount list.")

@@ -19,6 +19,7 @@ from reconciler.embedded.partition.partfiles import read_part
 from reconciler.embedded.partition.rebuilding import Replacement
 from reconciler.embedded.remote.manifests.agreement import is_behind
 from reconciler.embedded.remote.manifests.manifest import read_manifest
+from reconciler.embedded.remote.manifests.owning import check_own
 from reconciler.embedded.remote.manifests.rewrites import RemoteRewrite, publish_remote, whole_or_deleted
 from reconciler.embedded.remote.manifests.segmentfiles import SegmentWriter, footer_of
 from reconciler.embedded.remote.tier import remote_partition
@@ -90,7 +91,11 @@ class Scrub:
         return remote_partition(self.tiering.location, self.number)
 
     def done(self, head: Head) -> list[ScrubFinding]:
-        """Look at everything that is named, mend what can be, and say what was wrong."""
+        """Look at everything that is named, mend what can be, and say what was wrong.
+
+        Raises:
+            OwnershipLostError: The partition belongs to another cluster now.
+        """
         storage, alone = self.remote.storage, OffsetRange(head.start, max(head.start, head.local_start))
         try:
             manifest = read_manifest(storage, self._place)
@@ -99,6 +104,7 @@ class Scrub:
         if manifest is None:
             # Maybe nothing was ever uploaded.
             return [self._short(0, head, "it is not there")] if head.uploaded_to or alone.length else []
+        check_own(self._place, manifest, self.remote.cluster_id)
         if is_behind(manifest, head) and manifest.tiered_epoch <= self.tiering.epoch:
             why = f"it ends at offset {manifest.end}, and everything below {head.uploaded_to} was uploaded"
             return [self._short(manifest.end, head, why)]
