@@ -156,10 +156,11 @@ class GroupsOfCluster(Protocol):
 class MigrationsOfCluster(Protocol):
     """The mounts and unmounts of one cluster, and who owns what lies in its object storage."""
 
-    def under_way(self) -> Sequence[Migration]:
+    def under_way(self, *, is_measured: bool = True) -> Sequence[Migration]:
         """Return the migrations that there is a record of, by id; one that came to its end has none. Changes nothing.
 
-        Left out are those of topics that whoever acts may not know of.
+        Left out are those of topics that whoever acts may not know of. Without `is_measured` nothing is said of what
+        is left to upload, nor of what keeps one: the catalog alone is read.
         """
         ...
 

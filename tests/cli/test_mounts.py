@@ -7,16 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.cli.edge import invocation
 from reconciler.cli.render.lines import text_of
 from reconciler.cli.render.mountables_text import mountables_text
 from reconciler.embedded.mounting.mounts import Mount
-from reconciler.errors import IncompleteError, InterruptedRunError
-from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.mounting.listing import MountList, MountRow
-from reconciler.workflow.mounting.migrations import ask_migration
-from reconciler.workflow.mounting.reaching import Reach
-from reconciler.workflow.running.stopping import Stop
 from tests.cli.sample_mounts import CLUSTER, ORDERS, Shop, follows
 
 if TYPE_CHECKING:
@@ -250,19 +244,6 @@ def test_a_terminal_is_asked_and_only_yes_cancels(shop: Shop, on_terminal: Calla
         assert printed["state"] == state
 
 
-def test_what_is_cancelled_without_an_answer_of_the_bucket_goes_on_in_a_run(shop: Shop) -> None:
-    number = shop.mounting(shop.unmounted(), "prepare", "execute")
-    register = next((shop.folder / ".bucket" / "mountable").rglob("*.json"))
-    kept = register.read_text()
-    register.write_text("{")
-    said = shop.typed("mount", "cancel", str(number), "--yes")
-    assert said.code == 4
-    assert f"migration {number} is canceling, and not cancelled yet: " in said.err
-    assert "reconciler run --once --only migrations" in said.err
-    register.write_text(kept)
-    assert "`reconciler run --once --only migrations` goes on with it" in shop.said("mount", "status", str(number))
-
-
 def test_without_files_the_state_says_where_the_clusters_are(shop: Shop, tmp_path: Path) -> None:
     number = shop.unmounting("prepare")
     (shop.folder / "reconciler.yaml").unlink()
@@ -275,46 +256,6 @@ def test_without_files_the_state_says_where_the_clusters_are(shop: Shop, tmp_pat
     shop.said("mount", "delete", str(number), "--yes", *by_state)
 
 
-def test_a_state_that_cannot_be_read_is_gone_on_without_where_that_is_asked(shop: Shop) -> None:
-    number = shop.unmounting("prepare")
-    lockfile = next(path for path in (shop.folder / ".state").iterdir() if path.suffix == ".json" or path.is_file())
-    lockfile.write_text("{")
-    looked = shop.typed("mount", "status")
-    assert (looked.code, f"migration {number} of west" in looked.out) == (0, True)
-    assert "Warning: which clusters these should be is not known" in looked.err
-    refused = shop.typed("mount", "cancel", str(number), "--yes")
-    assert (refused.code, refused.out) == (1, "")
-    assert "To go on without the state: --no-state" in refused.err
-    shop.said("mount", "cancel", str(number), "--yes", "--no-state")
-
-
-def test_a_cluster_that_is_gone_is_named_and_the_others_are_shown(shop: Shop) -> None:
-    number = shop.unmounting("prepare")
-    shutil.rmtree(shop.folder / ".clusters" / "east")
-    for command in ("list", "status"):
-        said = shop.typed("mount", command)
-        assert (said.code, shop.location in said.out) == (1, True)
-        assert "cannot read cluster east: it is recorded, but nothing is there now" in said.err
-    refused = shop.typed("mount", "cancel", str(number), "--yes")
-    assert (refused.code, refused.out) == (1, "")
-    assert "say whose: --cluster NAME" in refused.err
-    shop.said("mount", "cancel", str(number), "--yes", "--cluster", "west")
-
-
-def test_a_bucket_that_does_not_answer_hides_no_migration(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    number = shop.unmounting("prepare")
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "any")
-    manifests = shop.folder / "manifests" / "all.yaml"
-    nowhere = 's3://shop/bucket", region: eu, endpoint: "http://127.0.0.1:9'
-    manifests.write_text(manifests.read_text().replace("file://.bucket", nowhere))
-    said = shop.typed("mount", "list")
-    assert (said.code, f"unmounting (west {number}: preparing)" in said.out) == (1, True)
-    assert "cannot list s3://shop/bucket/mountable/: connection refused" in said.err
-    assert f"migration {number} of west" in shop.said("mount", "status")
-    shop.said("mount", "cancel", str(number), "--yes")  # the catalog alone says so
-
-
 def test_one_bucket_written_in_two_ways_is_one(shop: Shop) -> None:
     location = shop.unmounted()
     (shop.folder / "link").symlink_to(shop.folder / ".bucket")
@@ -325,32 +266,3 @@ def test_one_bucket_written_in_two_ways_is_one(shop: Shop) -> None:
     manifests.write_text("kind: Cluster".join([start, west, east.replace("file://.bucket", "file://link")]))
     (row,) = follows("mounts", shop.typed("mount", "list", "--format", "json"))["topics"]
     assert (row["location"], row["clusters"]) == (location, ["east", "west"])
-
-
-class StopAfter(Stop):
-    """A request to stop that comes when it was looked for so many times."""
-
-    def __init__(self, looks: int) -> None:
-        super().__init__()
-        self._looks = looks
-
-    @property
-    def is_requested(self) -> bool:
-        self._looks -= 1
-        return self._looks < 0
-
-
-def test_a_cancel_that_is_stopped_did_nothing_or_goes_on_in_a_run(shop: Shop) -> None:
-    number = shop.unmounting("prepare", "execute")
-    reach = Reach(invocation=invocation(shop.folder), select=Select())
-
-    def cancel(looks: int) -> None:
-        ask_migration(reach, number, "cancel", None, confirm=lambda _one: True, stop=StopAfter(looks))
-
-    with pytest.raises(InterruptedRunError):
-        cancel(1)
-    assert shop.cluster("west").mounts.under_way()[number].state == "executing"
-    with pytest.raises(IncompleteError, match="is canceling, and not cancelled yet: Interrupted"):
-        cancel(2)
-    assert shop.cluster("west").mounts.under_way()[number].state == "canceling"
-    assert "is canceling: it is being cancelled already" in shop.typed("mount", "cancel", str(number), "--yes").err

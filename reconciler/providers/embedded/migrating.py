@@ -53,12 +53,12 @@ class Migrations:
     now_ms: Callable[[], int]
     open_cluster: Callable[[], EmbeddedCluster]
 
-    def under_way(self) -> Sequence[Migration]:
-        """Return every migration there is a record of: the heads are read of what is being unmounted."""
+    def under_way(self, *, is_measured: bool = True) -> Sequence[Migration]:
+        """Return every migration there is a record of; measured, the heads are read of what is being unmounted."""
         cluster = self.open_cluster()
         catalog = cluster.catalog.read()
         return [
-            self._migration(cluster, catalog, number, found)
+            self._measured(cluster, catalog, number, found) if is_measured else _said(catalog, number, found)
             for number, found in migrations_in(catalog).items()
             if all(self.who.may(catalog, Operation.DESCRIBE, Kind.TOPIC, topic.name) for topic in found.topics)
         ]
@@ -73,7 +73,7 @@ class Migrations:
                 after = mounts.drive(migration) or replace(after, state=str(_S.CANCELLED))
             except ReconcilerError as error:
                 raise _unfinished(migration, error) from error
-        return _said(migration, after, {})
+        return _said(cluster.catalog.read(), migration, after)
 
     def detached(self) -> Iterator[tuple[str, Mountable | UserError]]:
         """Yield what the registers say: one listing, one GET each."""
@@ -120,9 +120,7 @@ class Migrations:
             raise UserError(f"{self.address} has no object storage", hint=hint)
         return self.storage
 
-    def _migration(self, cluster: EmbeddedCluster, catalog: Catalog, number: int, found: MigrationEntry) -> Migration:
-        names = names_by_id(catalog, {topic.topic_id for topic in found.topics})
-        partitions = {topic_id: catalog.topics[name].partitions for topic_id, name in names.items()}
+    def _measured(self, cluster: EmbeddedCluster, catalog: Catalog, number: int, found: MigrationEntry) -> Migration:
         state, is_inbound = MigrationState(found.state), found.direction == INBOUND
         left = None
         if not is_inbound and state in _FLUSHES:
@@ -130,7 +128,7 @@ class Migrations:
         waits = list(self._keeps_inbound(cluster, found) if is_inbound else _keeps_outbound(cluster, catalog, found))
         if not found.is_automatic and state in _BY_HAND:
             waits.append(f"it goes on where somebody asks for it: {_BY_HAND[state]}")
-        return replace(_said(number, found, partitions), bytes_left=left, waits=tuple(waits))
+        return replace(_said(catalog, number, found), bytes_left=left, waits=tuple(waits))
 
     def _keeps_inbound(self, cluster: EmbeddedCluster, found: MigrationEntry) -> Iterator[str]:
         state = MigrationState(found.state)
@@ -170,15 +168,17 @@ def _keeps_outbound(cluster: EmbeddedCluster, catalog: Catalog, found: Migration
             yield f"topic {name} is not uploaded: uploads are switched off"
 
 
-def _said(number: int, found: MigrationEntry, partitions: dict[str, int]) -> Migration:
+def _said(catalog: Catalog, number: int, found: MigrationEntry) -> Migration:
+    names = names_by_id(catalog, {topic.topic_id for topic in found.topics})
+    partitions = {topic_id: catalog.topics[name].partitions for topic_id, name in names.items()}
+    topics = (
+        Migrant(topic.name, topic.location, topic.mounting, partitions.get(topic.topic_id)) for topic in found.topics
+    )
     return Migration(
         id=number,
         direction="inbound" if found.direction == INBOUND else "outbound",
         state=found.state,
-        topics=tuple(
-            Migrant(topic.name, topic.location, topic.mounting, partitions.get(topic.topic_id))
-            for topic in found.topics
-        ),
+        topics=tuple(topics),
         created_ms=found.created_ms,
         completed_ms=found.completed_ms,
         is_automatic=found.is_automatic,

@@ -105,7 +105,7 @@ def list_mounts(reach: Reach, clusters: Sequence[str]) -> MountList:
         identity = provider.identify()
         return _Cluster(
             None if identity is None else identity.cluster_id,
-            tuple(Underway(name, each) for each in provider.migrations.under_way()),
+            tuple(Underway(name, each) for each in provider.migrations.under_way(is_measured=False)),
         )
 
     found, lost = ask_each(names, look)
