@@ -599,3 +599,14 @@ def test_a_move_it_does_not_know_is_refused(provider: Provider) -> None:
         address=wanted.address, machine="mirror", verb="promote", from_state="ACTIVE", to_state="STOPPED", after=wanted
     )
     assert "cannot promote it" in str(refused(provider, promote))
+
+
+def test_migrations_that_are_not_there_cannot_be_asked_for_and_nothing_lies_where_there_is_no_storage(
+    provider: Provider,
+) -> None:
+    assert provider.migrations.under_way() == []
+    with pytest.raises(UserError, match="Data migration does not exist"):
+        provider.migrations.ask(7, "cancel")
+    for look in (lambda: list(provider.migrations.detached()), lambda: provider.migrations.releasable("a/b/1", "b")):
+        with pytest.raises(UserError, match="has no object storage"):
+            look()
