@@ -17,7 +17,6 @@ from reconciler.resources.mirrorlink import MirrorTopic
 if TYPE_CHECKING:
     from reconciler.planning.deciding.decision import Decision
     from reconciler.planning.situation import Situation
-    from reconciler.resources.address import Address
     from reconciler.resources.inventory import Observed
 
 _COPIES = frozenset({MirrorStatus.ACTIVE, MirrorStatus.SOURCE_UNAVAILABLE})
@@ -47,7 +46,7 @@ def _make(sides: Sides, mirror: MirrorTopic, situation: Situation, decision: Dec
         message = f"it is left out: its source, cluster {mirror.source_cluster}, was not read"
         decision.warn(sides.address, source, message, "Plan again with both clusters.")
         return
-    if there is not None and not _is_leaving(topic, situation):
+    if there is not None and not (topic in situation.recorded and topic not in situation.wanted):
         hint = "Delete that topic first, or give the link a prefix: a mirror is never made over an existing topic."
         decision.refuse(sides.address, source, f"{topic} exists", hint)
         return
@@ -57,13 +56,6 @@ def _make(sides: Sides, mirror: MirrorTopic, situation: Situation, decision: Dec
     wanted = Wanted(made, source, sides.wanted.origins)
     create(Sides(sides.address, wanted, sides.last, None), decision, parameters)
     decision.actions.append(first_copy(sides, mirror))
-
-
-def _is_leaving(topic: Address, situation: Situation) -> bool:
-    """Tell whether a topic that is there frees its name by this plan: it is deleted, or unmounted."""
-    mounting = situation.mountings.get(topic)
-    is_unmounted = mounting is not None and mounting.spec.state == "unmounted"
-    return is_unmounted or (topic in situation.recorded and topic not in situation.wanted)
 
 
 def _bring(sides: Sides, mirror: MirrorTopic, before: Observed, situation: Situation, decision: Decision) -> None:

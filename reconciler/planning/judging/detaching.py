@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.lifecycles.mounting import UNMOUNT
-from reconciler.planning.actions import Estimate, Reason
+from reconciler.planning.actions import Estimate, Reason, Unreadable
 from reconciler.planning.situation import mounted_by
+from reconciler.resources.measures import Measure
 from reconciler.resources.mountable import MountSource
 from reconciler.resources.mounting import Mounting
 from reconciler.resources.topic import Topic
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import Transition
     from reconciler.planning.situation import Situation
     from reconciler.resources.address import Address
-    from reconciler.resources.measures import Measure
 
 BYTES_A_SECOND: Final = 50 * 2**20
 """A cautious guess at what is copied."""
@@ -67,23 +67,55 @@ def _taking_over_seconds(partitions: int) -> int:
     return _AT_LEAST_SECONDS + partitions // _PARTITIONS_A_SECOND
 
 
+def brought_by(topic: Address, situation: Situation) -> MountSource | None:
+    """Return what a topic is made from that is not there yet, and is mounted by this plan."""
+    mounting = situation.mountings.get(topic)
+    if mounting is None or mounting.spec.state != "mounted" or topic in situation.observed:
+        return None
+    source = situation.given.mounts.get(mounting.address)
+    return source if isinstance(source, MountSource) else None
+
+
+def size_of(source: MountSource, situation: Situation, measure: Callable[[Address], Measure | None]) -> Measure | None:
+    """Return what a mount brings: all of it lies in object storage. Where this plan detaches it first, as it is now."""
+    if source.found is not None:
+        return Measure(source.found.bytes, source.found.records, ages=source.found.ages)
+    leaving = _left_by(source, situation)
+    found = measure(leaving) if leaving is not None else None
+    return None if found is None else Measure(found.bytes, found.records, ages=found.ages)
+
+
+def unreadable_of(source: MountSource, topic: Address) -> tuple[Unreadable, ...]:
+    """Return all that a topic would lose whose objects are deleted once it is mounted; nothing where nobody can tell.
+
+    Objects are counted for the whole topic: each partition has its share by its offsets.
+    """
+    if source.found is None:
+        return ()
+    ends = {number: (start, stop) for number, (start, stop) in source.found.ends.items() if start < stop}
+    offsets = sum(stop - start for start, stop in ends.values())
+    return tuple(
+        Unreadable(topic, number, start, stop, source.found.bytes * (stop - start) // offsets)
+        for number, (start, stop) in sorted(ends.items())
+    )
+
+
 def _mount(mounting: Address, situation: Situation, measure: Callable[[Address], Measure | None]) -> Estimate:
-    """Return what comes back, as its manifests say it; where this plan detaches it first, as it is now."""
     source = situation.given.mounts.get(mounting)
     if not isinstance(source, MountSource):
         return Estimate()
-    if source.found is not None:
-        size, records, partitions = source.found.bytes, source.found.records, source.found.partitions
-    else:
-        detaching = situation.wanted.get(source.unmounts) if source.unmounts is not None else None
-        if detaching is None or not isinstance(detaching.resource, Mounting):
-            return Estimate(location=source.location)
-        topic = mounted_by(detaching.resource)
-        measured = measure(topic)
-        size, records = (measured.bytes, measured.records) if measured is not None else (0, 0)
-        partitions = _known_of(topic, situation).partitions
+    leaving = _left_by(source, situation)
+    found = size_of(source, situation, measure) or Measure(0, 0)
+    partitions = source.found.partitions if source.found else _known_of(leaving, situation).partitions if leaving else 0
     seconds = _taking_over_seconds(partitions)
-    return Estimate(size, records, seconds, location=source.location, partitions=partitions)
+    return Estimate(found.bytes, found.records, seconds, location=source.location, partitions=partitions)
+
+
+def _left_by(source: MountSource, situation: Situation) -> Address | None:
+    """Return the topic that this plan detaches before it is mounted elsewhere."""
+    detaching = situation.wanted.get(source.unmounts) if source.unmounts is not None else None
+    resource = detaching.resource if detaching is not None else None
+    return mounted_by(resource) if isinstance(resource, Mounting) else None
 
 
 def _known_of(topic: Address, situation: Situation) -> Estimate:

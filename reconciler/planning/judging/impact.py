@@ -20,7 +20,7 @@ from reconciler.planning.actions import (
 )
 from reconciler.planning.deciding.moved import moved_from
 from reconciler.planning.judging.access import access_reason
-from reconciler.planning.judging.detaching import BYTES_A_SECOND, detached
+from reconciler.planning.judging.detaching import BYTES_A_SECOND, brought_by, detached, size_of, unreadable_of
 from reconciler.planning.judging.retention import KEYS, Keeping, Loss, config_at, loss, reason_of
 from reconciler.planning.judging.switching import Cost, Switching
 from reconciler.planning.situation import mirror_at
@@ -86,6 +86,10 @@ class Impact:
     def _switched(self, judged: Transition, action: Transition) -> Transition:
         """What a move makes of the tiering of a topic comes on top of what else it costs."""
         cost = self._switching.cost(action)
+        brought = brought_by(action.address, self._situation)
+        if brought is not None and action.parameters.get("policy") == "delete":
+            lost = unreadable_of(brought, action.address)
+            cost = Cost(lost, is_known=bool(lost))
         if cost == Cost():
             return judged
         return replace(
@@ -250,7 +254,8 @@ class Impact:
 
     def _job(self, action: RunJob) -> RunJob:
         source = action.source
-        is_there = source in self._situation.observed or mirror_at(source) in self._situation.observed
+        is_brought = brought_by(source, self._situation) is not None
+        is_there = is_brought or any(each in self._situation.observed for each in (source, mirror_at(source)))
         measure = self.measure(source) if is_there else None
         if measure is None:
             return action
@@ -262,6 +267,9 @@ class Impact:
 
         `is_wish`: no risk rests on it, so it is measured last.
         """
+        source = brought_by(address, self._situation)
+        if source is not None:
+            return size_of(source, self._situation, self.measure)
         found = self._situation.given.measures.get(address)
         if found is None and cluster_of(address) in self._situation.trusted:
             (self._wished if is_wish else self._missing)[address] = None
