@@ -6,10 +6,10 @@ What a state means for the topics moves with it, in the same swap: from `executi
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.embedded.catalog.configs import checked_configs, set_configs
 from reconciler.embedded.catalog.encryption import key_of
 from reconciler.embedded.catalog.entries import (
     DeletionEntry,
@@ -17,25 +17,21 @@ from reconciler.embedded.catalog.entries import (
     MigrantEntry,
     MigrationEntry,
     RewriteEntry,
-    TieringEntry,
 )
 from reconciler.embedded.catalog.holding import check_unheld, check_unreserved
 from reconciler.embedded.catalog.lookups import check_free, names_by_id, topic_named
-from reconciler.embedded.catalog.pinning import pinned
 from reconciler.embedded.catalog.tiering import location_of, tiering_of
-from reconciler.embedded.catalog.topics import TopicShape, create_topic
 from reconciler.errors import UserError
 from reconciler.lifecycles.mounting import MOUNT, UNMOUNT, MigrationState
-from reconciler.lifecycles.tiering import TieringState
-from reconciler.resources.tierrules import RETAIN, switches_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from reconciler.embedded.catalog.tables import Catalog, Draft
-    from reconciler.embedded.catalog.tiering import TopicLocation
     from reconciler.lifecycles.table import Lifecycle
 
+LOGGER: Final = logging.getLogger("reconciler.mounting")
+LOGGER.addHandler(logging.NullHandler())  # Where nobody listens, nothing is said on standard error.
 INBOUND: Final = "inbound"
 OUTBOUND: Final = "outbound"
 _ENDED: Final = frozenset({MigrationState.FINISHED, MigrationState.CANCELLED})
@@ -48,19 +44,6 @@ class Asked:
     claim: str
     now_ms: int
     is_automatic: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """What object storage says of a topic that is to be mounted: enough to make it as it was."""
-
-    location: TopicLocation
-    partitions: int
-    replication_factor: int
-    configs: Mapping[str, str]
-    effective: Mapping[str, str]
-    initial: Mapping[str, str]
-    tiered_epoch: int
 
 
 def lifecycle_of(migration: MigrationEntry) -> Lifecycle[MigrationState]:
@@ -112,6 +95,10 @@ def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], asked: Asked) ->
         for topic in migration.topics
     }
     for migrant in migrants:
+        if migrant.name in draft.topics:
+            LOGGER.warning(
+                "%s cannot be mounted as %s: The topic has already been created", migrant.location, migrant.name
+            )
         check_free(draft, migrant.name)
         check_unreserved(draft, migrant.name)
         if migrant.location in under_way:
@@ -158,46 +145,6 @@ def follow(draft: Draft, migration: int, begun: MigrationEntry, end: MigrationSt
         found = replace(found, completed_ms=now_ms)
     _entered(draft, migration, found, after)
     return True
-
-
-def create_mounted(draft: Draft, migration: int, made: Mapping[str, Made]) -> None:
-    """Make the topics of a mount, by their location, closed: with the configs, the place and the epoch they had.
-
-    What its new surroundings would set otherwise becomes its own config: nothing of a topic changes by mounting it.
-
-    Raises:
-        InvalidNamespaceError: The namespace of one does not exist.
-        UserError: A name is taken, or the namespace would hold too many.
-    """
-    for migrant in migration_with(draft, migration).topics:
-        existing, there = draft.topics.get(migrant.name), made[migrant.location]
-        if existing is not None and existing.id == migrant.topic_id:
-            continue  # Somebody was here before.
-        own, effective = (
-            checked_configs(f"topic at {there.location}", said) for said in (there.configs, there.effective)
-        )
-        shape = TopicShape(partitions=there.partitions, replication_factor=there.replication_factor)
-        create_topic(draft, migrant.name, shape, topic_id=migrant.topic_id)
-        place = there.location
-        topic = replace(
-            draft.topics[migrant.name],
-            initial=dict(there.initial),
-            revision=place.revision,
-            origin=(place.topic, place.cluster_id),
-            tiering=_tiering(effective, there.tiered_epoch),
-            hold=HoldEntry(migration, is_closed=True),
-        )
-        draft.put_topic(migrant.name, topic)
-        configs = pinned(set_configs(draft, migrant.name), own, effective)
-        draft.put_topic(migrant.name, replace(topic, configs=configs))
-
-
-def _tiering(effective: Mapping[str, str], epoch: int) -> TieringEntry:
-    """Return the tiering of a topic; where its owner had switched it off, what is remote is retained."""
-    said = {key: (value, "topic") for key, value in effective.items()}
-    if not switches_in(said).is_off:
-        return TieringEntry(str(TieringState.ENABLED), epoch)
-    return TieringEntry(str(TieringState.DISABLED), epoch, RETAIN)
 
 
 def drop_topics(draft: Draft, migration: MigrationEntry, topics: Sequence[MigrantEntry]) -> None:

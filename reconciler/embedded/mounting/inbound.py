@@ -7,16 +7,17 @@ makes the heads, which begin where the manifests end: no record is copied, so a 
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from reconciler.embedded.catalog.encryption import key_of
 from reconciler.embedded.catalog.lookups import names_by_id
-from reconciler.embedded.catalog.migrations import Made, create_mounted, drop_topics, follow
+from reconciler.embedded.catalog.migrations import LOGGER, drop_topics, follow
+from reconciler.embedded.catalog.mounted import Made, create_mounted
 from reconciler.embedded.catalog.tiering import TopicLocation
 from reconciler.embedded.consuming.groups import bring_offsets
-from reconciler.embedded.mounting.handing import Handing, OvertakenError
+from reconciler.embedded.mounting.handing import Handing
+from reconciler.embedded.mounting.overtaking import OvertakenError, check_current, until_overtaken
 from reconciler.embedded.mounting.ownership import (
     Ownership,
     Owning,
@@ -40,10 +41,11 @@ from reconciler.lifecycles.mounting import MigrationState
 from reconciler.resources.address import split_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from reconciler.embedded.catalog.entries import MigrantEntry, MigrationEntry
     from reconciler.embedded.catalog.tables import Draft
+    from reconciler.embedded.consuming.offsets import Committed
     from reconciler.embedded.mounting.means import Means
     from reconciler.embedded.remote.manifests.manifest import Manifest
 
@@ -64,7 +66,7 @@ class Inbound:
             UserError: It cannot be done as things are; says what it needs.
             RetryableError: A store does not answer.
         """
-        with suppress(OvertakenError):
+        with until_overtaken(self.means.catalog, self.number, self.migration):
             self._work(state)
 
     def _work(self, state: MigrationState) -> None:
@@ -180,8 +182,8 @@ class Inbound:
         ):
             pass
         self._check_here(topic.topic_id, there.partitions)
-        self._restore_groups(topic.topic_id, there)
-        told = TopicManifest.of(catalog, name, means.cluster_id)
+        staying_out = self._restore_groups(topic.topic_id, there)
+        told = replace(TopicManifest.of(catalog, name, means.cluster_id), groups=staying_out)
         means.may_go_on()
 
         def handed(found: TopicManifest | None) -> TopicManifest | None:
@@ -207,10 +209,7 @@ class Inbound:
         return replace(found, owner=cluster_id, owner_epoch=found.owner_epoch + 1, tiered_epoch=tiered_epoch)
 
     def _check_current(self) -> None:
-        """Go on only while the migration is in the state in which it was read."""
-        found = self.means.catalog.read().migrations.get(str(self.number))
-        if found is None or (found.state, found.claim) != (self.migration.state, self.migration.claim):
-            raise OvertakenError
+        check_current(self.means.catalog, self.number, self.migration)
 
     def _check_here(self, topic_id: str, partitions: int) -> None:
         """Remove what was made of a topic that is gone by now: whoever removed it may have been here before."""
@@ -241,8 +240,8 @@ class Inbound:
         except LostRaceError:
             store.delete(spill.keys)  # Somebody else mounts it too, and was faster.
 
-    def _restore_groups(self, topic_id: str, there: TopicManifest) -> None:
-        """Let groups go on where they were, those whose namespace is here; nobody has read with them here yet."""
+    def _restore_groups(self, topic_id: str, there: TopicManifest) -> Mapping[str, Mapping[int, Committed]]:
+        """Let groups go on where they were; nobody has read with them here yet. Return those that have no namespace."""
         means = self.means
         catalog = means.catalog.read()
         mark = f"mount-{self.migration.claim}-{topic_id}"
@@ -255,3 +254,8 @@ class Inbound:
         names = [name for name in there.groups if not (space := split_name(name)[0]) or space in catalog.namespaces]
         for _ in side_by_side(restore, names, name="groups"):
             pass
+        staying_out = {name: offsets for name, offsets in there.groups.items() if name not in names}
+        if staying_out:
+            warning = "topic %s: its groups %s have no namespace here; their offsets stay in object storage with it"
+            LOGGER.warning(warning, there.location, ", ".join(staying_out))
+        return staying_out

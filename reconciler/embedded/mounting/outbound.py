@@ -7,7 +7,6 @@ marks the topic detached, and only then is it removed here: a cluster that is lo
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,8 @@ from reconciler.embedded.catalog.migrations import follow
 from reconciler.embedded.catalog.tiering import TopicLocation
 from reconciler.embedded.consuming.groups import list_groups, read_group
 from reconciler.embedded.mounting.flushing import Flush
-from reconciler.embedded.mounting.handing import Handing, OvertakenError
+from reconciler.embedded.mounting.handing import Handing
+from reconciler.embedded.mounting.overtaking import check_current, until_overtaken
 from reconciler.embedded.mounting.ownership import Ownership, Owning, detach_topic, read_ownership
 from reconciler.embedded.partition.head import NOBODY as REMOVED
 from reconciler.embedded.partition.head import head_register, read_heads
@@ -30,12 +30,15 @@ from reconciler.lifecycles.mounting import MigrationState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import TypeAlias
 
     from reconciler.embedded.catalog.entries import MigrantEntry, MigrationEntry
     from reconciler.embedded.consuming.offsets import Committed
     from reconciler.embedded.mounting.means import Means
     from reconciler.embedded.remote.manifests.manifest import Manifest
     from reconciler.objectstore.register import Held
+
+    Groups: TypeAlias = Mapping[str, Mapping[int, Committed]]
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Outbound:
             UserError: It cannot be done as things are; says what it needs.
             RetryableError: A store does not answer.
         """
-        with suppress(OvertakenError):
+        with until_overtaken(self.means.catalog, self.number, self.migration):
             self._work(state)
 
     def _work(self, state: MigrationState) -> None:
@@ -147,8 +150,13 @@ class Outbound:
         name = names_by_id(catalog, [topic.topic_id]).get(topic.topic_id)
         if name is None:
             return  # Somebody was faster.
-        told = TopicManifest.of(catalog, name, means.cluster_id)
-        told = replace(told, owner=NOBODY, groups=self._groups(topic))
+        told = replace(
+            TopicManifest.of(catalog, name, means.cluster_id),
+            owner=NOBODY,
+            name=location.topic,
+            groups=self._groups(topic),
+            ends={number: head.end for number, head in read_heads(means.store, topic.topic_id).items() if head.end},
+        )
         means.may_go_on()
         hand_over(means.storage, location, lambda found: self._told(found, told), f"unmount-{self.migration.claim}")
         handing = Handing(means.storage, location, self._check_current, means.may_go_on)
@@ -185,10 +193,7 @@ class Outbound:
         return replace(found, owner=NOBODY, owner_epoch=found.owner_epoch + 1)
 
     def _check_current(self) -> None:
-        """Go on only while the migration is in the state in which it was read."""
-        found = self.means.catalog.read().migrations.get(str(self.number))
-        if found is None or (found.state, found.claim) != (self.migration.state, self.migration.claim):
-            raise OvertakenError
+        check_current(self.means.catalog, self.number, self.migration)
 
     def _is_taken(self, location: TopicLocation) -> bool:
         """Tell whether somebody has released the topic, or has it by now: then it only remains to be removed here."""
@@ -197,7 +202,7 @@ class Outbound:
             return False
         return found.state is Owning.DETACHED or found.owner != self.means.cluster_id
 
-    def _groups(self, topic: MigrantEntry) -> Mapping[str, Mapping[int, Committed]]:
+    def _groups(self, topic: MigrantEntry) -> Groups:
         """Return what groups committed of a topic, theirs or synced: it travels with it."""
         store = self.means.store
         names = list_groups(store)
@@ -210,6 +215,11 @@ class Outbound:
             if own:
                 found[name] = own
         return found
+
+
+def _both(travelling: Groups, own: Groups) -> Groups:
+    """Return the offsets of groups, their own before those that only travel with the topic."""
+    return {group: {**travelling.get(group, {}), **own.get(group, {})} for group in sorted({*travelling, *own})}
 
 
 def _elsewhere(what: str, owner: str) -> OwnershipLostError:

@@ -6,7 +6,7 @@ it was taken from, and an older one never replaces a newer one. Whoever lists lo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.embedded.catalog.configs import set_configs
@@ -15,6 +15,7 @@ from reconciler.embedded.catalog.tiering import TopicLocation, location_of
 from reconciler.embedded.consuming.offsets import Committed
 from reconciler.embedded.jsonobjects import damaged
 from reconciler.embedded.keys import fresh_mark, topic_manifest_key
+from reconciler.embedded.remote.manifests.owning import ownership_lost
 from reconciler.errors import NewerFormatError, OwnershipLostError, UserError
 from reconciler.objectstore.register import Held, Register
 
@@ -40,6 +41,7 @@ _SHAPE: Final = {
     "initial": {str: str},
     "tiered_epoch?": int,
     "groups?": {str: {str: {"offset": int, "metadata": str, "at_ms": (None, int)}}},
+    "ends?": {str: int},
 }
 
 
@@ -66,7 +68,10 @@ class TopicManifest:
     tiered_epoch: int = 0
     """Of its tiering, as the owner had it."""
     groups: Mapping[str, Mapping[int, Committed]] = field(default_factory=dict)
-    """What consumer groups had committed, by group and partition, when it was detached; else nothing."""
+    """What consumer groups had committed, by group and partition, when it was detached. While it has an owner: of those
+    that have no namespace there, and travel on with the topic."""
+    ends: Mapping[int, int] = field(default_factory=dict)
+    """Where each partition that was ever written to ended, when it was detached; else nothing."""
 
     def says_the_same_as(self, other: TopicManifest) -> bool:
         """Tell whether they differ in nothing but when they were written."""
@@ -91,6 +96,7 @@ class TopicManifest:
                 group: {str(number): each.to_json() for number, each in sorted(offsets.items())}
                 for group, offsets in sorted(self.groups.items())
             },
+            "ends": {str(number): end for number, end in sorted(self.ends.items())},
         }
 
     @classmethod
@@ -111,6 +117,7 @@ class TopicManifest:
                 group: {int(number): Committed.from_json(each) for number, each in offsets.items()}
                 for group, offsets in kept.get("groups", {}).items()
             },
+            {int(number): end for number, end in kept.get("ends", {}).items()},
         )
 
     @classmethod
@@ -170,7 +177,7 @@ def hand_over(
 def write_topic_manifest(storage: ObjectStore, manifest: TopicManifest, *, creates: bool = True) -> bool:
     """Let object storage say of a topic what `manifest` does; say whether anything was to be changed.
 
-    `creates`: also where it says nothing of it yet. What is damaged is replaced.
+    `creates`: also where it says nothing of it yet. Groups that travel with it stay. What is damaged is replaced.
 
     Raises:
         OwnershipLostError: It belongs to another cluster now.
@@ -184,12 +191,10 @@ def write_topic_manifest(storage: ObjectStore, manifest: TopicManifest, *, creat
         nonlocal is_changed
         found = None if held is None else _parsed(register, held)
         if found is not None and found.owner != manifest.owner:
-            message = f"topic {found.location} belongs to cluster {found.owner} now"
-            raise OwnershipLostError(message, hint="Nothing was changed; see who mounted it: reconciler mount list.")
-        is_changed = (
-            creates if found is None else (found.serial < manifest.serial and not found.says_the_same_as(manifest))
-        )
-        return manifest.to_json() if is_changed else None
+            raise ownership_lost(f"topic {found.location}", found.owner)
+        after = manifest if found is None else replace(manifest, groups=found.groups)
+        is_changed = creates if found is None else (found.serial < after.serial and not found.says_the_same_as(after))
+        return after.to_json() if is_changed else None
 
     try:
         register.update(changed, mark=fresh_mark())

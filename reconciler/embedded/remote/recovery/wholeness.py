@@ -58,8 +58,8 @@ def whole_partitions_of(storage: ObjectStore, topic: TopicManifest) -> dict[int,
         manifests = again
     if lost:
         named = "; ".join(map(str, lost[:_NAMED])) + (f"; and {len(lost) - _NAMED} more" if lost[_NAMED:] else "")
-        message = f"{topic.location} cannot be recovered, what it names is lost: {named}"
-        hint = "Restore it from a version or copy of the bucket, and plan again: recovery is of the whole topic."
+        message = f"{topic.location} is not whole, what it names is lost: {named}"
+        hint = "Restore it from a version or copy of the bucket, and try again: nothing is made of a part of a topic."
         raise UserError(message, hint=hint)
     return manifests
 
@@ -104,7 +104,18 @@ def _looked(storage: ObjectStore, topic: TopicManifest) -> tuple[dict[int, Manif
         def lost(number: int) -> Sequence[Loss]:
             return list(_lost(storage, number, manifests[number], sizes.get(number, {})))
 
-        return manifests, [each for losses in threads.map(lost, manifests) for each in losses]
+        losses = [each for found in threads.map(lost, manifests) for each in found]
+        return manifests, sorted([*losses, *_cut_off(topic, manifests)])
+
+
+def _cut_off(topic: TopicManifest, manifests: Mapping[int, Manifest]) -> Iterator[Loss]:
+    """Yield what a detached topic had, and no manifest tells of: one is gone with all it named, or is an older copy."""
+    for number, end in topic.ends.items():
+        manifest = manifests.get(number)
+        has = 0 if manifest is None else manifest.end
+        if has < end:
+            key = remote_partition(topic.location, number).key
+            yield Loss(number, has, end - 1, key, "is not there" if manifest is None else "is an older copy")
 
 
 def _lost(storage: ObjectStore, number: int, manifest: Manifest, sizes: Mapping[str, int]) -> Iterator[Loss]:
