@@ -182,7 +182,7 @@ class Outbound:
         self._check_current()
         if found is not None and found.owner not in {self.means.cluster_id, NOBODY}:
             raise _elsewhere(f"{told.location}", found.owner)
-        return told
+        return told if found is None else replace(told, groups=_both(found.groups, told.groups))
 
     def _let_go(self, found: Manifest) -> Manifest | None:
         """Take a manifest out of everybody's hands."""
