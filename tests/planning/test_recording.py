@@ -106,3 +106,44 @@ def test_a_move_of_a_lifecycle_keeps_its_address() -> None:
 def test_a_job_changes_no_record() -> None:
     job = RunJob(address=Address("mirror/east/o"), job="mirror", source=ORDERS, sink=ORDERS)
     assert after_action(job, None, {}, "r") == {}
+
+
+LOCATION = "clicks/67f5505a-32f3-4677-bcad-3c75a1a702a6/10"
+CLICKS = Address("mounting/west/clicks")
+
+
+def moved(verb: str) -> Transition:
+    return Transition(
+        address=CLICKS,
+        machine=verb,
+        verb=verb,
+        from_state="",
+        to_state=f"{verb}ed",
+        after=resource({"mounting": "clicks", "state": f"{verb}ed", "as": "orders"}),
+        parameters={"source": LOCATION},
+    )
+
+
+def test_of_a_mounting_is_remembered_where_its_topic_lies_and_which_one_it_is_here() -> None:
+    record = after_action(moved("mount"), Answered("id-1"), {}, "run-9")
+    mounted = record[CLICKS]
+    assert mounted is not None
+    assert (mounted.physical_name, mounted.incarnation) == (LOCATION, "id-1")
+    unmounted = after_action(moved("unmount"), Answered(None), {CLICKS: mounted}, "run-9")[CLICKS]
+    assert unmounted is not None
+    assert (unmounted.physical_name, unmounted.incarnation) == (LOCATION, None)
+
+
+def test_a_topic_that_was_ours_is_another_one_once_it_is_mounted_again() -> None:
+    record = dict([recorded({"topic": "orders", "is": {"incarnation": "id-0", "protect": True}})])
+    changes = after_action(moved("mount"), Answered("id-1"), record, "run-9")
+    assert changes[ORDERS] == replace(record[ORDERS], incarnation="id-1")
+    assert ORDERS not in after_action(moved("unmount"), Answered(None), record, "run-9")
+
+
+def test_a_topic_that_is_owned_after_its_mount_is_the_one_that_was_mounted() -> None:
+    record = folded({}, after_action(moved("mount"), Answered("id-1"), {}, "run-9"))
+    topic = resource({"topic": "orders"})
+    owned = after_action(Adopt(address=ORDERS, observed=topic, after=topic), None, record, "run-9")[ORDERS]
+    assert owned is not None
+    assert owned.incarnation == "id-1"

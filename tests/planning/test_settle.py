@@ -60,6 +60,27 @@ def promote() -> Action:
     )
 
 
+def mount(verb: str = "mount") -> Action:
+    mounting = resource({"mounting": "clicks", "state": f"{verb}ed", "as": "orders"})
+    return Transition(
+        address=mounting.address,
+        machine=verb,
+        verb=verb,
+        from_state="unmounted" if verb == "mount" else "mounted",
+        to_state=f"{verb}ed",
+        after=mounting,
+        parameters={"source": LOCATION, "as": "orders"},
+    )
+
+
+def migration(state: str, to: str) -> dict[str, Any]:
+    return {"mounting": "clicks", "state": to, "as": "orders", "is": {"state": state}}
+
+
+LOCATION = "clicks/67f5505a-32f3-4677-bcad-3c75a1a702a6/10"
+HELD = {**TOPIC, "is": {"state": "MIGRATING", "legacy": LOCATION}}
+MOUNTED = {**TOPIC, "is": {"state": "ENABLED", "legacy": LOCATION}}
+FOREIGN = {**TOPIC, "is": {"state": "ENABLED", "legacy": LOCATION.replace("/10", "/11")}}
 OLD = {**TOPIC, "topic": "old"}
 RETAIN = ("configs.retention.ms", "60000", "120000")
 GROW = ("partitions", 3, 6)
@@ -95,6 +116,18 @@ ROWS: list[tuple[str, Action, list[dict[str, Any]], str]] = [
     ("the mirror went on from there by itself", promote(), [{**MIRROR, "is": {"state": "STOPPED"}}], "done"),
     ("the mirror lost its source", promote(), [{**MIRROR, "is": {"state": "SOURCE_UNAVAILABLE"}}], "absent"),
     ("the mirror is gone", promote(), [], "absent"),
+    ("it was not mounted", mount(), [], "absent"),
+    ("it is being mounted", mount(), [migration("preparing", "mounted")], "partial"),
+    ("it is nearly mounted", mount(), [migration("cut_over", "mounted"), HELD], "partial"),
+    ("it was mounted", mount(), [MOUNTED], "done"),
+    ("its mount was cancelled", mount(), [migration("cancelled", "mounted")], "absent"),
+    ("another topic has its name", mount(), [FOREIGN], "conflict"),
+    ("somebody unmounts it", mount(), [migration("preparing", "unmounted"), HELD], "conflict"),
+    ("it was not unmounted", mount("unmount"), [MOUNTED], "absent"),
+    ("it is being unmounted", mount("unmount"), [migration("executing", "unmounted"), HELD], "partial"),
+    ("it was unmounted", mount("unmount"), [], "done"),
+    ("its unmount was cancelled", mount("unmount"), [migration("cancelled", "unmounted"), MOUNTED], "absent"),
+    ("another topic has its name after it", mount("unmount"), [FOREIGN], "done"),
     ("the mirror was paused", promote(), [{**MIRROR, "is": {"state": "PAUSED"}}], "conflict"),
 ]
 

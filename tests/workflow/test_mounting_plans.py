@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,15 @@ import pytest
 from reconciler.applying.events import ActionFailed
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.objectstore.directory import DirectoryStore
+from reconciler.providers.embedded.provider import EmbeddedProvider
+from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.plan import Planned
+from reconciler.workflow.stating.forgetting import state_rm
+from reconciler.workflow.stating.looking import state_list
+from reconciler.workflow.stating.rollback import rollback_plan
+from reconciler.workflow.stating.surgery import Surgery
 from tests.embedded.samples import NOW, ids
+from tests.embedded.tiered import BOTH
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -52,6 +60,15 @@ spec: {{state: {state}{more}}}
 """
 
 
+def link(where: str, source: str) -> str:
+    return f"""\
+apiVersion: reconciler/v1
+kind: MirrorLink
+metadata: {{name: from-{source}, cluster: {where}}}
+spec: {{source: {source}, mirrorTopics: [{{source: "shop:orders"}}]}}
+"""
+
+
 @dataclass
 class Shop:
     """Two clusters on one bucket, and a tiered topic of west with records."""
@@ -81,12 +98,20 @@ class Shop:
         assert ids_of(self.bench.plan()) == []
 
     def location(self, name: str = "shop:orders", where: str = "west") -> str:
-        found = self.bench.plan()
-        del found
         opened = self.opened(where)
         entry = opened.topics()[name]
         topic, made_by = entry.origin or (name, opened.cluster_id)
         return f"{topic}/{made_by}/{entry.revision}"
+
+    def serial(self) -> int:
+        return state_list(self.bench.invocation, Select()).serial
+
+    def forget(self, address: str) -> None:
+        bench = self.bench
+        surgery = Surgery(
+            invocation=bench.invocation, select=Select(), command="state rm", lock_timeout_s=5.0, stop=bench.stop
+        )
+        state_rm(surgery, [address], recursive=False, confirm=lambda _going: True)
 
     def values(self, name: str = "shop:orders", where: str = "west") -> list[bytes | None]:
         return sorted(each.value or b"" for each in self.opened(where).consume(name))
@@ -171,3 +196,285 @@ class TestThereAndBack:
             wake=mounting("orders", "east", "unmounted", more=", as: orders-2025"),
         )
         assert shop.values() == [b"v0", b"v1", b"v2"]
+
+    def test_what_was_mounted_long_ago_needs_no_look_at_object_storage(
+        self, shop: Shop, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        shop.apply(sleep=mounting("orders", "west", "unmounted"))
+        shop.apply(sleep=mounting("orders", "west", "mounted"))
+        asked: list[str] = []
+        monkeypatch.setattr(EmbeddedProvider, "mountable", lambda _self: asked.append("mountable") or ())
+        monkeypatch.setattr(EmbeddedProvider, "recoverable", lambda _self, _topics: asked.append("recoverable") or {})
+        assert ids_of(shop.bench.plan()) == []
+        shop.say(sleep=mounting("orders", "west", "unmounted"))
+        assert ids_of(shop.bench.plan()) == ["unmount:mounting/west/shop:orders"]
+        assert asked == []
+
+    def test_back_to_the_state_before_an_unmount_is_a_mount_of_what_was_unmounted(self, shop: Shop) -> None:
+        shop.apply(sleep=mounting("orders", "west", "mounted"))
+        location, serial = shop.location(), shop.serial()
+        shop.apply(sleep=mounting("orders", "west", "unmounted"))
+        planned = rollback_plan(shop.bench.invocation, Select(), serial)
+        assert ids_of(planned) == ["mount:mounting/west/shop:orders"]
+        assert location_of(planned, "mount:mounting/west/shop:orders") == location
+
+    def test_back_to_a_state_without_the_mounting_says_where_the_topic_lies(self, shop: Shop) -> None:
+        location, serial = shop.location(), shop.serial()
+        shop.apply(sleep=mounting("orders", "west", "unmounted"))
+        planned = rollback_plan(shop.bench.invocation, Select(), serial)
+        assert [each.message for each in planned.plan.errors] == [
+            f"it lies detached at {location}, and its Mounting is no longer declared"
+        ]
+
+    def test_a_mounting_that_is_removed_leaves_the_topic_detached_and_its_manifest_is_refused(self, shop: Shop) -> None:
+        location = shop.location()
+        shop.apply(sleep=mounting("orders", "west", "unmounted"))
+        shop.say(sleep=None)
+        (said,) = errors_of(shop.bench.plan())
+        assert said.startswith("manifests/orders.yaml:")
+        assert f"it lies detached at {location}" in said
+        assert "reconciler state rm mounting/west/shop:orders" in said
+        shop.forget("mounting/west/shop:orders")
+        planned = shop.bench.plan()
+        assert ids_of(planned) == ["create:topic/west/shop:orders"]
+        assert [each.observed for each in planned.plan.drift] == [f"detached at {location}"]
+        assert "is made anew and empty" in planned.plan.warnings[0].message
+
+    def test_the_whole_workspace_can_be_destroyed_while_a_topic_sleeps(self, shop: Shop) -> None:
+        shop.apply(sleep=mounting("orders", "west", "unmounted"))
+        assert shop.bench.destroy().verdict is None
+        assert "shop:orders" not in shop.opened("west").topics()
+
+
+class TestRefused:
+    def test_an_ambiguous_name_lists_its_locations_and_a_location_is_taken(self, shop: Shop) -> None:
+        first = shop.location()
+        shop.apply(sleep=mounting("orders", "west", "unmounted"))
+        shop.opened("west").create_topic("shop:orders", configs=BOTH)
+        second = shop.location()
+        mounts = shop.opened("west").mounts
+        assert mounts.drive(mounts.unmount("shop:orders")) is None
+        shop.say(wake=mounting("orders", "east", "mounted"))
+        (said,) = errors_of(shop.bench.plan())
+        assert said.startswith("manifests/wake.yaml:")
+        assert f"2 topics called shop:orders lie in file://bucket: {first}, {second}" in said
+        shop.apply(wake=mounting("orders", "east", "mounted", more=f', source: "{second}"'))
+        shop.apply(sleep=mounting("orders", "west", "mounted"))
+        assert shop.values() == [b"v0", b"v1", b"v2"]
+
+    def test_what_another_cluster_has_is_refused_with_its_name_and_id(self, shop: Shop) -> None:
+        location = shop.location()
+        shop.apply(sleep=mounting("orders", "west", "unmounted"), wake=mounting("orders", "east", "mounted"))
+        east = shop.opened("east").cluster_id
+        shop.say(sleep=mounting("orders", "west", "mounted"))
+        (said,) = errors_of(shop.bench.plan())
+        assert f"{location} is attached to cluster east as shop:orders" in said
+        shop.say(wake=None, clusters=cluster("west"))
+        (said,) = errors_of(shop.bench.plan())
+        assert f"{location} is mounted on cluster {east} as shop:orders" in said
+
+    def test_a_topic_that_was_never_detached_is_refused(self, shop: Shop) -> None:
+        shop.say(wake=mounting("orders", "east", "mounted"))
+        (said,) = errors_of(shop.bench.plan())
+        assert f"{shop.location()} is attached to cluster west as shop:orders" in said
+
+    def test_what_lies_in_another_bucket_is_said_to_lie_there(self, shop: Shop) -> None:
+        shop.apply(
+            clusters=cluster("west") + "---\n" + cluster("east") + "---\n" + cluster("north", "other"),
+            sleep=mounting("orders", "west", "unmounted"),
+        )
+        shop.say(wake=mounting("orders", "north", "mounted"))
+        (said,) = errors_of(shop.bench.plan())
+        assert "lies in file://bucket, the objectStorage of cluster" in said
+        assert "this one has file://other" in said
+
+    def test_what_this_plan_detaches_in_another_bucket_is_said_to_lie_there(self, shop: Shop) -> None:
+        shop.apply(clusters=cluster("west") + "---\n" + cluster("east") + "---\n" + cluster("north", "other"))
+        shop.say(sleep=mounting("orders", "west", "unmounted"), wake=mounting("orders", "north", "mounted"))
+        (said,) = errors_of(shop.bench.plan())
+        assert "lies in file://bucket, the objectStorage of cluster" in said
+
+    @pytest.mark.parametrize(
+        ("gone", "why"),
+        [
+            ("topic.json", "there is no topic at"),
+            ("manifest.json", "without it nobody knows which of them hold"),
+            ("*.parquet", "what it names is lost"),
+        ],
+    )
+    def test_what_is_half_deleted_is_said_at_plan(self, shop: Shop, gone: str, why: str) -> None:
+        shop.apply(sleep=mounting("orders", "west", "unmounted"))
+        lost = list((shop.bench.folder / "bucket" / "topics").rglob(gone))
+        assert lost
+        for path in lost:
+            path.unlink()
+        shop.say(wake=mounting("orders", "east", "mounted"))
+        (said,) = errors_of(shop.bench.plan())
+        assert said.startswith("manifests/wake.yaml:")
+        assert why in said
+
+    def test_what_a_newer_version_wrote_is_said_at_plan(self, shop: Shop) -> None:
+        shop.apply(sleep=mounting("orders", "west", "unmounted"))
+        (path,) = (shop.bench.folder / "bucket" / "topics").rglob("topic.json")
+        found = json.loads(path.read_bytes())
+        found["format"] = found["format"].rpartition("/")[0] + "/99"
+        path.write_text(json.dumps(found))
+        shop.say(wake=mounting("orders", "east", "mounted"))
+        (said,) = errors_of(shop.bench.plan())
+        assert "newer" in said
+
+    def test_a_register_that_is_damaged_is_said_of_what_would_be_mounted(self, shop: Shop) -> None:
+        shop.apply(sleep=mounting("orders", "west", "unmounted"))
+        for path in (shop.bench.folder / "bucket" / "mountable").rglob("*.json"):
+            path.write_text("{}")
+        assert ids_of(shop.bench.plan()) == []
+        shop.say(wake=mounting("orders", "east", "mounted"))
+        (said,) = errors_of(shop.bench.plan())
+        assert said.startswith("manifests/wake.yaml:")
+
+    def test_a_name_in_another_namespace_is_mounted_by_its_location_alone(self, shop: Shop) -> None:
+        location = shop.location()
+        shop.apply(sleep=mounting("orders", "west", "unmounted"))
+        shop.say(wake=mounting("orders", "east", "mounted", namespace=""))
+        (said,) = errors_of(shop.bench.plan())
+        assert (
+            f"no detached topic orders lies in file://bucket; in another namespace that name lies at {location}" in said
+        )
+        shop.apply(wake=mounting("orders", "east", "mounted", namespace="", more=f', source: "{location}"'))
+        assert shop.values("orders", "east") == [b"v0", b"v1", b"v2"]
+
+    def test_a_cluster_without_object_storage_mounts_and_unmounts_nothing(self, shop: Shop) -> None:
+        shop.say(
+            clusters=cluster("west") + "---\n" + cluster("east") + "---\n" + cluster("north", None),
+            wake=mounting("orders", "north", "mounted"),
+        )
+        (said,) = errors_of(shop.bench.plan())
+        assert "mounting/north/shop:orders: cluster north has no object storage" in said
+
+    def test_what_is_not_tiered_is_not_unmounted(self, shop: Shop) -> None:
+        shop.apply(plain=topic("plain", "west", configs="{}"))
+        shop.say(sleep=mounting("plain", "west", "unmounted"))
+        (said,) = errors_of(shop.bench.plan())
+        assert "topic shop:plain is not tiered: remote.write is off" in said
+
+    def test_what_never_was_is_not_unmounted(self, shop: Shop) -> None:
+        shop.say(sleep=mounting("oders", "west", "unmounted"))
+        (said,) = errors_of(shop.bench.plan())
+        assert "there is no topic shop:oders, and none of that name lies detached in file://bucket" in said
+
+    def test_a_topic_that_a_link_is_to_read_is_not_unmounted_unless_the_link_reads_it_where_it_goes(
+        self, shop: Shop
+    ) -> None:
+        north = "---\n" + cluster("north")
+        shop.say(
+            clusters=cluster("west") + "---\n" + cluster("east") + north,
+            link=link("north", "west"),
+            sleep=mounting("orders", "west", "unmounted"),
+            wake=mounting("orders", "east", "mounted"),
+        )
+        (said,) = errors_of(shop.bench.plan())
+        assert "mirror/north/shop:orders mirrors it, and would have no source" in said
+        shop.say(link=link("north", "east"))
+        ids = ids_of(shop.bench.plan())
+        ends = ["unmount:mounting/west", "mount:mounting/east", "create:mirror/north", "mirror:mirror/north"]
+        assert [each for each in ids if "shop:orders" in each] == [f"{end}/shop:orders" for end in ends]
+
+
+class TestUnderWay:
+    def test_an_unmount_that_stopped_half_way_is_waited_for_by_all_that_need_it(self, shop: Shop) -> None:
+        shop.say(sleep=mounting("orders", "west", "unmounted"), wake=mounting("orders", "east", "mounted"))
+        shop.opened("west").mounts.unmount("shop:orders", mounting="shop:orders")
+        planned = shop.bench.plan()
+        assert ids_of(planned) == []
+        assert [(str(each.address), each.state) for each in planned.plan.waiting] == [
+            ("topic/west/shop:orders", "MIGRATING"),
+            ("mounting/east/shop:orders", "MIGRATING"),
+            ("mounting/west/shop:orders", "planned"),
+        ]
+        mounts = shop.opened("west").mounts
+        (number,) = mounts.under_way()
+        assert mounts.drive(int(number)) is None
+        shop.apply()
+        assert shop.values(where="east") == [b"v0", b"v1", b"v2"]
+
+    def test_an_unmount_by_hand_holds_a_change_of_its_topic(self, shop: Shop) -> None:
+        shop.opened("west").mounts.unmount("shop:orders")
+        assert ids_of(shop.bench.plan()) == []
+        shop.say(orders=topic("orders", "west", partitions=5))
+        (said,) = errors_of(shop.bench.plan())
+        assert "it is being mounted or unmounted (MIGRATING): partitions cannot change until that is done" in said
+
+    def test_an_unmount_under_way_is_not_turned_round(self, shop: Shop) -> None:
+        shop.opened("west").mounts.unmount("shop:orders", mounting="shop:orders")
+        shop.say(sleep=mounting("orders", "west", "mounted"))
+        (said,) = errors_of(shop.bench.plan())
+        assert "by which it is unmounted (planned), and mounted is wanted" in said
+
+    def test_an_unmount_that_was_cancelled_is_planned_again(self, shop: Shop) -> None:
+        mounts = shop.opened("west").mounts
+        number = mounts.unmount("shop:orders", mounting="shop:orders")
+        mounts.ask(number, "prepare")
+        mounts.cancel(number)
+        shop.say(sleep=mounting("orders", "west", "unmounted"))
+        assert ids_of(shop.bench.plan()) == ["unmount:mounting/west/shop:orders"]
+        shop.apply()
+        assert "shop:orders" not in shop.opened("west").topics()
+
+
+class TestByHand:
+    def test_a_topic_unmounted_by_hand_is_drift_that_says_where_it_lies(self, shop: Shop) -> None:
+        location, mounts = shop.location(), shop.opened("west").mounts
+        assert mounts.drive(mounts.unmount("shop:orders")) is None
+        planned = shop.bench.plan()
+        assert ids_of(planned) == ["create:topic/west/shop:orders"]
+        assert [each.observed for each in planned.plan.drift] == [f"detached at {location}"]
+        shop.apply(wake=mounting("orders", "west", "mounted", more=f', source: "{location}"'))
+        assert shop.values() == [b"v0", b"v1", b"v2"]
+
+    def test_a_mounting_whose_topic_was_unmounted_by_hand_mounts_it_again(self, shop: Shop) -> None:
+        shop.apply(wake=mounting("orders", "west", "mounted"))
+        mounts = shop.opened("west").mounts
+        assert mounts.drive(mounts.unmount("shop:orders")) is None
+        planned = shop.bench.plan()
+        assert ids_of(planned) == ["mount:mounting/west/shop:orders"]
+        assert [(each.path, each.recorded, each.observed) for each in planned.plan.drift] == [
+            ("state", "mounted", "unmounted")
+        ]
+        shop.apply()
+        assert shop.values() == [b"v0", b"v1", b"v2"]
+
+    def test_what_lies_detached_already_is_remembered_with_its_place(self, shop: Shop) -> None:
+        location, mounts = shop.location(), shop.opened("west").mounts
+        assert mounts.drive(mounts.unmount("shop:orders")) is None
+        shop.apply(sleep=mounting("orders", "west", "unmounted"))
+        shop.say(sleep=None)
+        (said,) = errors_of(shop.bench.plan())
+        assert f"it lies detached at {location}" in said
+
+
+class TestSelected:
+    def test_a_target_takes_along_what_its_mount_needs(self, shop: Shop) -> None:
+        shop.say(
+            other=topic("other", "west"),
+            sleep=mounting("orders", "west", "unmounted"),
+            wake=mounting("orders", "east", "mounted"),
+        )
+        planned = shop.bench.plan(Select(targets=("mounting/east/shop:orders",)))
+        assert ids_of(planned) == ["unmount:mounting/west/shop:orders", "mount:mounting/east/shop:orders"]
+
+    def test_what_would_detach_it_and_is_left_out_is_asked_for(self, shop: Shop) -> None:
+        shop.say(sleep=mounting("orders", "west", "unmounted"), wake=mounting("orders", "east", "mounted"))
+        planned = shop.bench.plan(Select(excludes=("mounting/west/*",)))
+        (said,) = errors_of(planned)
+        assert "mounting/west/shop:orders, which detaches it, is not part of this plan" in said
+
+
+def test_a_mounting_may_be_called_otherwise_as_long_as_its_topic_is_not(shop: Shop) -> None:
+    shop.apply(sleep=mounting("orders", "west", "mounted"))
+    shop.say(sleep=mounting("hibernation", "west", "mounted", more=", movedFrom: shop:orders"))
+    (said,) = errors_of(shop.bench.plan())
+    assert "its topic is called shop:orders here, and would be shop:hibernation" in said
+    shop.apply(sleep=mounting("hibernation", "west", "mounted", more=", as: orders, movedFrom: shop:orders"))
+    shop.apply(sleep=mounting("hibernation", "west", "unmounted", more=", as: orders, movedFrom: shop:orders"))
+    shop.apply(sleep=mounting("hibernation", "west", "mounted", more=", as: orders, movedFrom: shop:orders"))
+    assert shop.values() == [b"v0", b"v1", b"v2"]

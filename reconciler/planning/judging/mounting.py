@@ -73,11 +73,10 @@ def _location_of(mounting: Mounting, situation: Situation) -> str | None:
 
 
 def _check_mount(mounting: Mounting, situation: Situation) -> Iterator[tuple[str, str]]:
-    topic = mounted_by(mounting)
     if not _has_storage(mounting, situation):
         yield _no_storage(mounting)
         return
-    mirror = mirror_at(topic)
+    mirror = mirror_at(mounted_by(mounting))
     seen, wanted = situation.observed.get(mirror), situation.wanted.get(mirror)
     if seen is not None or wanted is not None:
         at = f", at {wanted.source}" if wanted is not None else ""
@@ -85,11 +84,12 @@ def _check_mount(mounting: Mounting, situation: Situation) -> Iterator[tuple[str
     if ActingConfigs(situation).properties(mounting.cluster).get(ENABLED) == "false":
         hint = f"Remove the property: with {ENABLED} off nothing of a mounted topic could be read."
         yield f"tiering is off on cluster {mounting.cluster}: {ENABLED} is false", hint
+    if _has_other_name(mounting, situation):
+        return  # said, or seen to be no mount, when it is decided about
     source = situation.given.mounts.get(mounting.address)
     match source:
         case None:
-            if not _is_renamed(topic, situation):
-                yield "object storage was not looked at", "Plan again."
+            yield "object storage was not looked at", "Plan again."
         case UserError() as error:
             yield error.message, error.hint
         case MountSource():
@@ -124,7 +124,7 @@ def _check_detached(mounting: Mounting, situation: Situation) -> Iterator[tuple[
     if seen is not None:
         yield f"{mirror} is a mirror: what it holds belongs to its source", _promote(mirror)
         return
-    if mounting.address in situation.recorded or _is_renamed(mounted_by(mounting), situation):
+    if mounting.address in situation.recorded or _has_other_name(mounting, situation):
         return
     if not _has_storage(mounting, situation):
         yield _no_storage(mounting)
@@ -184,10 +184,15 @@ def _is_protected(topic: Address, situation: Situation) -> bool:
     return declared if declared is not None else last is not None and last.protect
 
 
-def _is_renamed(topic: Address, situation: Situation) -> bool:
-    """Tell whether a topic takes its name by this plan."""
-    wanted = situation.wanted.get(topic)
-    return wanted is not None and wanted.moved_from is not None and wanted.moved_from in situation.observed
+def _has_other_name(mounting: Mounting, situation: Situation) -> bool:
+    """Tell whether its topic is there and called otherwise: the topic takes its name by this plan, or does not."""
+    topic = situation.wanted.get(mounted_by(mounting))
+    if topic is not None and topic.moved_from is not None and topic.moved_from in situation.observed:
+        return True
+    old = situation.wanted[mounting.address].moved_from
+    before = situation.recorded.get(old) if old is not None else None
+    resource = before.resource if before is not None else None
+    return isinstance(resource, Mounting) and mounted_by(resource) in situation.observed
 
 
 def _has_storage(mounting: Mounting, situation: Situation) -> bool:

@@ -11,7 +11,7 @@ from reconciler.resources.address import join_name, split_name
 from reconciler.resources.mountable import MountSource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from reconciler.resources.address import Address
     from reconciler.resources.mountable import Mountable
@@ -157,19 +157,15 @@ def _named(full_name: str, lying: Lying) -> MountSource | UserError | None:
 
 def _called_otherwise(full_name: str, lying: Lying) -> UserError | None:
     """Return where a topic lies that somebody may mean by a name that it was not made with."""
+    free = [each for each in lying.mountables if each.state == "detached"]
+    renamed = sorted(each.location for each in free if each.name == full_name)
     own = split_name(full_name)[1]
-    guesses: tuple[tuple[str, Callable[[Mountable], bool]], ...] = (
-        ("was called so last, and made with another name", lambda each: each.name == full_name),
-        ("has that name in another namespace", lambda each: split_name(each.full_name)[1] == own),
-    )
-    for what, is_meant in guesses:
-        found = sorted(each.location for each in lying.mountables if each.state == "detached" and is_meant(each))
-        if found:
-            some = "a topic" if len(found) == 1 else f"{len(found)} topics"
-            verb = what if len(found) == 1 else what.replace("was", "were").replace("has", "have")
-            message = f"no detached topic {full_name} lies in {lying.url}; {some} there {verb}: {_some(found)}"
-            return UserError(message, hint="Write the location as source; it is mounted in the mounting's namespace.")
-    return None
+    found = renamed or sorted(each.location for each in free if split_name(each.full_name)[1] == own)
+    if not found:
+        return None
+    why = "what was called so last lies" if renamed else "in another namespace that name lies"
+    message = f"no detached topic {full_name} lies in {lying.url}; {why} at {_some(found)}"
+    return UserError(message, hint="Write the location as source: it is mounted in the mounting's own namespace.")
 
 
 def _taken_from(attached: Attached) -> MountSource | UserError:
