@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from reconciler.embedded.catalog.lookups import name_with_id
+from reconciler.embedded.catalog.lookups import name_with_id, topic_with_id
 from reconciler.embedded.keys import head_key
 from reconciler.embedded.partition.entries import Entry
 from reconciler.embedded.partition.head import read_heads
@@ -133,6 +133,8 @@ class Flush:
     def _lying(self) -> Iterator[tuple[Lying, Head]]:
         """Yield the partitions ever written, with their heads as they are now."""
         catalog = self.upkeep.catalog.read()
+        if topic_with_id(catalog, self.topic_id, self.full_name) is None:
+            raise RetryableError(f"topic {self.full_name} has gone meanwhile", hint="Somebody else unmounted it.")
         name = name_with_id(catalog, self.topic_id, self.full_name)
         policy = cleanup_policy(catalog, name, self.upkeep.cluster_id)
         if policy.tiering is None or not policy.tiering.uploads:

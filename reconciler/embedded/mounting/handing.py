@@ -28,10 +28,6 @@ if TYPE_CHECKING:
 _ROUNDS: Final = 20
 
 
-class OvertakenError(Exception):
-    """Somebody else brought the migration on meanwhile: there is nothing left to do here. Never leaves this package."""
-
-
 @dataclass(frozen=True, slots=True)
 class Handing:
     """The manifests of one topic, and who says whether they may change hands."""
