@@ -174,8 +174,11 @@ class _Partition:
                 mark=fresh_mark(),
             )
         except UserError:
-            if self._topic() is not None:
+            after = self._topic()
+            if after is not None and writer_of(after) == gate.writer:
                 raise
+            if after is not None:  # A migration took it, or let go of it, meanwhile: the head is there all the same.
+                self.carry_out()
 
     def _topic(self) -> TopicEntry | None:
         return topic_with_id(self.catalog.read(), self.written.topic_id, self.written.full_name)
