@@ -39,11 +39,12 @@ class Bucket:
         """Where they go."""
         return self.cluster("east")
 
-    def cluster(self, name: str, *, storage: ObjectStore | None = None) -> EmbeddedCluster:
-        """Open a cluster anew, as another process would; a new one is tiered, and has a namespace."""
-        store, is_new = self.stores.get(name), name not in self.stores
-        if store is None:
-            store = self.stores[name] = MemoryStore()
+    def cluster(
+        self, name: str, *, storage: ObjectStore | None = None, store: ObjectStore | None = None
+    ) -> EmbeddedCluster:
+        """Open a cluster anew, as another process would; a new one is tiered, has a namespace, and lies in `store`."""
+        is_new = name not in self.stores
+        store = self.stores.setdefault(name, MemoryStore() if store is None else store)
         opened = EmbeddedCluster.create(store, now_ms=self.clock, new_id=self.new_id, storage=storage or self.storage)
         if is_new:
             opened.alter_cluster({"cloud_storage_enabled": "true"})
