@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reconciler.embedded.catalog.entries import AclEntry
 from reconciler.embedded.catalog.pinning import pinned, told
+from reconciler.embedded.checking.check import check_cluster
+from reconciler.embedded.consuming.groups import group_register
+from reconciler.embedded.consuming.offsets import Committed, Group
+from reconciler.embedded.mounting.mounts import Mount
+from reconciler.embedded.remote.recovery.locating import located
+from reconciler.errors import ProducerFencedError, UserError
 from reconciler.resources.clusterproperties import CONFIG_DEFAULTS, CREATION_DEFAULTS
 from reconciler.resources.tierrules import disable_policy_in, lay_over, switches_in, targets_in
 from tests.embedded.bucket import CLICKS, Bucket
+from tests.embedded.keyed import KeyedStore
+from tests.embedded.samples import values
 from tests.embedded.tiered import BOTH
 from tests.embedded.travelling import seen
 from tests.embedded.upkeeping import DAY, TWO_PARTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from reconciler.embedded.mounting.mounts import Mounts
+    from reconciler.embedded.transactions.producer import TransactionalProducer
 
 Surroundings = tuple[dict[str, str], dict[str, str], dict[str, str]]
 
@@ -35,6 +53,27 @@ def compacting(bucket: Bucket) -> None:
     bucket.west.create_topic(CLICKS, configs={**configs, "delete.retention.ms": "1000"})
     for number in range(8):
         send(bucket, f"v{number}", key=f"k{number % 3}")
+
+
+def begun(bucket: Bucket, transactional_id: str) -> TransactionalProducer:
+    producer = bucket.west.producer(transactional_id)
+    producer.init_transactions()
+    producer.begin()
+    return producer
+
+
+@contextmanager
+def transaction(bucket: Bucket, transactional_id: str) -> Iterator[TransactionalProducer]:
+    producer = begun(bucket, transactional_id)
+    yield producer
+    producer.commit()
+
+
+def at_state(mounts: Mounts, number: int, verb: str) -> int:
+    """Do a verb, and the work of the state it leads to."""
+    mounts.ask(number, verb)
+    mounts.drive(number)
+    return number
 
 
 def travelled(bucket: Bucket, full_name: str = CLICKS) -> None:
@@ -185,3 +224,184 @@ def test_whatever_is_said_around_it_here_and_there_its_tiering_and_its_limits_st
     assert {key: kept[key] for key in own} == own
     if told(before) == {key: value for key, (value, _) in before.items()}:
         assert pinned(laid(here, initial, {}), own, told(before)) == own
+
+
+# -- groups
+
+
+def test_groups_go_on_where_they_were_own_offsets_before_synced_and_nobody_is_reading(bucket: Bucket) -> None:
+    bucket.filled(partitions=2)
+    west, topic_id = bucket.west, bucket.west.topic(CLICKS).id
+    west.groups.commit("billing", {(CLICKS, 0): Committed(2, "a note")})
+    synced = Group({}, {(topic_id, 0): Committed(1), (topic_id, 1): Committed(3)})
+    group_register(west.store, "audit").update(lambda _held: synced.to_json(), mark="sync")
+    bucket.east.create_topic("shop:other")
+    bucket.east.groups.commit("billing", {("shop:other", 0): 0})
+    bucket.clock.now_ms += DAY
+    travelled(bucket)
+    east = bucket.east
+    assert east.groups.fetch("billing", [CLICKS]) == {(CLICKS, 0): Committed(2, "a note")}
+    assert east.groups.committed("audit", [CLICKS]) == {(CLICKS, 0): 1, (CLICKS, 1): 3}
+    assert east.groups.reading() == {}
+    assert east.groups.committed("billing", ["shop:other"]) == {("shop:other", 0): 0}
+
+
+def test_a_group_without_a_namespace_stays_out_which_is_said_and_comes_back_with_the_topic(
+    bucket: Bucket, caplog: pytest.LogCaptureFixture
+) -> None:
+    bucket.filled()
+    bucket.west.create_namespace("ops")
+    bucket.west.groups.commit("ops:audit", {(CLICKS, 0): 2})
+    travelled(bucket)
+    assert bucket.east.groups.names() == []
+    assert "its groups ops:audit have no namespace here" in caplog.text
+    bucket.east.groups.commit("billing", {(CLICKS, 0): 1})
+    bucket.east.alter_topic(CLICKS, {"retention.ms": "9d"})
+    bucket.east.upkeep().upload()
+    bucket.mounted(bucket.unmounted(cluster="east"), cluster="west")
+    assert bucket.west.groups.committed("ops:audit", [CLICKS]) == {(CLICKS, 0): 2}
+    assert bucket.west.groups.committed("billing", [CLICKS]) == {(CLICKS, 0): 1}
+
+
+@pytest.mark.fact("F-R-105")
+def test_an_offset_is_committed_before_the_cut_or_refused(bucket: Bucket) -> None:
+    bucket.filled()
+    mounts = bucket.west.mounts
+    number = at_state(mounts, mounts.unmount(CLICKS, is_automatic=False), "prepare")
+    bucket.west.groups.commit("billing", {(CLICKS, 0): 2})
+    at_state(mounts, number, "execute")
+    with pytest.raises(UserError, match="INVALID_TOPIC_EXCEPTION"):
+        bucket.west.groups.commit("billing", {(CLICKS, 0): 3})
+    at_state(mounts, number, "finish")
+    bucket.mounted(str(bucket.east.mounts.mountable()[0].location))
+    assert bucket.east.groups.committed("billing", [CLICKS]) == {(CLICKS, 0): 2}
+
+
+# -- transactions
+
+
+@pytest.mark.fact("F-R-108")
+def test_an_open_transaction_is_aborted_and_its_offsets_stay_a_gap_at_the_end(bucket: Bucket) -> None:
+    bucket.filled(records=2)
+    with transaction(bucket, "committed") as done:
+        done.send(CLICKS, "seen", partition=0)
+    opened = begun(bucket, "open")
+    opened.send(CLICKS, "never seen", partition=0)
+    opened.flush()
+    before = seen(bucket)
+    assert before["bounds"][0] == (0, 4, 0)
+    travelled(bucket)
+    assert seen(bucket, cluster="east") == before
+    with pytest.raises((UserError, ProducerFencedError)):
+        opened.commit()
+    with bucket.east.producer() as producer:
+        producer.send(CLICKS, "next", partition=0)
+    assert bucket.values(cluster="east")[-1] == (0, 4, b"next")
+
+
+@pytest.mark.fact("F-R-107", "F-R-108")
+def test_a_partition_of_aborted_records_alone_ends_where_it_ended(bucket: Bucket) -> None:
+    bucket.west.create_topic(CLICKS, partitions=2, configs=BOTH)
+    opened = begun(bucket, "open")
+    for _ in range(3):
+        opened.send(CLICKS, "never seen", partition=1)
+    opened.flush()
+    travelled(bucket)
+    assert seen(bucket, cluster="east")["bounds"] == {0: (0, 0, 0), 1: (0, 3, 0)}
+
+
+def test_an_idempotent_producer_goes_on_with_its_next_number(bucket: Bucket) -> None:
+    bucket.filled(records=0)
+    bucket.west.sequenced_producer("loader").append(CLICKS, 0, values("a", "b"), sequence=0)
+    travelled(bucket)
+    bucket.east.sequenced_producer("loader").append(CLICKS, 0, values("c"), sequence=2)
+    bucket.east.sequenced_producer("loader").append(CLICKS, 0, values("c"), sequence=2)
+    assert [value for _, _, value in bucket.values(cluster="east")] == [b"a", b"b", b"c"]
+
+
+# -- epochs, places, names
+
+
+def test_every_mount_has_an_epoch_of_its_own_and_the_place_stays(bucket: Bucket) -> None:
+    location, cluster = bucket.filled(records=1), "west"
+    for number, to in enumerate(["east", "south", "west", "east"]):
+        bucket.mounted(bucket.unmounted(cluster=cluster), cluster=to)
+        assert bucket.location(cluster=to) == location
+        with bucket.cluster(to).producer() as producer:
+            producer.send(CLICKS, f"on {to}", partition=0)
+        cluster = to
+        bounds = bucket.cluster(to).log(CLICKS).bounds()[0]
+        assert bounds.epochs == tuple((epoch, epoch) for epoch in range(number + 2))
+    assert [offset for _, offset, _ in bucket.values(cluster="east")] == list(range(5))
+    bucket.east.finish_deletions()
+    assert check_cluster(bucket.stores["east"], deep=True, storage=bucket.storage).findings == []
+
+
+@pytest.mark.fact("F-R-116")
+def test_an_alias_is_forgotten_at_the_next_unmount_also_in_another_namespace(bucket: Bucket) -> None:
+    location = bucket.filled()
+    bucket.east.create_namespace("archive")
+    bucket.mounted(bucket.unmounted(), "archive:clicks-2025")
+    assert bucket.unmounted("archive:clicks-2025", "east") == location
+    (found,) = bucket.west.mounts.mountable()
+    assert str(found.location) == location
+    assert located(bucket.storage, found.location).name == CLICKS
+    bucket.mounted(location, cluster="west")
+    assert len(bucket.values()) == 3
+
+
+@pytest.mark.fact("F-R-126", "F-R-115")
+def test_one_name_unmounted_three_times_lies_at_three_locations_each_with_its_own_data(bucket: Bucket) -> None:
+    locations = []
+    for records in (1, 2, 3):
+        bucket.filled(records=records)
+        locations.append(bucket.unmounted())
+    assert sorted(str(each.location) for each in bucket.east.mounts.mountable()) == sorted(locations)
+    for records, location in enumerate(locations, start=1):
+        bucket.mounted(location, f"shop:clicks-{records}")
+        assert len(bucket.values(f"shop:clicks-{records}", "east")) == records
+
+
+@pytest.mark.fact("F-R-118", "F-R-119")
+def test_several_topics_travel_in_one_migration_which_is_listed_with_its_state(bucket: Bucket) -> None:
+    names = ["shop:a", "shop:b", "orders"]
+    locations = [bucket.filled(name, records) for records, name in enumerate(names)]
+    mounts = bucket.west.mounts
+    number = mounts.unmount(*names)
+    (migration,) = mounts.under_way().values()
+    assert (migration.direction, migration.state, [each.name for each in migration.topics]) == (
+        "outbound",
+        "planned",
+        names,
+    )
+    mounts.drive(number)
+    assert mounts.under_way() == {}
+    east = bucket.east.mounts
+    east.drive(east.mount(*(Mount(location, name) for location, name in zip(locations, names, strict=True))))
+    assert [len(bucket.values(name, "east")) for name in names] == [0, 1, 2]
+
+
+def test_access_rules_stay_where_they_are(bucket: Bucket) -> None:
+    bucket.filled()
+    bucket.west.set_topic_acls(CLICKS, [AclEntry("User:alice", "allow", ("read",))])
+    travelled(bucket)
+    assert bucket.east.topic(CLICKS).acls == ()
+
+
+@pytest.mark.parametrize("keys", [("key-west", None), (None, "key-east"), ("key-west", "key-east"), ("k", "k")])
+def test_under_whatever_key_it_lay_it_is_read_and_what_comes_lies_under_that_of_its_new_namespace(
+    keys: tuple[str | None, str | None],
+) -> None:
+    storage = KeyedStore()
+    bucket = Bucket(storage)
+    for name, key in zip(("west", "east"), keys, strict=True):
+        bucket.cluster(name, store=KeyedStore()).encrypt_namespace("shop", key)
+    bucket.filled()
+    before = seen(bucket)
+    travelled(bucket)
+    assert seen(bucket, cluster="east") == before
+    assert bucket.east.finish_rewrites() == 0
+    with bucket.east.producer() as producer:
+        producer.send(CLICKS, "next", partition=0)
+    bucket.unmounted(cluster="east")
+    assert {kms for key, kms in storage.parts().items() if key.endswith(".parquet")} == set(keys)

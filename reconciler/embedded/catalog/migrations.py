@@ -10,19 +10,18 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.embedded.catalog.encryption import key_of
 from reconciler.embedded.catalog.entries import (
     DeletionEntry,
     HoldEntry,
     MigrantEntry,
     MigrationEntry,
-    RewriteEntry,
 )
 from reconciler.embedded.catalog.holding import check_unheld, check_unreserved
 from reconciler.embedded.catalog.lookups import check_free, names_by_id, topic_named
 from reconciler.embedded.catalog.tiering import location_of, tiering_of
 from reconciler.errors import UserError
 from reconciler.lifecycles.mounting import MOUNT, UNMOUNT, MigrationState
+from reconciler.resources.clusterproperties import ENABLED, property_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -85,9 +84,7 @@ def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], asked: Asked) ->
     """
     if not migrants:
         raise _nothing()
-    if draft.cluster.storage_id is None:
-        message = f"topic {migrants[0].name} cannot be mounted: the cluster is bound to no object storage"
-        raise UserError(message, hint="Declare objectStorage on the Cluster, and apply that first.")
+    _check_tiered(draft, migrants[0].name)
     under_way = {
         topic.location: number
         for number, migration in draft.migrations.items()
@@ -152,6 +149,16 @@ def drop_topics(draft: Draft, migration: MigrationEntry, topics: Sequence[Migran
     _remove(draft, replace(migration, topics=tuple(topics)))
 
 
+def _check_tiered(draft: Draft, full_name: str) -> None:
+    """Refuse to mount where nothing can be read from object storage."""
+    if draft.cluster.storage_id is None:
+        message = f"topic {full_name} cannot be mounted: the cluster is bound to no object storage"
+        raise UserError(message, hint="Declare objectStorage on the Cluster, and apply that first.")
+    if property_of(draft.cluster.properties, ENABLED) != "true":
+        message = f"topic {full_name} cannot be mounted: {ENABLED} is off (Requested feature is disabled)"
+        raise UserError(message, hint=f"Switch {ENABLED} on: all of a mounted topic lies in object storage.")
+
+
 def _leaving(draft: Draft, full_name: str, mounting: str | None, cluster_id: str) -> MigrantEntry:
     try:
         topic = topic_named(draft, full_name)
@@ -175,6 +182,10 @@ def _leaving(draft: Draft, full_name: str, mounting: str | None, cluster_id: str
     if tiering is None or not tiering.uploads:
         message = f"topic {full_name} has no tiering that uploads: resources that are not eligible"
         hint = "Switch remote.write on, or give it a TieringPolicy; without it nothing of it lies in object storage."
+        raise UserError(message, hint=hint)
+    if not tiering.serves:
+        message = f"topic {full_name} only uploads: resources that are not eligible"
+        hint = "Switch remote.read on: once it is mounted all of it lies in object storage, and none could be read."
         raise UserError(message, hint=hint)
     return MigrantEntry(full_name, topic.id, str(location_of(full_name, topic, cluster_id)), mounting)
 
@@ -210,7 +221,6 @@ def _entered(draft: Draft, number: int, found: MigrationEntry, state: MigrationS
             _remove(draft, found)
         case "inbound", MigrationState.FINISHED:
             _hold(draft, found, None)
-            _rewrite(draft, found)
         case _:
             pass
     return after
@@ -229,13 +239,6 @@ def _remove(draft: Draft, migration: MigrationEntry) -> None:
         if topic_id in draft.rewrites:
             draft.put_rewrite(topic_id, None)
         draft.put_deletion(topic_id, DeletionEntry(full_name))
-
-
-def _rewrite(draft: Draft, migration: MigrationEntry) -> None:
-    """Mark topics whose namespace has a key: their objects came with another one, or none."""
-    for full_name in _names(draft, migration):
-        if key_of(draft, full_name) is not None:
-            draft.put_rewrite(draft.topics[full_name].id, RewriteEntry(full_name))
 
 
 def _names(draft: Draft, migration: MigrationEntry) -> list[str]:
