@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from reconciler.lifecycles.mounting import MOUNT, UNMOUNT, MigrationState, is_under_way
-from reconciler.planning.actions import Adopt, Forget, Reason, Risk, Transition
+from reconciler.planning.actions import Adopt, Change, Forget, Reason, Risk, Transition
 from reconciler.planning.deciding.decision import state_precondition
 from reconciler.planning.deciding.differences import drifted
 from reconciler.planning.plan import Waiting
@@ -39,7 +39,7 @@ def decide_mounting(sides: Sides, situation: Situation, decision: Decision, old:
         if old is None and (sides.last is None or sides.last.resource != mounting):
             decision.actions.append(_remembered(sides, mounting, seen, situation))
     elif seen is not None:
-        decision.actions.append(_unmount(sides, mounting, seen))
+        decision.actions.append(_unmount(sides, mounting, seen, decision))
     elif not _comes(topic, situation):
         _mount(sides, mounting, situation, decision)
 
@@ -97,16 +97,21 @@ def _mount(sides: Sides, mounting: Mounting, situation: Situation, decision: Dec
     if leaving is not None and is_under_way(leaving.state):
         decision.waiting.append(Waiting(sides.address, MIGRATING))
         return
-    decision.actions.append(_transition(sides, mounting, None, source.location))
+    decision.actions.append(_transition(sides, mounting, None, source.location, decision))
 
 
-def _unmount(sides: Sides, mounting: Mounting, seen: Observed) -> Transition:
+def _unmount(sides: Sides, mounting: Mounting, seen: Observed, decision: Decision) -> Transition:
     location = seen.legacy.location if seen.legacy is not None else mounting.metadata.name
-    return _transition(sides, mounting, seen, location)
+    return _transition(sides, mounting, seen, location, decision)
 
 
-def _transition(sides: Sides, mounting: Mounting, topic: Observed | None, location: str) -> Transition:
+def _transition(
+    sides: Sides, mounting: Mounting, topic: Observed | None, location: str, decision: Decision
+) -> Transition:
+    """Return the move to where a mounting says; it sets back what somebody did by hand, where that drifted."""
     machine = MOUNT if topic is None else UNMOUNT
+    moved = (found for found in decision.drift if found.address == sides.address)
+    changes = tuple(Change(found.path, found.observed, found.recorded, drift=True) for found in moved)
     parameters: dict[str, Value] = {"source": location}
     if mounting.spec.as_ is not None:
         parameters["as"] = mounting.spec.as_
@@ -121,7 +126,8 @@ def _transition(sides: Sides, mounting: Mounting, topic: Observed | None, locati
         after=mounting,
         parameters=parameters,
         risk=Risk.NONE if topic is None else Risk.DISRUPTIVE,
-        reasons=(Reason.ROLE_WANTED,),
+        reasons=(Reason.ROLE_WANTED, *((Reason.DRIFTED,) if changes else ())),
+        changes=changes,
         source=sides.wanted.source,
         precondition=state_precondition(sides.address, topic) if topic else "",
     )
