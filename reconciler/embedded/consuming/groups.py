@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from reconciler.embedded.catalog.holding import check_served, is_closed
 from reconciler.embedded.catalog.lookups import check_namespace_of
 from reconciler.embedded.catalog.tiering import hides_remote
 from reconciler.embedded.consuming.offsets import Committed, Group
@@ -39,13 +40,16 @@ def check_commit(catalog: Catalog, group: str, offsets: Mapping[Place, int | Com
 
     Raises:
         InvalidNamespaceError: The group's namespace does not exist; none is made implicitly.
-        UserError: The group's name cannot be, or a partition or an offset.
+        UserError: The group's name cannot be, or a partition or an offset; or a topic is being mounted or unmounted.
     """
     group_key(group)
     check_namespace_of(catalog, group)
-    topics = {entry.id: (name, entry.partitions) for name, entry in catalog.topics.items()} if offsets else {}
+    topics = {entry.id: (name, entry) for name, entry in catalog.topics.items()} if offsets else {}
     for (topic_id, partition), given in offsets.items():
-        name, partitions = topics.get(topic_id, (topic_id, partition + 1))
+        name, topic = topics.get(topic_id, (topic_id, None))
+        partitions = partition + 1 if topic is None else topic.partitions
+        if topic is not None and is_closed(topic):
+            check_served(name, topic)  # It would stay behind, or be overwritten.
         where, each = f"group {group}: {name}, partition {partition}", _committed(given)
         if not 0 <= partition < partitions:
             raise UserError(f"{where}: there is no such partition", hint=f"The topic has {partitions} partitions.")
@@ -100,10 +104,13 @@ def put_offsets(
 
 
 def bring_offsets(
-    store: ObjectStore, catalog: CatalogRegister, group: str, offsets: Mapping[Place, Committed], *, mark: str
+    store: ObjectStore, read: Callable[[], Catalog], group: str, offsets: Mapping[Place, Committed], *, mark: str
 ) -> None:
-    """Set what a group had committed of a topic elsewhere: as it was said there, whoever said it and when."""
-    _put(group_register(store, group), catalog.read, offsets, mark)
+    """Set what a group had committed of a topic elsewhere: as it was said there, whoever said it and when.
+
+    `read` returns the catalog, and raises where it is too late for that; it is asked before every swap.
+    """
+    _put(group_register(store, group), read, offsets, mark)
 
 
 def _put(register: Register, read: Callable[[], Catalog], offsets: Mapping[Place, Committed], mark: str) -> None:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from reconciler.embedded.catalog.entries import MigrantEntry, MigrationEntry
-    from reconciler.embedded.catalog.tables import Draft
+    from reconciler.embedded.catalog.tables import Catalog, Draft
     from reconciler.embedded.consuming.offsets import Committed
     from reconciler.embedded.mounting.means import Means
     from reconciler.embedded.remote.manifests.manifest import Manifest
@@ -105,8 +105,8 @@ class Inbound:
                 lost.append((topic, error))
         gone = [topic for topic, _ in lost]
         self._follow(MigrationState.FINISHED, lambda draft: drop_topics(draft, self.migration, gone))
-        for _, error in lost:
-            raise error
+        for _, first in lost:
+            raise first
 
     def _is_ours(self, topic: MigrantEntry) -> bool:
         found = read_ownership(self.means.storage, TopicLocation.parse(topic.location))
@@ -208,8 +208,10 @@ class Inbound:
             raise OwnershipLostError(message, hint="Nothing was changed; see who mounted it: reconciler mount list")
         return replace(found, owner=cluster_id, owner_epoch=found.owner_epoch + 1, tiered_epoch=tiered_epoch)
 
-    def _check_current(self) -> None:
-        check_current(self.means.catalog, self.number, self.migration)
+    def _check_current(self) -> Catalog:
+        catalog = self.means.catalog.read()
+        check_current(catalog, self.number, self.migration)
+        return catalog
 
     def _check_here(self, topic_id: str, partitions: int) -> None:
         """Remove what was made of a topic that is gone by now: whoever removed it may have been here before."""
@@ -249,7 +251,7 @@ class Inbound:
         def restore(group: str) -> None:
             means.may_go_on()
             offsets = {(topic_id, number): replace(each, at_ms=None) for number, each in there.groups[group].items()}
-            bring_offsets(means.store, means.catalog, group, offsets, mark=mark)
+            bring_offsets(means.store, self._check_current, group, offsets, mark=mark)
 
         names = [name for name in there.groups if not (space := split_name(name)[0]) or space in catalog.namespaces]
         for _ in side_by_side(restore, names, name="groups"):

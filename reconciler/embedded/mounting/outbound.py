@@ -193,7 +193,7 @@ class Outbound:
         return replace(found, owner=NOBODY, owner_epoch=found.owner_epoch + 1)
 
     def _check_current(self) -> None:
-        check_current(self.means.catalog, self.number, self.migration)
+        check_current(self.means.catalog.read(), self.number, self.migration)
 
     def _is_taken(self, location: TopicLocation) -> bool:
         """Tell whether somebody has released the topic, or has it by now: then it only remains to be removed here."""
