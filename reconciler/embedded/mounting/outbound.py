@@ -20,11 +20,12 @@ from reconciler.embedded.mounting.handing import Handing
 from reconciler.embedded.mounting.overtaking import check_current, until_overtaken
 from reconciler.embedded.mounting.ownership import Ownership, Owning, detach_topic, read_ownership
 from reconciler.embedded.partition.head import NOBODY as REMOVED
-from reconciler.embedded.partition.head import head_register, read_heads
+from reconciler.embedded.partition.head import head_register, parse_head, read_heads
 from reconciler.embedded.remote.manifests.manifest import NOBODY
 from reconciler.embedded.remote.manifests.topicmanifest import TopicManifest, hand_over
 from reconciler.embedded.threads import side_by_side
 from reconciler.embedded.transactions.finishing import abort, finish
+from reconciler.embedded.upkeep.deletion import heads_of
 from reconciler.errors import OwnershipLostError
 from reconciler.lifecycles.mounting import MigrationState
 
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from reconciler.embedded.remote.manifests.manifest import Manifest
     from reconciler.objectstore.register import Held
 
+    Opened: TypeAlias = set[tuple[str, int]]
+    """Transactional ids, each with the epoch of its producer."""
     Groups: TypeAlias = Mapping[str, Mapping[int, Committed]]
 
 
@@ -66,8 +69,7 @@ class Outbound:
                 self._follow(MigrationState.PREPARED)
             case MigrationState.EXECUTING:
                 for topic in self._here():
-                    self._seal(topic)
-                    self._settle_transactions(topic)
+                    self._settle_transactions(self._seal(topic))
                 self._flush()
                 for topic in self._here():
                     self._flushing(topic).finished()
@@ -102,11 +104,14 @@ class Outbound:
             may_go_on=means.may_go_on,
         )
 
-    def _seal(self, topic: MigrantEntry) -> None:
-        """Let nobody append to any partition: the catalog says so by now, so a head made later is refused by it."""
+    def _seal(self, topic: MigrantEntry) -> Opened:
+        """Let nobody append to any partition: the catalog says so by now, so a head made later is refused by it.
+
+        Return the transactions that are open under the seals, with their epochs.
+        """
         store, writer = self.means.store, sealed_by(self.number)
 
-        def seal(number: int) -> None:
+        def seal(number: int) -> Opened:
             self.means.may_go_on()
 
             def sealed(held: Held | None) -> dict[str, Any] | None:
@@ -114,21 +119,17 @@ class Outbound:
                     return None
                 return {**held.value, "writer": writer}
 
-            head_register(store, topic.topic_id, number).update(
-                sealed, mark=f"seal-{self.migration.claim}-{number}", raises_epoch=True
-            )
+            register = head_register(store, topic.topic_id, number)
+            held = register.update(sealed, mark=f"seal-{self.migration.claim}-{number}", raises_epoch=True)
+            opened = {} if held is None else parse_head(store, register.key, held.value).transactions
+            return {(name, one["epoch"]) for name, one in opened.items()}
 
-        for _ in side_by_side(seal, sorted(read_heads(store, topic.topic_id)), name="seal"):
-            pass
+        numbers = sorted(number for _, number in heads_of(store, [topic.topic_id]))
+        return {opened for of_one in side_by_side(seal, numbers, name="seal") for opened in of_one}
 
-    def _settle_transactions(self, topic: MigrantEntry) -> None:
+    def _settle_transactions(self, opened: Opened) -> None:
         """Abort what is open on the topic, and carry out what is decided: nothing stays undecided (F-R-108)."""
         means = self.means
-        opened = {
-            (name, one["epoch"])
-            for head in read_heads(means.store, topic.topic_id).values()
-            for name, one in head.transactions.items()
-        }
         self._check_current()  # What is open after a cancel, or was when it came, is none of ours.
         for transactional_id, epoch in sorted(opened):
             means.may_go_on()

@@ -38,6 +38,7 @@ _LOOKS: Final = 3
 _THREADS: Final = 4
 """Arrow decodes and encodes beside Python; more would only take memory."""
 _ROUND_BYTES: Final = 256 * 1024 * 1024
+_TOGETHER: Final = 16
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,9 @@ class ChoreTask:
         if self.remote is not None:
             check_storage(self.remote.storage, catalog.cluster.storage_id)
         names = {entry.id: name for name, entry in catalog.topics.items()}
+        is_here = self._is_here()
         for chore in chores:
-            check_shared(self.store, chore.partition.full_name, is_found=self._is_here())
+            check_shared(self.store, chore.partition.full_name, is_found=is_here)
             full_name = names.get(chore.partition.topic_id)
             if full_name is None:
                 continue  # It was deleted meanwhile.
@@ -121,8 +123,15 @@ def do_here(chores: Sequence[Chore], task: ChoreTask) -> Iterator[list[Rewritten
     """Do chores in a few threads of this process, and yield what came of them in rounds."""
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="chore") as threads:
         for taken in rounds_of(chores, _ROUND_BYTES):
-            done = threads.map(lambda chore: list(task([chore])), taken)
+            done = threads.map(lambda together: list(task(together)), _together(taken))
             yield [one for outcomes in done for one in outcomes]
+
+
+def _together(chores: Sequence[Chore]) -> Iterator[Sequence[Chore]]:
+    """Yield chores a few at a time: each task reads the catalog, and looks whether it is in the right place, once."""
+    size = max(1, min(_TOGETHER, len(chores) // _THREADS))
+    for at in range(0, len(chores), size):
+        yield chores[at : at + size]
 
 
 def rounds_of(chores: Iterable[Chore], cost: int) -> Iterator[list[Chore]]:
