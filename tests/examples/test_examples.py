@@ -22,6 +22,7 @@ CASES = [
     pytest.param("environments", ("-e", "prod"), id="environments-prod"),
     pytest.param("flights", (), id="flights", marks=pytest.mark.spark),
     pytest.param("tiering", (), id="tiering"),
+    pytest.param("hibernate", (), id="hibernate"),
 ]
 # In `make test` the first of them; the rest in soak.
 BUCKETS = [
@@ -37,16 +38,16 @@ def copied(name: str, target: Path) -> Path:
 
 @pytest.mark.parametrize(("name", "environment"), CASES)
 def test_an_example_is_applied_and_then_there_is_nothing_to_do(
-    name: str, environment: tuple[str, ...], tmp_path: Path, reconciler: Run
+    name: str, environment: tuple[str, ...], tmp_path: Path, typed: Run
 ) -> None:
     folder = copied(name, tmp_path)
-    validated = reconciler(folder, "validate", *environment)
+    validated = typed(folder, "validate", *environment)
     assert validated.returncode == 0, validated.stderr
-    before = reconciler(folder, "plan", "--detailed-exitcode", *environment)
+    before = typed(folder, "plan", "--detailed-exitcode", *environment)
     assert before.returncode == 2, before.stderr
-    applied = reconciler(folder, "apply", "--yes", *environment)
+    applied = typed(folder, "apply", "--yes", *environment)
     assert applied.returncode == 0, applied.stderr
-    after = reconciler(folder, "plan", "--detailed-exitcode", *environment)
+    after = typed(folder, "plan", "--detailed-exitcode", *environment)
     assert after.returncode == 0, after.stdout + after.stderr
 
 
@@ -73,9 +74,9 @@ def test_an_example_lives_in_a_bucket_as_well_as_in_folders(
     assert not (folder / ".clusters").exists()
 
 
-@pytest.mark.parametrize("name", ["quickstart", "environments", "flights", "tiering"])
-def test_an_example_is_written_as_fmt_would_write_it(name: str, tmp_path: Path, reconciler: Run) -> None:
-    checked = reconciler(copied(name, tmp_path), "fmt", "--check")
+@pytest.mark.parametrize("name", ["quickstart", "environments", "flights", "tiering", "hibernate"])
+def test_an_example_is_written_as_fmt_would_write_it(name: str, tmp_path: Path, typed: Run) -> None:
+    checked = typed(copied(name, tmp_path), "fmt", "--check")
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
@@ -84,9 +85,9 @@ def test_every_example_is_tried() -> None:
     assert folders == {case.values[0] for case in CASES}
 
 
-def test_one_environment_never_plans_another_away(tmp_path: Path, reconciler: Run) -> None:
+def test_one_environment_never_plans_another_away(tmp_path: Path, typed: Run) -> None:
     folder = copied("environments", tmp_path)
     for environment in ("dev", "prod"):
-        assert reconciler(folder, "apply", "--yes", "-e", environment).returncode == 0
+        assert typed(folder, "apply", "--yes", "-e", environment).returncode == 0
     for environment in ("dev", "prod"):
-        assert reconciler(folder, "plan", "--detailed-exitcode", "-e", environment).returncode == 0
+        assert typed(folder, "plan", "--detailed-exitcode", "-e", environment).returncode == 0

