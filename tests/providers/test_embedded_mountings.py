@@ -157,11 +157,15 @@ def test_a_thousand_partitions_in_one_migration(world: World) -> None:
 # -- what is there already
 
 
-def test_a_topic_of_that_name_that_came_from_elsewhere_is_told(world: World) -> None:
+@pytest.mark.fact("F-R-117")
+def test_a_topic_of_that_name_that_came_from_elsewhere_is_told(world: World, caplog: pytest.LogCaptureFixture) -> None:
     location = world.bucket.filled()
     world.done("west", unmount())
     world.bucket.east.create_topic(CLICKS, configs=BOTH)
     assert f"is not the one of {location}" in world.refused("east", mount(location)).message
+    assert [(record.levelname, record.name) for record in caplog.records if location in record.getMessage()] == [
+        ("WARNING", "reconciler.providers")
+    ]
     world.bucket.west.create_topic(CLICKS, configs=BOTH)
     assert f"is not the one of {location}" in world.refused("west", unmount(source=location)).message
 

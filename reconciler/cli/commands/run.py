@@ -53,8 +53,8 @@ def command(
     Closed segments are uploaded to object storage and may leave the local tier; what expired goes on both tiers; keys
     are compacted; small remote segments are merged; what lies there is held against what the cluster knows (scrub).
 
-    JOBS: mirror, deletions, disablings, recoveries, rewrites, transactions, roll, upload, retention, compact, merge,
-    scrub, sweep; several with commas between.
+    JOBS: mirror, migrations, deletions, disablings, recoveries, rewrites, transactions, roll, upload, retention,
+    compact, merge, scrub, sweep; several with commas between.
     """
     if once == (interval is not None):
         raise UsageError("run works once, or at an interval", hint="Write: reconciler run --once, or --interval 30s")

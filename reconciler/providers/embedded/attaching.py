@@ -6,6 +6,7 @@ began, or what came of it, and goes on.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     Found: TypeAlias = MigrantEntry | Ownership | ReconcilerError | None
 
+_LOGGER: Final = logging.getLogger("reconciler.providers")
 _MACHINES: Final = frozenset({MOUNT.name, UNMOUNT.name})
 
 
@@ -172,7 +174,10 @@ class Attaching:
             ask(draft, number, "delete")  # It is over, and what is wanted is wanted again.
         existing = draft.topics.get(asked.name)
         if existing is not None:
-            asked.check_lies_at(location_of(asked.name, existing, self.cluster.cluster_id))
+            location = location_of(asked.name, existing, self.cluster.cluster_id)
+            if asked.is_mount and not asked.lies_at(location):
+                _LOGGER.warning("%s cannot be mounted as %s: it exists, at %s", asked.source, asked.name, location)
+            asked.check_lies_at(location)
         if asked.is_mount:
             return self._mount(draft, asked, existing)
         self._unmount(draft, asked, existing)
