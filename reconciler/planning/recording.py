@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Protocol, TypeAlias, assert_never
 
 from reconciler.lifecycles.mounting import MOUNT
@@ -137,12 +138,14 @@ def _mounted(action: Transition, mounting: Mounting, done: Finished | None, reco
 
 
 def _mounted_as(topic: Address, record: Record) -> str | None:
-    """Return which topic the mounting of an address has mounted there."""
-    mountings = (known for address, known in record.items() if address.startswith("mounting/"))
-    found = (
-        known for known in mountings if isinstance(known.resource, Mounting) and mounted_by(known.resource) == topic
-    )
-    return next((known.incarnation for known in found), None)
+    """Return which topic the mounting of an address has mounted there; most are called as their topic is."""
+    likely = Address("mounting/" + topic.partition("/")[2])
+    others = (address for address in record if address.startswith("mounting/") and address != likely)
+    for address in chain((likely,), others):
+        known = record.get(address)
+        if known is not None and isinstance(known.resource, Mounting) and mounted_by(known.resource) == topic:
+            return known.incarnation
+    return None
 
 
 def _protect(after: Resource, last: Recorded | None) -> bool:

@@ -80,7 +80,7 @@ def is_dangerous(action: Action) -> bool:
 def drift_text(finding: DriftFinding) -> str:
     """Return what moved on the cluster: `retention.ms 1d → 2d on the cluster`."""
     if not finding.path:
-        return "is missing on the cluster"
+        return "is missing on the cluster" if finding.observed is None else f"is missing, {finding.observed}"
     before, after = value_text(finding.path, finding.recorded), value_text(finding.path, finding.observed)
     return f"{field_name(finding.path)} {before} → {after} on the cluster"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 from reconciler.planning.fields import LINK_FEATURES, PROPERTIES
 from reconciler.planning.finding import Finding
 from reconciler.planning.judging.limits import beyond, check_namespace, check_topic
-from reconciler.planning.judging.mounting import check_mounting
+from reconciler.planning.judging.mounting import check_mounting, check_rivals
 from reconciler.planning.judging.properties import check_properties
 from reconciler.planning.judging.recovering import check_recovery
 from reconciler.planning.judging.storage import check_storage
@@ -40,6 +40,7 @@ def check(situation: Situation) -> Iterator[Finding]:
     yield from check_properties(situation)
     yield from check_tiering(situation)
     yield from check_names(situation)
+    yield from check_rivals(situation)
 
 
 def _problems(address: Address, wanted: Wanted, situation: Situation) -> Iterator[tuple[str, str]]:

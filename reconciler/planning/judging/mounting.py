@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import UserError
 from reconciler.lifecycles.mounting import is_under_way
 from reconciler.lifecycles.tiering import TieringState
+from reconciler.planning.finding import Finding
 from reconciler.planning.judging.limits import beyond
 from reconciler.planning.situation import mirror_at, mounted_by
 from reconciler.planning.wanted.acting import ActingConfigs
@@ -22,7 +24,7 @@ from reconciler.resources.topic import Topic
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reconciler.planning.situation import Situation
+    from reconciler.planning.situation import Situation, Wanted
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Observed
 
@@ -36,7 +38,6 @@ def check_mounting(mounting: Mounting, situation: Situation) -> Iterator[tuple[s
     if not capabilities.mountings:
         yield beyond(capabilities, "mount or unmount topics")
         return
-    yield from _rivals(mounting, situation)
     under_way, seen = situation.observed.get(mounting.address), situation.observed.get(topic)
     if under_way is not None and is_under_way(under_way.state):
         return
@@ -51,18 +52,33 @@ def check_mounting(mounting: Mounting, situation: Situation) -> Iterator[tuple[s
         yield from _check_unmount(mounting, topic, seen, situation)
 
 
-def _rivals(mounting: Mounting, situation: Situation) -> Iterator[tuple[str, str]]:
-    """Yield the mountings of the same name here, and those that take the same topic."""
-    for address, wanted in situation.wanted.items():
-        other = wanted.resource
-        if not isinstance(other, Mounting) or address == mounting.address:
-            continue
-        if mounted_by(other) == mounted_by(mounting):
-            message = f"{address}, at {wanted.source}, is about topic {mounting.topic_name} of this cluster too"
-            yield message, "Keep one of the two, or give one another name with `as`."
-        elif _location_of(mounting, situation) == _location_of(other, situation) is not None:
-            message = f"{_location_of(other, situation)} is taken by {address} too, at {wanted.source}"
-            yield message, "A topic is mounted once: keep one of the two, and mirror it for the other."
+def check_rivals(situation: Situation) -> Iterator[Finding]:
+    """Yield the mountings that are about one topic of a cluster, and those that take one topic of object storage."""
+    named: dict[str, list[Wanted]] = {}
+    for address in sorted(situation.wanted):
+        wanted = situation.wanted[address]
+        if isinstance(wanted.resource, Mounting):
+            named.setdefault(mounted_by(wanted.resource), []).append(wanted)
+            taken = _location_of(wanted.resource, situation)
+            if taken is not None:
+                named.setdefault(taken, []).append(wanted)
+    for what, rivals in named.items():
+        for one, other in permutations(rivals, 2):
+            yield from _rival(what, one, other, situation)
+
+
+def _rival(what: str, one: Wanted, other: Wanted, situation: Situation) -> Iterator[Finding]:
+    mine, theirs = one.resource, other.resource
+    if not (isinstance(mine, Mounting) and isinstance(theirs, Mounting)) or not situation.is_decidable(mine.address):
+        return
+    if what == mounted_by(mine):
+        message = f"{theirs.address}, at {other.source}, is about topic {mine.topic_name} of this cluster too"
+        hint = "Keep one of the two, or give one another name with `as`."
+        yield Finding(mine.address, one.source, message, hint)
+    elif mounted_by(mine) != mounted_by(theirs):
+        message = f"{what} is taken by {theirs.address} too, at {other.source}"
+        hint = "A topic is mounted once: keep one of the two, and mirror it for the other."
+        yield Finding(mine.address, one.source, message, hint)
 
 
 def _location_of(mounting: Mounting, situation: Situation) -> str | None:
@@ -166,6 +182,11 @@ def _untiered(mounting: Mounting, seen: Observed, situation: Situation) -> Itera
         yield (
             f"topic {mounting.topic_name} is not tiered: remote.write is off",
             _SWITCH_ON,
+        )
+    elif isinstance(seen.resource, Topic) and not switches_now(seen.resource, seen.initial, situation).read:
+        yield (
+            f"topic {mounting.topic_name} only uploads: with remote.read off none of it is readable once mounted",
+            "Switch remote.read on, and apply that.",
         )
     elif seen.legacy is None or seen.state == TieringState.DISABLED.value:
         yield f"topic {mounting.topic_name} is not tiered: nothing of it lies in object storage", _SWITCH_ON

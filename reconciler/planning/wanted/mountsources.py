@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import UserError
@@ -32,7 +33,7 @@ class Attached:
     """The mounting of this plan that detaches it, where one does."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Lying:
     """One object storage as the clusters that share it see it."""
 
@@ -51,6 +52,28 @@ class Lying:
         name = self.names.get(owner)
         return f"cluster {owner}" if name is None else f"cluster {owner} ({name})"
 
+    @cached_property
+    def at(self) -> Mapping[tuple[str, str], tuple[list[Attached], list[Mountable]]]:
+        """Return what lies at each place, by cluster id and revision: of a thousand mountings each looks once."""
+        found: dict[tuple[str, str], tuple[list[Attached], list[Mountable]]] = {}
+        for each in self.attached:
+            found.setdefault(_place(each.location), ([], []))[0].append(each)
+        for one in self.mountables:
+            found.setdefault(_place(one.location), ([], []))[1].append(one)
+        return found
+
+    @cached_property
+    def called(self) -> Mapping[str, tuple[list[Attached], list[Mountable]]]:
+        """Return what was made with each name; of what is attached the register says nothing new."""
+        found: dict[str, tuple[list[Attached], list[Mountable]]] = {}
+        taken = {each.location for each in self.attached}
+        for each in self.attached:
+            found.setdefault(_topic(each.location), ([], []))[0].append(each)
+        for one in self.mountables:
+            if one.location not in taken:
+                found.setdefault(one.full_name, ([], []))[1].append(one)
+        return found
+
 
 def found_source(mounting: Mounting, kept: str | None, lying: Lying) -> MountSource | UserError | None:
     """Return what a mounting takes, or why it cannot; `None`: this object storage knows of no such topic.
@@ -58,7 +81,7 @@ def found_source(mounting: Mounting, kept: str | None, lying: Lying) -> MountSou
     `kept` is the location that this very mounting detached last, which its name means before any other.
     """
     source = mounting.spec.source
-    if source is None and kept is not None and any(_is_free(kept, each) for each in lying.mountables):
+    if source is None and kept is not None and _is_free(kept, lying):
         source = kept
     if source is not None and "/" in source:
         return _at(source, lying)
@@ -123,24 +146,22 @@ def nothing_there(mounting: Mounting, url: str) -> UserError:
 
 
 def _at(location: str, lying: Lying) -> MountSource | UserError | None:
-    leaving = next((each for each in lying.attached if is_same_place(location, each.location)), None)
-    if leaving is not None:
-        return _taken_from(leaving)
-    found = next((each for each in lying.mountables if is_same_place(location, each.location)), None)
-    if found is not None:
-        return MountSource(found.location, None) if found.state == "detached" else _owned(found, lying)
-    here = next((each for each in lying.mountables if _place(each.location) == _place(location)), None)
-    if here is None:
-        return None
-    message = f"at {location} in {lying.url} lies topic {here.full_name}"
-    return UserError(message, hint=f"Write {here.location}, or correct the cluster id and revision.")
+    attached, mountables = lying.at.get(_place(location), ((), ()))
+    for leaving in attached:
+        if is_same_place(location, leaving.location):
+            return _taken_from(leaving)
+    for found in mountables:
+        if is_same_place(location, found.location):
+            return MountSource(found.location, None) if found.state == "detached" else _owned(found, lying)
+    for other in mountables:
+        message = f"at {location} in {lying.url} lies topic {other.full_name}"
+        return UserError(message, hint=f"Write {other.location}, or correct the cluster id and revision.")
+    return None
 
 
 def _named(full_name: str, lying: Lying) -> MountSource | UserError | None:
-    attached = [each for each in lying.attached if _topic(each.location) == full_name]
+    attached, called = lying.called.get(full_name, ((), ()))
     leaving = [each for each in attached if each.leaves_by is not None]
-    taken = {each.location for each in attached}
-    called = [each for each in lying.mountables if each.full_name == full_name and each.location not in taken]
     free = [each.location for each in called if each.state == "detached"]
     found = sorted({*free, *(each.location for each in leaving)})
     if len(found) > 1:
@@ -187,8 +208,9 @@ def _owned(found: Mountable, lying: Lying) -> UserError:
     return UserError(message, hint=hint)
 
 
-def _is_free(location: str, each: Mountable) -> bool:
-    return each.location == location and each.state == "detached"
+def _is_free(location: str, lying: Lying) -> bool:
+    _, mountables = lying.at.get(_place(location), ((), ()))
+    return any(each.location == location and each.state == "detached" for each in mountables)
 
 
 def _place(location: str) -> tuple[str, str]:

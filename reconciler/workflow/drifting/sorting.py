@@ -55,13 +55,18 @@ def _moved(finding: DriftFinding) -> Found:
     return Found(
         "drift" if finding.path else "missing",
         finding.address,
-        f"{finding.path} was changed on the cluster" if finding.path else "is gone from the cluster",
+        f"{finding.path} was changed on the cluster" if finding.path else _gone(finding),
         finding.fingerprint,
         path=finding.path,
         recorded=finding.recorded,
         observed=finding.observed,
         ignored=finding.ignored,
     )
+
+
+def _gone(finding: DriftFinding) -> str:
+    where = "" if finding.observed is None else f", {finding.observed}"
+    return f"is gone from the cluster{where}"
 
 
 def _agreeing(finding: DriftFinding) -> Found:

@@ -131,12 +131,18 @@ class _Looking:
 
     def _detached(self, mountings: Mapping[Address, Mounting]) -> Iterator[tuple[Address, str]]:
         """Yield recorded topics that are gone, and that their cluster was the last to detach."""
+        gone = [
+            address
+            for address in sorted(self._record.keys() & self._desired.keys())
+            if kind_of(address) == "topic" and address not in self._seen.inventory and address not in self._seen.hidden
+        ]
         spoken = {mounted_by(mounting) for mounting in mountings.values()}
-        spoken |= {mounted_by(last.resource) for last in self._record.values() if isinstance(last.resource, Mounting)}
-        for address in sorted(self._record.keys() & self._desired.keys()):
+        if gone:
+            lasts = (last.resource for last in self._record.values())
+            spoken |= {mounted_by(last) for last in lasts if isinstance(last, Mounting)}
+        for address in gone:
             cluster = cluster_of(address) or ""
-            is_gone = kind_of(address) == "topic" and address not in self._seen.inventory
-            if not is_gone or address in self._seen.hidden or address in spoken or not self._can_look(cluster):
+            if address in spoken or not self._can_look(cluster):
                 continue
             identity, listed = self._seen.identities.get(cluster), self._list(cluster)
             if identity is None or isinstance(listed, UserError):
