@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.embedded.catalog.entries import AclEntry
-from reconciler.embedded.catalog.pinning import pinned, told
 from reconciler.embedded.checking.check import check_cluster
 from reconciler.embedded.consuming.groups import group_register
 from reconciler.embedded.consuming.offsets import Committed, Group
@@ -18,6 +17,7 @@ from reconciler.embedded.mounting.mounts import Mount
 from reconciler.embedded.remote.recovery.locating import located
 from reconciler.errors import ProducerFencedError, UserError
 from reconciler.resources.clusterproperties import CONFIG_DEFAULTS, CREATION_DEFAULTS
+from reconciler.resources.pinning import pinned, told
 from reconciler.resources.tierrules import disable_policy_in, lay_over, switches_in, targets_in
 from tests.embedded.bucket import CLICKS, Bucket
 from tests.embedded.keyed import KeyedStore

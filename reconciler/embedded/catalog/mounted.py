@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from reconciler.embedded.catalog.configs import checked_configs, set_configs
 from reconciler.embedded.catalog.entries import HoldEntry, TieringEntry
 from reconciler.embedded.catalog.migrations import migration_with
-from reconciler.embedded.catalog.pinning import pinned
 from reconciler.embedded.catalog.topics import TopicShape, create_topic
 from reconciler.lifecycles.tiering import TieringState
+from reconciler.resources.pinning import pinned
 from reconciler.resources.tierrules import RETAIN, switches_in
 
 if TYPE_CHECKING:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from reconciler.planning.wanted.policies import RECOVERY
 from reconciler.resources.address import cluster_address
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.clusterproperties import CONFIG_DEFAULTS
 from reconciler.resources.namespace import Namespace
+from reconciler.resources.pinning import pinned, told
 from reconciler.resources.tierrules import CLUSTER, Switches, lay_over, switches_in
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from reconciler.resources.tierrules import Configs
     from reconciler.resources.topic import Topic
 
-_NOT_KEPT: Final = frozenset({RECOVERY})
-
 
 def configs_once_mounted(
     own: Mapping[str, str], all_set: Mapping[str, str], above: Configs, catalog: Mapping[str, ConfigKey]
@@ -29,20 +27,12 @@ def configs_once_mounted(
 
     `all_set` are the configs that were set for it, by itself and its surroundings; `above` those that will act there.
     """
-    here = dict(above)
-    lay_over(here, own, "topic")
-    kept = dict(own)
-    for key in sorted({*here, *all_set} - _NOT_KEPT):
-        default = catalog[key].default if key in catalog else None
-        before, after = all_set.get(key, default), here[key][0] if key in here else default
-        if before is not None and before != after:
-            kept[key] = before
-    return kept
+    return pinned(above, own, all_set, catalog)
 
 
 def configs_said_now(topic: Topic, initial: Mapping[str, str], situation: Situation) -> dict[str, str]:
     """Return all configs that are set for a topic that is there: by its cluster, its tiers and itself."""
-    return {key: value for key, (value, _) in _said_now(topic, initial, situation).items()}
+    return told(_said_now(topic, initial, situation))
 
 
 def switches_now(topic: Topic, initial: Mapping[str, str], situation: Situation) -> Switches:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.embedded.catalog.configs import set_configs
-from reconciler.embedded.catalog.pinning import told
 from reconciler.embedded.catalog.tiering import TopicLocation, location_of
 from reconciler.embedded.consuming.offsets import Committed
 from reconciler.embedded.jsonobjects import damaged
@@ -18,6 +17,7 @@ from reconciler.embedded.keys import fresh_mark, topic_manifest_key
 from reconciler.embedded.remote.manifests.owning import ownership_lost
 from reconciler.errors import NewerFormatError, OwnershipLostError, UserError
 from reconciler.objectstore.register import Held, Register
+from reconciler.resources.pinning import told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

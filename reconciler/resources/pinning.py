@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from reconciler.embedded.catalog.configs import CONFIGS
+from reconciler.resources.configs import EMBEDDED_CONFIGS
 from reconciler.resources.tierrules import (
     CLUSTER,
     Configs,
@@ -18,6 +18,8 @@ from reconciler.resources.tierrules import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from reconciler.resources.configkeys import ConfigKey
+
 _ONLY_AT_CREATION: Final = "remote.recovery"
 _NO_LIMIT: Final = "-1"
 _NO_LIMIT_UNLESS_SAID: Final = frozenset({"initial.retention.local.target.bytes", "initial.retention.local.target.ms"})
@@ -25,14 +27,22 @@ _UNLIKE_UNSAID: Final = frozenset({"local.retention.bytes", "local.retention.ms"
 """Where these are said other rules hold than where they are not, whatever they say."""
 
 
-def pinned(around: Configs, own: Mapping[str, str], effective: Mapping[str, str]) -> dict[str, str]:
+def pinned(
+    around: Configs,
+    own: Mapping[str, str],
+    effective: Mapping[str, str],
+    known: Mapping[str, ConfigKey] = EMBEDDED_CONFIGS,
+) -> dict[str, str]:
     """Return the configs a topic has of its own, so that under those `around` it all that held for it holds.
 
-    `own` are those it had, `effective` all that were set for it: what is missing there had its default. What is the
-    same here stays inherited. Of two words for one thing the nearest hides others, so each round may ask for another.
+    `own` are those it had, `effective` all that were set for it: what is missing there had its default, as
+    `known`. What is the same here stays inherited. Of two words for one thing the nearest hides others: each round may
+    ask for another.
     """
     kept = dict(own)
-    while missing := {key: value for key, value in _missing(_laid(around, kept), effective) if kept.get(key) != value}:
+    while missing := {
+        key: value for key, value in _missing(_laid(around, kept), effective, known) if kept.get(key) != value
+    }:
         kept |= missing
     before = {key: (value, "topic") for key, value in effective.items()}
     while missing := _tiered(_laid(around, kept), before):
@@ -46,21 +56,21 @@ def _laid(around: Configs, own: Mapping[str, str]) -> dict[str, tuple[str, str]]
     return found
 
 
-def _missing(now: Configs, effective: Mapping[str, str]) -> list[tuple[str, str]]:
+def _missing(now: Configs, effective: Mapping[str, str], known: Mapping[str, ConfigKey]) -> list[tuple[str, str]]:
     """Return what does not hold now, as it would be written down."""
     missing = []
     for key in sorted({*now, *effective} - {_ONLY_AT_CREATION}):
-        default = _default(key)
+        default = _default(key, known)
         before, after = effective.get(key, default), now[key][0] if key in now else default
         if before is not None and before != after:
             missing.append((key, before))
     return missing
 
 
-def _default(key: str) -> str | None:
+def _default(key: str, known: Mapping[str, ConfigKey]) -> str | None:
     if key in _NO_LIMIT_UNLESS_SAID:
         return _NO_LIMIT
-    return CONFIGS[key].default if key in CONFIGS and key not in _UNLIKE_UNSAID else None
+    return known[key].default if key in known and key not in _UNLIKE_UNSAID else None
 
 
 def _tiered(now: Configs, before: Configs) -> dict[str, str]:
