@@ -8,7 +8,7 @@ makes the heads, which begin where the manifests end: no record is copied, so a 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from reconciler.embedded.catalog.encryption import key_of
 from reconciler.embedded.catalog.lookups import names_by_id
@@ -50,6 +50,9 @@ if TYPE_CHECKING:
     from reconciler.embedded.remote.manifests.manifest import Manifest
 
 
+R = TypeVar("R")
+
+
 @dataclass(frozen=True)
 class Inbound:
     """One migration into a cluster."""
@@ -72,19 +75,16 @@ class Inbound:
     def _work(self, state: MigrationState) -> None:
         match state:
             case MigrationState.PREPARING:
-                made = {topic.location: self._made(topic) for topic in self.migration.topics}
+                made = dict(self._each(lambda topic: (topic.location, self._made(topic))))
                 self._follow(MigrationState.PREPARED, lambda draft: create_mounted(draft, self.number, made))
             case MigrationState.EXECUTING:
-                for topic in self.migration.topics:
-                    self._claim(topic)
-                for topic in self.migration.topics:
-                    whole_partitions_of(self.means.storage, self._located(topic))
+                self._each(self._claim)
+                self._each(lambda topic: whole_partitions_of(self.means.storage, self._located(topic)))
                 self._follow(MigrationState.EXECUTED)
             case MigrationState.CUT_OVER:
                 self._cut_over()
             case MigrationState.CANCELING:
-                for topic in self.migration.topics:
-                    self._unclaim(topic)
+                self._each(self._unclaim)
                 self._follow(MigrationState.CANCELLED)
             case _:
                 pass
@@ -95,18 +95,25 @@ class Inbound:
         Raises:
             OwnershipLostError: One was; the others are mounted.
         """
-        lost: list[tuple[MigrantEntry, OwnershipLostError]] = []
-        for topic in self.migration.topics:
-            try:
-                self._take_over(topic)
-            except OwnershipLostError as error:
-                if self._is_ours(topic):
-                    raise
-                lost.append((topic, error))
+        lost = [each for each in self._each(self._lost) if each is not None]
         gone = [topic for topic, _ in lost]
         self._follow(MigrationState.FINISHED, lambda draft: drop_topics(draft, self.migration, gone))
         for _, first in lost:
             raise first
+
+    def _lost(self, topic: MigrantEntry) -> tuple[MigrantEntry, OwnershipLostError] | None:
+        """Take a topic over; return it, and why, where it is not ours any more."""
+        try:
+            self._take_over(topic)
+        except OwnershipLostError as error:
+            if self._is_ours(topic):
+                raise
+            return topic, error
+        return None
+
+    def _each(self, do: Callable[[MigrantEntry], R]) -> list[R]:
+        """Do something with each topic, side by side."""
+        return list(side_by_side(do, self.migration.topics, name="topics"))
 
     def _is_ours(self, topic: MigrantEntry) -> bool:
         found = read_ownership(self.means.storage, TopicLocation.parse(topic.location))

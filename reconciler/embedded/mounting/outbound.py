@@ -30,7 +30,7 @@ from reconciler.errors import OwnershipLostError
 from reconciler.lifecycles.mounting import MigrationState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import TypeAlias
 
     from reconciler.embedded.catalog.entries import MigrantEntry, MigrationEntry
@@ -65,27 +65,29 @@ class Outbound:
     def _work(self, state: MigrationState) -> None:
         match state:
             case MigrationState.PREPARING:
-                self._flush()
+                for topic in self._here():  # One by one: there may be much of each, and nobody waits for it.
+                    self._flush(topic)
                 self._follow(MigrationState.PREPARED)
             case MigrationState.EXECUTING:
-                for topic in self._here():
-                    self._settle_transactions(self._seal(topic))
-                self._flush()
-                for topic in self._here():
-                    self._flushing(topic).finished()
+                self._each(lambda topic: self._settle_transactions(self._seal(topic)))
+                self._each(self._flush)
+                self._each(lambda topic: self._flushing(topic).finished())
                 self._follow(MigrationState.EXECUTED)
             case MigrationState.CUT_OVER:
-                for topic in self._here():
-                    self._detach_or_see(topic)
+                self._each(self._detach_or_see)
                 self._follow(MigrationState.FINISHED)
             case MigrationState.CANCELING:
                 self._follow(MigrationState.CANCELLED)  # Whoever appends next takes the seals off.
             case _:
                 pass
 
-    def _flush(self) -> None:
-        for topic in self._here():
-            self.means.flushed(self._flushing(topic).upload())
+    def _each(self, do: Callable[[MigrantEntry], object]) -> None:
+        """Do something with each topic, side by side: nobody writes meanwhile."""
+        for _ in side_by_side(do, self._here(), name="topics"):
+            pass
+
+    def _flush(self, topic: MigrantEntry) -> None:
+        self.means.flushed(self._flushing(topic).upload())
 
     def _flushing(self, topic: MigrantEntry) -> Flush:
         means = self.means
