@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,6 +26,7 @@ from reconciler.resources.topic import Topic
 from reconciler.state.entries import ActionSkipped
 from reconciler.state.unlock import Doubt, Unlocked
 from reconciler.workflow.deciding.verdicts import verdict_of
+from tests.cli.sample_mounting import actions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -204,3 +206,28 @@ def test_json_says_the_same() -> None:
         ("quota reached", 1),
     ]
     assert said["in_doubt"] == ["create:topic/west/z"]
+
+
+def test_what_was_mounted_and_unmounted_says_where_it_lies_and_what_it_is_called() -> None:
+    moves = actions()[:4]
+    done = text(RunResult({}, done=tuple(move.id for move in moves[:3])), moves)
+    place = "shop:eu:clicks/67f5505a-32f3-4677-bcad-3c75a1a702a6/10"
+    assert f"✓ mounting/west/shop:eu:clicks: detached at {place}\n" in done
+    assert f"✓ mounting/east/shop:eu:clicks: mounted from {place} as shop:eu:clicks-2025\n" in done
+    assert "visits" not in done  # it was not done
+
+
+def test_of_many_that_were_unmounted_some_are_named() -> None:
+    unmount, *_ = actions()
+    moves = [replace(unmount, address=Address(f"mounting/west/t{number}")) for number in range(40)]
+    done = text(RunResult({}, done=tuple(move.id for move in moves)), moves)
+    assert done.count("detached at") == 20
+    assert "  and 20 more\n" in done
+
+
+def test_a_mount_that_failed_says_why_and_nothing_of_what_was_not_done() -> None:
+    (_, _, mount, _, *_) = actions()
+    error = UserError("it was cancelled: 10m have passed", hint="Try again with a longer timeout.")
+    said = text(RunResult({}, done=(), failed=(Failed(mount.id, error),)), [mount])
+    assert f"✗ {mount.id}: it was cancelled: 10m have passed. Try again with a longer timeout.\n" in said
+    assert "mounted from" not in said

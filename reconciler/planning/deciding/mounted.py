@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.lifecycles.mounting import is_under_way
 from reconciler.lifecycles.tiering import TieringState
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import Action
     from reconciler.planning.deciding.converge import Sides
     from reconciler.planning.situation import Situation
+
+DETACHED_AT: Final = "detached at "
+"""How drift begins that says where a topic lies that is gone from its cluster."""
 
 
 def decide_mounted(sides: Sides, mounting: Mounting, situation: Situation, decision: Decision) -> None:
@@ -50,7 +53,7 @@ def lies_detached(sides: Sides, situation: Situation, decision: Decision) -> Non
     location = situation.given.detached[sides.address]
     converge(sides, situation, decision)
     decision.drift = [
-        drifted(each.address, each.path, each.recorded, f"detached at {location}")
+        drifted(each.address, each.path, each.recorded, f"{DETACHED_AT}{location}")
         if each.address == sides.address and not each.path
         else each
         for each in decision.drift

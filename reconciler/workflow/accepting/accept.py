@@ -12,11 +12,12 @@ from reconciler.errors import UserError
 from reconciler.manifests.editing.textedits import UneditableError
 from reconciler.manifests.origins import explain_origin
 from reconciler.planning.actions import Transition
+from reconciler.planning.deciding.mounted import DETACHED_AT
 from reconciler.planning.document.rows import moves_of
 from reconciler.resources.address import Address, cluster_of, kind_of, matches, rank
 from reconciler.resources.configs import DEFAULT
 from reconciler.workflow.accepting.fields import accept_field, field_by_hand, place_of
-from reconciler.workflow.accepting.fresh import accept_stranger, role_of
+from reconciler.workflow.accepting.fresh import accept_detached, accept_stranger, role_of
 from reconciler.workflow.accepting.places import ODD_LAYOUT, ByHandError, ElsewhereError, Manifests
 from reconciler.workflow.beginning.opening import open_work
 from reconciler.workflow.deciding.decide import decide_unlocked
@@ -143,6 +144,8 @@ class _Accepting:
         match found.kind:
             case "drift":
                 self._accept_drift(found)
+            case "missing" if str(found.observed or "").startswith(DETACHED_AT):
+                accept_detached(self.manifests, found.address)
             case "missing":
                 self._accept_missing(found.address)
             case "unmanaged" if found.path:

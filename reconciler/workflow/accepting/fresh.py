@@ -13,7 +13,7 @@ from reconciler.manifests.files import label_of
 from reconciler.manifests.fmt import format_text
 from reconciler.planning.canonical import plain
 from reconciler.resources.aclpaths import rule_fields
-from reconciler.resources.address import full_name_of, kind_of, split_name
+from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of, split_name
 from reconciler.resources.mirrorlink import MirrorLink, MirrorLinkSpec, MirrorTopic
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from reconciler.manifests.loading import Loaded
-    from reconciler.resources.address import Address
     from reconciler.resources.inventory import Inventory
     from reconciler.resources.kinds import Resource
     from reconciler.workflow.accepting.places import Manifests
@@ -46,6 +45,20 @@ def accept_stranger(manifests: Manifests, address: Address, inventory: Inventory
         message = f"it has no manifest of its own{link}"
         raise ElsewhereError(message)
     manifests.fresh[_free_name(manifests, address)] = manifest_text(address, resource, inventory)
+
+
+def accept_detached(manifests: Manifests, topic: Address) -> None:
+    """Write a Mounting for a topic that somebody unmounted; its own manifest stays, understood to be detached.
+
+    Raises:
+        ElsewhereError: There is no folder for it.
+    """
+    namespace, name = split_name(full_name_of(topic))
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {}), "cluster": cluster_of(topic)}
+    lines = ("apiVersion: reconciler/v1", "kind: Mounting", f"metadata: {yaml_text(metadata)}", "spec:")
+    mounting = Address("mounting/" + topic.partition("/")[2])
+    text = "".join(f"{line}\n" for line in (*lines, "  state: unmounted"))
+    manifests.fresh[_free_name(manifests, mounting)] = format_text(text)
 
 
 def manifest_text(address: Address, resource: Topic | Namespace | MirrorLink, inventory: Inventory) -> str:
