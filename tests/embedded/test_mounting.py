@@ -114,3 +114,28 @@ def test_a_reader_that_was_under_way_does_not_take_the_end_of_the_topic_for_the_
     west.finish_deletions()
     with pytest.raises(UserError, match="was deleted or unmounted"):
         list(log.read(0, OffsetRange(0, 3)))
+
+
+@pytest.mark.fact("F-R-101")
+def test_what_is_not_tiered_is_not_unmounted_and_nothing_of_it_changes(bucket: Bucket) -> None:
+    bucket.filled(configs={"remote.write": "false"})
+    before = bucket.west.catalog.read()
+    with pytest.raises(UserError, match="no tiering that uploads: resources that are not eligible"):
+        bucket.west.mounts.unmount(CLICKS)
+    assert bucket.west.catalog.read() == before
+    assert len(bucket.values()) == 3
+
+
+@pytest.mark.fact("F-R-110")
+def test_a_topic_that_is_being_mounted_is_there_and_serves_nobody(bucket: Bucket) -> None:
+    bucket.filled()
+    location, mounts = bucket.unmounted(), bucket.east.mounts
+    number = mounts.mount(Mount(location, CLICKS), is_automatic=False)
+    mounts.ask(number, "prepare")
+    mounts.drive(number)
+    assert mounts.under_way()[number].state == "prepared"
+    assert CLICKS in bucket.east.topics()
+    with pytest.raises(UserError, match="INVALID_TOPIC_EXCEPTION"):
+        bucket.values(cluster="east")
+    with pytest.raises(UserError, match="INVALID_TOPIC_EXCEPTION"), bucket.east.producer() as producer:
+        producer.send(CLICKS, b"too early", partition=0)
