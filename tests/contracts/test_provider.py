@@ -610,3 +610,53 @@ def test_migrations_that_are_not_there_cannot_be_asked_for_and_nothing_lies_wher
     for look in (lambda: list(provider.migrations.detached()), lambda: provider.migrations.releasable("a/b/1", "b")):
         with pytest.raises(UserError, match="has no object storage"):
             look()
+
+
+# -- mounting
+
+
+@pytest.mark.fact("F-R-102", "F-R-103")
+def test_a_topic_is_unmounted_and_mounted_again_and_doing_it_twice_does_it_once(root: str, edge: Edge) -> None:
+    spec = {"embedded": {"root": f"{root}/root"}, "objectStorage": f"{root}/bucket"}
+    properties = {"cloud_storage_enabled": "true"}
+    declared = Cluster.model_validate({"metadata": {"name": "west"}, "spec": {**spec, "properties": properties}})
+    provider = open_provider(declared, edge)
+    tiered = topic("orders", configs={"remote.write": "true", "remote.read": "true"})
+    done(provider, create(declared))
+    done(provider, create(tiered))
+    sink = provider.sink(tiered.address)
+    sink.publish([sink.stage(0, [numbered(0, 10)], at=OffsetRange(0, 10))])
+    before = provider.observe(Scope())[tiered.address]
+    assert before.legacy is not None
+    location = before.legacy.location
+    unmount = transition("unmount", "orders", location)
+    assert done(provider, unmount) == done(open_provider(declared, edge), unmount)
+    assert tiered.address not in provider.observe(Scope())
+    assert [(each.location, each.state) for each in provider.mountable()] == [(location, "detached")]
+    mount = transition("mount", "orders", location, alias="orders-2025")
+    assert done(provider, mount) == done(open_provider(declared, edge), mount)
+    seen = provider.observe(Scope())
+    assert [address for address in seen if address.startswith(("topic/", "mounting/"))] == ["topic/west/orders-2025"]
+    found = rows_of(provider.log(Address("topic/west/orders-2025")).read(0, OffsetRange(0, 10)))
+    assert [row["offset"] for row in found] == list(range(10))
+
+
+def transition(verb: str, name: str, location: str, *, alias: str | None = None) -> Transition:
+    aliased = {} if alias is None else {"as": alias}
+    state = f"{verb}ed"
+    after = RESOURCE.validate_python(
+        {
+            "kind": "Mounting",
+            "metadata": {"name": name, "cluster": "west"},
+            "spec": {"state": state, "source": location, **aliased},
+        }
+    )
+    return Transition(
+        address=after.address,
+        machine=verb,
+        verb=verb,
+        from_state="mounted" if verb == "unmount" else "unmounted",
+        to_state=state,
+        after=after,
+        parameters={"source": location, **aliased},
+    )

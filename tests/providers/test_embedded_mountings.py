@@ -19,7 +19,8 @@ from reconciler.errors import (
     RetryableError,
     UserError,
 )
-from reconciler.providers.base import Done, Failed
+from reconciler.providers.base import Done, Failed, Scope
+from reconciler.resources.address import Address
 from reconciler.resources.mountable import MIGRATING
 from reconciler.resources.mounting import Mounting
 from tests.embedded.bucket import CLICKS
@@ -316,6 +317,29 @@ def test_an_unmount_whose_uploads_are_switched_off_is_undone(world: World) -> No
         producer.send(CLICKS, b"again", partition=0)
 
 
+def test_what_cannot_be_undone_now_is_undone_by_whoever_comes_next(world: World) -> None:
+    world.bucket.filled()
+
+    def refuse() -> None:
+        raise RetryableError("object storage does not answer", hint="Try again.")
+
+    late = when(world, "executing", lambda: pass_time(world))
+    away = when(world, "canceling", refuse)
+
+    def may_go_on() -> None:
+        late()
+        away()
+
+    error = world.refused("west", unmount(timeout_ms=TIMEOUT_MS), may_go_on)
+    assert isinstance(error, RetryableError)
+    assert "was executing after 1m; migration 2 is not undone yet: object storage does not" in error.message
+    assert world.states() == ["canceling"]
+    assert "was cancelled" in world.refused("west", unmount()).message
+    with world.bucket.west.producer() as producer:
+        producer.send(CLICKS, b"again", partition=0)
+    world.done("west", unmount())
+
+
 def test_a_store_that_does_not_answer_leaves_it_to_whoever_comes_next(world: World) -> None:
     world.bucket.filled()
 
@@ -392,6 +416,16 @@ def test_a_principal_needs_delete_to_unmount_and_mounting_is_the_super_users(wor
     assert isinstance(outcome, Failed)
     assert isinstance(outcome.error, NotAuthorizedError)
     assert world.states("east") == []
+
+
+def test_who_may_not_describe_a_topic_sees_neither_it_nor_its_mounting(world: World) -> None:
+    world.bucket.filled()
+    world.bucket.west.set_topic_acls(CLICKS, [AclEntry("User:b", "allow", ("all",))])
+    world.bucket.west.mounts.unmount(CLICKS, mounting="shop:eu:asleep")
+    for principal, is_hidden in (("User:a", True), ("User:b", False)):
+        seen = world.provider("west", principal=principal).observe(Scope())
+        found = [seen[Address(address)] for address in (f"topic/west/{CLICKS}", "mounting/west/shop:eu:asleep")]
+        assert [each.hidden is not None for each in found] == [is_hidden, is_hidden]
 
 
 # -- what run does

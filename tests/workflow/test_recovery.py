@@ -14,6 +14,7 @@ from reconciler.embedded.catalog.tiering import TopicLocation
 from reconciler.embedded.catalog.topics import TopicShape
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.keys import mountable_key
+from reconciler.embedded.mounting.ownership import Ownership, Owning
 from reconciler.embedded.remote.recovery.locating import recoverable
 from reconciler.errors import UserError
 from reconciler.objectstore.directory import DirectoryStore
@@ -129,7 +130,7 @@ def test_what_cannot_be_recovered_is_refused_at_plan_by_file_and_line(bench: Ben
     storage = DirectoryStore(bench.folder / "bucket")
     cluster_id, _ = place.split("/")
     register = Register(storage, mountable_key(TOPIC, cluster_id, 1), format="reconciler.mountable/1")
-    register.swap(None, {"state": "claimed", "owner": "north"})
+    register.swap(None, Ownership(TopicLocation.parse(location), Owning.CLAIMED, "north", "theirs", TOPIC).to_json())
     assert [found.message for found in bench.plan().plan.errors] == [
         f"recoverFrom: {location} is mounted on cluster north"
     ]

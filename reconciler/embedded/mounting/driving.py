@@ -81,7 +81,12 @@ def drive_or_undo(mounts: Mounts, migration: int, timeout_ms: int | None = None)
     except UserError as error:
         if mounts.cluster.remote is None:
             raise  # Nothing can be undone without object storage.
-        is_undone = _undo(mounts, migration, is_overdue=isinstance(error, OverdueError))
+        try:
+            is_undone = _undo(mounts, migration, is_overdue=isinstance(error, OverdueError))
+        except RetryableError as trouble:
+            message = f"{error.message}; migration {migration} is not undone yet: {trouble.message}"
+            hint = "Go on with: reconciler run --once --only migrations"
+            raise RetryableError(message, hint=hint) from trouble
         if is_undone:
             raise _undone(error, migration, begun) from error
         if not isinstance(error, OverdueError):
