@@ -147,8 +147,15 @@ class TestOwned:
         assert f"is being mounted on cluster {other} as" in said
 
     def test_what_this_cluster_has_under_another_name_is_refused(self) -> None:
-        said = refused(mounting(**{"as": "visits"}), lying(lies(at("shop:clicks"), "mounted", EAST, "shop:clicks")))
-        assert f"{at('shop:clicks')} is mounted on this cluster already, as shop:clicks" in said
+        there = lies(at("shop:clicks"), "mounted", EAST, "shop:clicks")
+        attached = [Attached("east", "shop:clicks", at("shop:clicks"))]
+        said = refused(mounting(**{"as": "visits"}), lying(there, attached=attached))
+        assert f"{at('shop:clicks')} is attached to cluster east as shop:clicks" in said
+
+    def test_what_was_mounted_here_and_deleted_by_hand_says_how_to_have_the_rest(self) -> None:
+        said = refused(mounting(), lying(lies(at("shop:clicks"), "mounted", EAST, "shop:clicks")))
+        assert f"{at('shop:clicks')} was mounted on this cluster as shop:clicks, and somebody deleted it there" in said
+        assert f"reconciler mount release {at('shop:clicks')} --owner {EAST}" in said
 
     def test_what_was_never_detached_and_is_attached_to_a_cluster_of_the_files_is_refused(self) -> None:
         attached = [Attached("west", "shop:visits", at("shop:clicks"))]

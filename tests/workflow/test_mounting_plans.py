@@ -11,6 +11,7 @@ import pytest
 from reconciler.applying.events import ActionFailed
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.objectstore.directory import DirectoryStore
+from reconciler.planning.document.rows import moves_of
 from reconciler.providers.embedded.provider import EmbeddedProvider
 from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.plan import Planned
@@ -244,6 +245,33 @@ class TestThereAndBack:
         shop.apply(sleep=mounting("orders", "west", "unmounted"))
         assert shop.bench.destroy().verdict is None
         assert "shop:orders" not in shop.opened("west").topics()
+
+    def test_what_other_surroundings_say_becomes_its_own_and_nothing_is_left_to_change(self, shop: Shop) -> None:
+        east = cluster("east") + "spec: {configs: {retention.ms: 60d, segment.ms: 2d}}\n"
+        west = cluster("west") + "spec: {configs: {retention.ms: 30d, segment.ms: 2d}}\n"
+        shop.apply(clusters=west + "---\n" + east)
+        shop.say(
+            sleep=mounting("orders", "west", "unmounted"),
+            wake=mounting("orders", "east", "mounted"),
+            east=topic("orders", "east", configs="{retention.ms: 30d, segment.ms: 2d, segment.bytes: 1MiB}"),
+        )
+        planned = shop.bench.plan()
+        changes = {each.path: each.before for action in planned.plan.actions for each in moves_of(action)}
+        # What east says too is inherited there as before; what it says otherwise is pinned by the mount.
+        assert changes == {"configs.segment.ms": None, "configs.segment.bytes": None}
+        shop.apply()
+        shop.apply(sleep=mounting("orders", "west", "mounted"), wake=mounting("orders", "east", "unmounted"))
+        assert shop.values() == [b"v0", b"v1", b"v2"]
+
+    def test_a_topic_that_slept_elsewhere_keeps_its_manifest_and_rules(self, shop: Shop) -> None:
+        rule = "{principal: 'User:a', permission: allow, operations: [read], host: '*'}"
+        shop.apply(orders=topic("orders", "west", more=f", acls: [{rule}]"))
+        shop.apply(sleep=mounting("orders", "west", "unmounted"))
+        shop.say(sleep=mounting("orders", "west", "mounted"))
+        planned = shop.bench.plan()
+        assert ids_of(planned) == ["mount:mounting/west/shop:orders", "update:topic/west/shop:orders"]
+        assert not any(each.drift for action in planned.plan.actions for each in moves_of(action))
+        shop.apply()
 
 
 class TestRefused:

@@ -174,7 +174,7 @@ def _untiered(mounting: Mounting, seen: Observed, situation: Situation) -> Itera
     """Refuse what could not be uploaded whole: F-R-101."""
     properties = _properties_now(mounting.cluster, situation)
     if properties.get(ENABLED) != "true":
-        message = f"tiering is not on on cluster {mounting.cluster}: {ENABLED} is {properties.get(ENABLED, 'unset')}"
+        message = f"tiering is off on cluster {mounting.cluster}: {ENABLED} is {properties.get(ENABLED, 'unset')}"
         yield message, "Declare objectStorage on the Cluster, do not switch tiering off, and apply that first."
     elif properties.get(UPLOADS) == "false":
         yield f"uploads are off on cluster {mounting.cluster}: {UPLOADS} is false", "Remove the property, and apply."

@@ -200,9 +200,10 @@ def _taken_from(attached: Attached) -> MountSource | UserError:
 def _owned(found: Mountable, lying: Lying) -> UserError:
     word = "mounted on" if found.state == "mounted" else "being mounted on"
     release = f"reconciler mount release {found.location} --owner {found.owner} --allow release:{found.location}"
-    if found.owner is not None and found.owner == lying.cluster_id:
-        message = f"{found.location} is {word} this cluster already, as {found.name}"
-        return UserError(message, hint="A topic is mounted once: unmount it first, or let this Mounting go.")
+    if found.owner is not None and found.owner == lying.cluster_id and found.state == "mounted":
+        message = f"{found.location} was mounted on this cluster as {found.name}, and somebody deleted it there"
+        hint = f"Make what is left of it mountable again: {release}"
+        return UserError(message, hint=hint)
     message = f"{found.location} is {word} {lying.whose(found.owner)} as {found.name}"
     hint = f"Unmount it there first. Where that cluster is gone for good: {release}"
     return UserError(message, hint=hint)
