@@ -29,6 +29,7 @@ NAMES = (
     "logs",
     "producing",
     "uploading",
+    "mounting",
     "fetching",
     "mirroring",
     "reading",
