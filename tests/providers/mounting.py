@@ -82,9 +82,10 @@ class World:
     def migrations(self, name: str = "west") -> list[MigrationEntry]:
         return list(self.bucket.cluster(name).mounts.under_way().values())
 
-    def finish(self, name: str, *, is_stopped: Callable[[], bool] = lambda: False) -> Upkept:
+    def finish(self, name: str, *, is_stopped: Callable[[], bool] = lambda: False, spread: Any = None) -> Upkept:
         """Do the job of `run` that goes on with migrations."""
-        means = Means(lambda work, do: iter([list(do(work))]), lambda _address: True, is_stopped)
+        here = spread or (lambda work, do: iter([list(do(work))]))
+        means = Means(here, lambda _address: True, is_stopped)
         return self.provider(name).upkeep(means)["migrations"]()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -28,7 +28,7 @@ from tests.embedded.tiered import BOTH
 from tests.providers.mounting import Lease, World, errors, mount, unmount
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 TIMEOUT_MS = 60_000
 
@@ -439,6 +439,27 @@ def test_run_finishes_what_was_left_and_counts_it(world: World) -> None:
     assert (upkept.unit, upkept.done, upkept.failed) == ("topic", 2, 0)
     assert upkept.bytes > 0
     assert world.finish("west").done == 0
+
+
+def test_run_spreads_what_is_much_to_upload_one_topic_after_the_other(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reconciler.embedded.upkeep.chores._LITTLE", 0)
+    names = [f"shop:eu:t{number}" for number in range(6)]
+    for name in names:
+        world.bucket.filled(name)
+        world.bucket.west.mounts.unmount(name)
+    under_way: list[str] = []
+    seen: list[list[str]] = []
+
+    def spread(work: Sequence[Any], do: Callable[[Sequence[Any]], Iterable[Any]]) -> Iterator[Sequence[Any]]:
+        under_way.append(work[0].partition.full_name)
+        seen.append([*under_way])
+        yield list(do(work))
+        under_way.remove(work[0].partition.full_name)
+
+    assert world.finish("west", spread=spread).done == 6
+    assert sorted(seen) == [[name] for name in names]
 
 
 def test_run_leaves_what_waits_to_be_told(world: World) -> None:
