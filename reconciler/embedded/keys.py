@@ -186,7 +186,7 @@ def location_of_mountable(key: str) -> tuple[str, int] | None:
     pieces = key.removeprefix(MOUNTABLE).split("/")
     revision = pieces[-1].removesuffix(".json")
     is_one = key.startswith(MOUNTABLE) and key.endswith(".json") and len(pieces) >= _PIECES_OF_MOUNTABLE
-    return (pieces[-2], int(revision)) if is_one and revision.isdecimal() else None
+    return (pieces[-2], int(revision)) if is_one and revision.isascii() and revision.isdecimal() else None
 
 
 def index_key(key: str) -> str:

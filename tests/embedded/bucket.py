@@ -75,6 +75,11 @@ class Bucket:
         opened = self.cluster(cluster)
         return str(location_of(full_name, opened.topics()[full_name], opened.cluster_id))
 
+    def location_of_only(self) -> str:
+        """Return where the one topic lies that was ever detached."""
+        (found,) = self.west.mounts.mountable()
+        return str(found.location)
+
     def unmounted(self, full_name: str = CLICKS, cluster: str = "west") -> str:
         """Unmount a topic, to the end; return its location."""
         location, mounts = self.location(full_name, cluster), self.cluster(cluster).mounts

@@ -26,6 +26,7 @@ from reconciler.embedded.mounting.driving import error_of, side_by_side
 from reconciler.embedded.mounting.means import Means
 from reconciler.embedded.mounting.ownership import Ownership, check_claimable, ownerships, read_ownership
 from reconciler.embedded.remote.recovery.locating import located
+from reconciler.embedded.remote.storagefile import check_storage
 from reconciler.embedded.upkeep.passes import Upkeep
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.lifecycles.mounting import MigrationState
@@ -95,6 +96,7 @@ class Mounts:
             OwnershipLostError: A topic is not detached.
             UserError: There is no such location, or a name is taken.
         """
+        check_storage(self._storage(), self.cluster.catalog.read().cluster.storage_id)
         migrants, asked = [self.migrant(mount) for mount in mounts], self.asked(is_automatic=is_automatic)
         begun = 0
 
@@ -165,6 +167,7 @@ class Mounts:
         from reconciler.embedded.mounting.inbound import Inbound  # noqa: PLC0415 - brings Arrow
         from reconciler.embedded.mounting.outbound import Outbound  # noqa: PLC0415 - as above
 
+        is_checked = False
         while True:
             found = self.cluster.catalog.read().migrations.get(str(migration))
             if found is None:
@@ -178,8 +181,11 @@ class Mounts:
                     return found
                 self._advance(migration, found, verb)
                 continue
-            kind = Inbound if found.direction == INBOUND else Outbound
-            kind(self._means(), migration, found).work(state)
+            kind, means = Inbound if found.direction == INBOUND else Outbound, self._means()
+            if not is_checked:
+                check_storage(means.storage, self.cluster.catalog.known().cluster.storage_id)
+                is_checked = True
+            kind(means, migration, found).work(state)
 
     def finish(
         self, is_wanted: Callable[[str], bool] = lambda _full_name: True
@@ -202,8 +208,9 @@ class Mounts:
         Raises:
             UserError: A register is damaged.
         """
-        found = []
-        for _, each in ownerships(self._storage()):
+        storage, found = self._storage(), []
+        check_storage(storage, self.cluster.catalog.known().cluster.storage_id)
+        for _, each in ownerships(storage):
             if isinstance(each, UserError):
                 raise each
             found.append(each)
