@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.applying.events import ActionFailed
+from reconciler.applying.events import ActionDone, ActionFailed, Event
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.planning.document.rows import moves_of
 from reconciler.providers.embedded.provider import EmbeddedProvider
+from reconciler.workflow.apply import ApplyOptions
 from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.plan import Planned
+from reconciler.workflow.running.stopping import Stop
 from reconciler.workflow.stating.forgetting import state_rm
 from reconciler.workflow.stating.looking import state_list
+from reconciler.workflow.stating.moving import state_mv
 from reconciler.workflow.stating.rollback import rollback_plan
 from reconciler.workflow.stating.surgery import Surgery
 from tests.embedded.samples import NOW, ids
@@ -506,3 +509,34 @@ def test_a_mounting_may_be_called_otherwise_as_long_as_its_topic_is_not(shop: Sh
     shop.apply(sleep=mounting("hibernation", "west", "unmounted", more=", as: orders, movedFrom: shop:orders"))
     shop.apply(sleep=mounting("hibernation", "west", "mounted", more=", as: orders, movedFrom: shop:orders"))
     assert shop.values() == [b"v0", b"v1", b"v2"]
+
+
+def test_a_run_that_died_after_its_mount_is_resumed_to_the_end_of_its_plan(shop: Shop) -> None:
+    shop.apply(sleep=mounting("orders", "west", "unmounted"))
+    changed = topic("orders", "west", configs="{remote.write: true, remote.read: true, segment.ms: 1d}")
+    shop.say(sleep=mounting("orders", "west", "mounted"), orders=changed)
+
+    def stop(event: Event) -> None:
+        if isinstance(event, ActionDone) and event.id.startswith("mount:"):
+            shop.bench.stop.request()
+
+    stopped = shop.bench.apply(report=stop)
+    assert "shop:orders" in shop.opened("west").topics()
+    assert stopped.verdict is not None
+    again = replace(shop.bench, stop=Stop())
+    assert again.apply(options=ApplyOptions(yes=True, resumes=True)).verdict is None
+    assert ids_of(again.plan()) == []
+    assert shop.opened("west").topics()["shop:orders"].configs["segment.ms"] == "86400000"
+
+
+def test_a_record_moves_by_hand_with_where_its_topic_lies(shop: Shop) -> None:
+    location = shop.location()
+    shop.apply(sleep=mounting("orders", "west", "unmounted"))
+    bench = shop.bench
+    surgery = Surgery(
+        invocation=bench.invocation, select=Select(), command="state mv", lock_timeout_s=5, stop=bench.stop
+    )
+    list(state_mv(surgery, "mounting/west/shop:orders", "mounting/west/shop:asleep", confirm=lambda _moves: True))
+    shop.say(sleep=mounting("asleep", "west", "mounted", more=", as: orders"))
+    planned = bench.plan()
+    assert location_of(planned, "mount:mounting/west/shop:asleep") == location
