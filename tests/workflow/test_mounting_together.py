@@ -9,18 +9,23 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.cli.render.lines import text_of
+from reconciler.cli.render.namespaces_text import deletion_text
 from reconciler.cli.render.plan_text import plan_text
 from reconciler.embedded.cluster import EmbeddedCluster
+from reconciler.errors import UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.workflow.accepting.accept import accept
 from reconciler.workflow.apply import ApplyOptions
 from reconciler.workflow.beginning.invocation import Select
+from reconciler.workflow.namespaces.deleting import delete_namespace
 from reconciler.workflow.stating.unlocking import state_unlock
 from tests.embedded.recovering import TOPIC, fill
 from tests.embedded.samples import NOW, ids
 
 if TYPE_CHECKING:
     from conftest import Bench
+
+    from reconciler.workflow.namespaces.deleting import NamespaceDeletion
 
 CLUSTER = """\
 apiVersion: reconciler/v1
@@ -200,3 +205,16 @@ def test_a_topic_that_was_unmounted_by_hand_gets_a_mounting(shop: Bench) -> None
     assert shop.apply().verdict is None
     assert shop.plan().plan.is_empty
     assert (shop.folder / "manifests/orders.yaml").exists()
+
+
+def test_who_deletes_a_namespace_at_once_is_told_what_would_keep_its_records(shop: Bench) -> None:
+    shown: list[str] = []
+
+    def decline(deletion: NamespaceDeletion) -> bool:
+        shown.append(text_of(deletion_text(deletion)))
+        return False
+
+    with pytest.raises(UserError):
+        delete_namespace(shop.acting(), "west", "shop", recursive=False, confirm=decline)
+    (said,) = shown
+    assert "declare and apply first:  {apiVersion: reconciler/v1, kind: Mounting, metadata: {name: orders" in said

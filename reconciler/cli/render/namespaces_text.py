@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING, Final
 from reconciler.cli.render.amounts import bytes_text, count_text, counted
 from reconciler.cli.render.lines import Line, Span, Tone, line
 from reconciler.cli.render.tables import table
+from reconciler.planning.judging.instead import mounting_yaml
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reconciler.resources.address import Address
     from reconciler.workflow.namespaces.creating import Made
     from reconciler.workflow.namespaces.deleting import Leaving, NamespaceDeletion
     from reconciler.workflow.namespaces.moving import Moved
@@ -52,7 +56,17 @@ def deletion_text(deletion: NamespaceDeletion) -> list[Line]:
             else []
         ),
         *([line(f"… and {counted(more, 'more topic')}")] if more > 0 else []),
+        *_instead(deletion.detachable),
     ]
+
+
+def _instead(topics: Sequence[Address]) -> list[Line]:
+    """Return what keeps the records of topics that lie in object storage as well."""
+    if not topics:
+        return []
+    others = f" (and {counted(len(topics) - 1, 'more topic')} likewise)" if topics[1:] else ""
+    text = f"to keep the records of {topics[0]}{others} in object storage, declare and apply first:  "
+    return [line(Span("Safer: ", Tone.STRONG), text, mounting_yaml(topics[0]))]
 
 
 def deleted_text(deletion: NamespaceDeletion) -> list[Line]:

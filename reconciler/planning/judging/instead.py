@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.planning.actions import Delete, Reason
 from reconciler.planning.wanted.switched import Switched
-from reconciler.resources.address import full_name_of, split_name
+from reconciler.resources.address import cluster_of, full_name_of, split_name
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.clusterproperties import ENABLED, UPLOADS
 from reconciler.resources.tierrules import switches_in
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from reconciler.planning.actions import Action
     from reconciler.planning.situation import Situation
+    from reconciler.resources.address import Address
 
 _IN_THE_WAY: Final = frozenset({"protected", "only", "mirrored"})
 """Guards that would not let a topic be unmounted either."""
@@ -28,16 +29,16 @@ def with_advice(actions: Sequence[Action], situation: Situation) -> Iterator[Act
     """Yield the actions; blocked deletes of what can be unmounted say how, and so do those of what holds it."""
     for action in actions:
         if _is_blocked_loss(action) and isinstance(action, Delete) and _can_unmount(action, situation):
-            yield advised(action, mounting_yaml(action))
+            yield advised(action, mounting_yaml(action.address))
         else:
             yield action
 
 
-def mounting_yaml(action: Delete) -> str:
+def mounting_yaml(topic: Address) -> str:
     """Return the Mounting that detaches a topic, as one line."""
-    namespace, name = split_name(full_name_of(action.address))
+    namespace, name = split_name(full_name_of(topic))
     where = f"{name}, namespace: {json.dumps(namespace)}" if namespace else name
-    metadata = f"{{name: {where}, cluster: {action.cluster}}}"
+    metadata = f"{{name: {where}, cluster: {cluster_of(topic)}}}"
     return f"{{apiVersion: reconciler/v1, kind: Mounting, metadata: {metadata}, spec: {{state: unmounted}}}}"
 
 

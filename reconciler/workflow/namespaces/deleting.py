@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reconciler.errors import BlockedError, StalePlanError
+from reconciler.lifecycles.tiering import TieringState
 from reconciler.planning.actions import Delete, Reason, Risk
 from reconciler.planning.deciding.decision import precondition
 from reconciler.resources.address import Address, address_of, full_name_of, kind_of, rank
+from reconciler.resources.topic import Topic
 from reconciler.workflow.looking.underneath import observe_below
 from reconciler.workflow.running.emergencies import require_confirmation
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from reconciler.providers.base import Provider
-    from reconciler.resources.inventory import Inventory, Record
+    from reconciler.resources.inventory import Inventory, Observed, Record
     from reconciler.resources.measures import Measure
     from reconciler.workflow.running.emergencies import Emergency
 
@@ -37,6 +39,8 @@ class NamespaceDeletion:
     namespace: str
     topics: tuple[Leaving, ...]
     nested: tuple[Address, ...]
+    detachable: tuple[Address, ...] = ()
+    """The topics that could be unmounted instead, which keeps their records in object storage."""
 
     @property
     def addresses(self) -> frozenset[Address]:
@@ -87,9 +91,14 @@ def _deletion(observed: Inventory, cluster: str, name: str, provider: Provider) 
     measures = provider.measure(topics)
     itself = address_of("namespace", cluster, name)
     nested = [address for address in sorted(observed) if kind_of(address) == "namespace" and address != itself]
-    return NamespaceDeletion(
-        cluster, name, tuple(Leaving(address, measures.get(address)) for address in topics), tuple(nested)
-    )
+    leaving = tuple(Leaving(address, measures.get(address)) for address in topics)
+    can_unmount = provider.capabilities.mountings
+    detachable = tuple(address for address in topics if can_unmount and _is_tiered(observed[address]))
+    return NamespaceDeletion(cluster, name, leaving, tuple(nested), detachable)
+
+
+def _is_tiered(seen: Observed) -> bool:
+    return isinstance(seen.resource, Topic) and seen.legacy is not None and seen.state == TieringState.ENABLED
 
 
 def _delete(address: Address, observed: Inventory, record: Record | None) -> Delete:
