@@ -7,6 +7,7 @@ the cut clients go on writing, so what a flush leaves is what came meanwhile; af
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -52,8 +53,10 @@ class Flush:
     spread: Spread | None = None
     """Where there is much to do; `None`: here."""
 
-    def upload(self) -> int:
+    def upload(self, rounds: int | None = None) -> int:
         """Upload what is stable of every partition; return how many stored bytes that was.
+
+        While clients write there is always more: after so many `rounds` the rest is left, `None`: once nothing is.
 
         Raises:
             UserError: A partition cannot be uploaded: its manifest is damaged, belongs to another cluster, or a part
@@ -64,7 +67,9 @@ class Flush:
 
         uploads = Uploads(self.upkeep.store, self.remote, self.upkeep.now_ms, takes_open=True)
         stored = 0
-        while True:
+        for done in itertools.count():
+            if done == rounds:
+                break
             self.may_go_on()
             tended, lying = Tended(), list(self._lying())
             if chores := _all_of(side_by_side(lambda one: uploads.due(*one)[0], lying, name="flush")):
@@ -72,13 +77,14 @@ class Flush:
             elif chores := _all_of(side_by_side(lambda one: _outdated(uploads, *one), lying, name="flush")):
                 self.upkeep.reupload_all(chores, tended, self.spread, self.may_go_on)
             else:
-                return stored
+                break
             for error in tended.errors:
                 raise error
             if not tended.partitions:
                 message = f"topic {self.full_name}: nothing of {len(chores)} uploads was named"
                 raise RetryableError(message, hint="Somebody else uploads it, or it was switched off: try again.")
             stored += tended.bytes
+        return stored
 
     def finished(self) -> Mapping[int, Manifest]:
         """Let the manifest of every partition end where its log does, and return them: there is nothing after it.

@@ -8,7 +8,7 @@ marks the topic detached, and only then is it removed here: a cluster that is lo
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.embedded.catalog.holding import sealed_by
 from reconciler.embedded.catalog.lookups import names_by_id
@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     """Transactional ids, each with the epoch of its producer."""
     Groups: TypeAlias = Mapping[str, Mapping[int, Committed]]
 
+_ROUNDS: Final = 3
+"""Of uploads before the cut: what clients write faster than that is uploaded after it."""
+
 
 @dataclass(frozen=True)
 class Outbound:
@@ -66,7 +69,7 @@ class Outbound:
         match state:
             case MigrationState.PREPARING:
                 for topic in self._here():  # One by one: there may be much of each, and nobody waits for it.
-                    self._flush(topic)
+                    self._flush(topic, _ROUNDS)
                 self._follow(MigrationState.PREPARED)
             case MigrationState.EXECUTING:
                 self._each(lambda topic: self._settle_transactions(self._seal(topic)))
@@ -86,8 +89,8 @@ class Outbound:
         for _ in side_by_side(do, self._here(), name="topics"):
             pass
 
-    def _flush(self, topic: MigrantEntry) -> None:
-        self.means.flushed(self._flushing(topic).upload())
+    def _flush(self, topic: MigrantEntry, rounds: int | None = None) -> None:
+        self.means.flushed(self._flushing(topic).upload(rounds))
 
     def _flushing(self, topic: MigrantEntry) -> Flush:
         means = self.means
