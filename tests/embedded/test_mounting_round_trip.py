@@ -136,9 +136,11 @@ def test_a_mounted_topic_that_is_deleted_takes_its_objects_along_where_it_says_s
     revision = int(location.rpartition("/")[2])
     assert ((bucket.west.cluster_id, revision) in lying_in(bucket.storage)) == left
     assert len(bucket.values("shop:kept")) == 3
+    assert [each.state for each in bucket.west.mounts.mountable()] == (["mounted"] if left else [])
     if left:
-        with pytest.raises(UserError, match="is mounted on cluster"):
+        with pytest.raises(UserError, match="is mounted on cluster") as refused:
             bucket.west.recover_topic("shop:again", location)
+        assert "reconciler mount release" in refused.value.hint
         bucket.east.recover_topic("shop:again", location)
         assert len(bucket.values("shop:again", "east")) == 3
 

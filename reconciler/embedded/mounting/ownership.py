@@ -254,6 +254,13 @@ def check_seized(location: TopicLocation, found: Ownership | None, owner: str, c
         raise UserError(message, hint="See whose it is: reconciler mount list")
 
 
+def forget_topic(storage: ObjectStore, location: TopicLocation, cluster_id: str) -> None:
+    """Drop the register of a topic that its owner has deleted with all it had: nothing is left to be owned."""
+    found = read_ownership(storage, location)
+    if found is not None and found.owner == cluster_id and found.state is Owning.MOUNTED:
+        storage.delete([mountable_key(location.topic, location.cluster_id, location.revision)])
+
+
 def release_topic(storage: ObjectStore, location: TopicLocation, owner: str, released: Ownership) -> None:
     """Say that a topic that was seized is nobody's.
 

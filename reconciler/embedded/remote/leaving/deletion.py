@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.embedded.keys import fresh_mark, location_prefix, partition_of_manifest, topic_manifest_key
+from reconciler.embedded.mounting.ownership import forget_topic
 from reconciler.embedded.remote.manifests.manifest import (
     Garbage,
     Manifest,
@@ -61,6 +62,7 @@ class RemoteDeletion:
             for _ in SideBySide(threads, 4 * _AT_ONCE).over(self._delete, list(_partitions(storage, location))):
                 pass
         storage.delete([key])  # Somebody may have described the topic again, who read the catalog before.
+        forget_topic(storage, location, self.cluster_id)
 
     def _delete(self, partition: RemotePartition) -> None:
         garbage = self._emptied(partition)

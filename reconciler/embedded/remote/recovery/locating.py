@@ -126,7 +126,11 @@ def check_unmounted(storage: ObjectStore, location: TopicLocation, cluster_id: s
     found = read_ownership(storage, location)
     if found is not None and found.state is not Owning.DETACHED and found.owner != cluster_id:
         message = f"{location} is mounted on cluster {found.owner}"
-        raise UserError(message, hint="Mirror it from there, or unmount it there first.")
+        hint = (
+            "Mirror it from there, or unmount it there first. Where that cluster, or its topic, is gone for good: "
+            f"reconciler mount release {location} --owner {found.owner} --allow release:{location}"
+        )
+        raise UserError(message, hint=hint)
 
 
 def _named(manifest: Manifest) -> tuple[PageRef | Entry, ...]:
