@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from reconciler.lifecycles.tiering import TieringState
@@ -13,6 +14,7 @@ from reconciler.planning.deciding.movednamespaces import implied_moves
 from reconciler.planning.document.rows import moves_of
 from reconciler.planning.finding import Finding
 from reconciler.planning.wanted.switched import SWITCH_PATHS, Switched
+from reconciler.resources.address import cluster_of, full_name_of, split_name
 from reconciler.resources.clusterproperties import UPLOADS
 from reconciler.resources.tierrules import disable_policy_in, switches_in
 from reconciler.resources.topic import Topic
@@ -125,9 +127,14 @@ class Switching:
         elif isinstance(action, Update | Transition) and any(each.path in SWITCH_PATHS for each in moves_of(action)):
             yield from self._of_one(action.address)
             for topic in self._below(action.address):
-                # Where a topic changes its own switches, its own action says what that costs.
-                if topic != action.address and self._look.own_then(topic) == self._look.own_now(topic):
+                if topic != action.address and not self._is_nearer_told(action.address, topic):
                     yield from self._of_one(topic)
+
+    def _is_nearer_told(self, address: Address, topic: Address) -> bool:
+        """Tell whether the topic, or a namespace nearer to it, changes switches too: that action says what it costs."""
+        tiers = self._situation.nearest(cluster_of(topic) or "", split_name(full_name_of(topic))[0])
+        nearer = (topic, *takewhile(lambda tier: tier != address, tiers))
+        return any(self._look.own_then(each) != self._look.own_now(each) for each in nearer)
 
     def _of_one(self, topic: Address) -> Iterator[_Switch]:
         place = topic if topic in self._situation.observed else self._left_by(topic)
