@@ -61,7 +61,7 @@ def sweep_later(it: Tiered) -> None:
     it.opened(storage=late).sweep()
 
 
-@pytest.mark.parametrize("done", [False, True])
+@pytest.mark.parametrize("done", [pytest.param(False, marks=pytest.mark.soak), True])
 def test_a_merge_that_died_is_finished_by_the_next_and_nothing_is_unreadable_in_between(*, done: bool) -> None:
     it = filled()
     rows, remote = held(it.cluster), remote_rows(it)

@@ -110,7 +110,9 @@ CHANGES: dict[str, dict[str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("parts", "every"), [(14, 1), pytest.param(200, 17, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    ("parts", "every"), [(14, 3), *(pytest.param(*each, marks=pytest.mark.soak) for each in ((14, 1), (200, 17)))]
+)
 @pytest.mark.parametrize("name", sorted(CHANGES))
 def test_retention_that_died_is_finished_by_the_next_and_nothing_else_is_lost(
     name: str, parts: int, every: int

@@ -81,6 +81,7 @@ def test_a_copy_killed_half_way_goes_on_and_copies_nothing_twice(
         assert [row["offset"] for row in read(east.log(TOPIC), partition)] == list(range(20))
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("topics")
 def test_a_copy_that_is_stopped_does_not_wait_for_its_tasks(tmp_path: Path, east: EmbeddedCluster) -> None:
     said = when_halted(tmp_path, "staging", signal.SIGTERM)

@@ -66,22 +66,36 @@ def test_nothing_is_printed_and_nothing_is_left(tmp_path: Path) -> None:
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_a_master_that_is_none_is_refused_in_one_line_and_another_may_follow(tmp_path: Path) -> None:
-    body = """
+REFUSED = """
         try:
             start_session(SparkSpec(master="west"), environ=os.environ)
         except UserError as error:
             print(error)
+        """
+
+
+def test_a_master_that_is_none_is_refused_in_one_line(tmp_path: Path) -> None:
+    assert refusal_and_rest(REFUSED, tmp_path) == []
+
+
+@pytest.mark.soak
+def test_after_a_master_that_is_none_another_may_follow(tmp_path: Path) -> None:
+    body = f"""{REFUSED}
         with start_session(SparkSpec(master="local[1]"), environ=os.environ) as spark:
             print(spark.session.range(3).count())
         """
+    assert refusal_and_rest(body, tmp_path) == ["3"]
+
+
+def refusal_and_rest(body: str, folder: Path) -> list[str]:
+    """Run what a master refuses, and return the lines after the refusal."""
     # PySpark forgets the pipe to a JVM that did not start.
-    stdout, stderr, code = run(body, tmp_path, warnings="error,ignore::ResourceWarning")
+    stdout, stderr, code = run(body, folder, warnings="error,ignore::ResourceWarning")
     assert (stderr, code) == ("", 0)
-    refusal, count = stdout.splitlines()
+    refusal, *rest = stdout.splitlines()
     assert refusal.startswith("Spark does not start with master west: Master must either be yarn or start with spark")
     assert "spec.spark in reconciler.yaml" in refusal
-    assert count == "3"
+    return rest
 
 
 def test_the_jvm_does_not_outlive_a_python_that_was_killed(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Two dozen processes that want the lease of one state in a bucket: one at a time, and all of them finish."""
+"""Dozens of processes that want the lease of one state in a bucket: one at a time, and all of them finish."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ ROOT = Path(__file__).resolve().parents[2]
 RUNNERS = 24
 
 
-def compete(store: ObjectStore, *, turns: int, lease_s: float, deaths: int = 0) -> tuple[int, int]:
+def compete(
+    store: ObjectStore, *, runners: int = RUNNERS, turns: int, lease_s: float, deaths: int = 0
+) -> tuple[int, int]:
     """Let them run; return how many commits there were and how many died. All who did not die finished."""
-    arguments = [str(each) for each in (RUNNERS, turns, lease_s, deaths)]
+    arguments = [str(each) for each in (runners, turns, lease_s, deaths)]
     ran = subprocess.run(
         [sys.executable, "-m", "tests.state.runners", *arguments],
         cwd=ROOT,
@@ -35,7 +37,7 @@ def compete(store: ObjectStore, *, turns: int, lease_s: float, deaths: int = 0) 
     )
     told = ran.stdout.decode()
     assert ran.returncode == 0, told + ran.stderr.decode()
-    assert f"ended [0] of {RUNNERS}" in told
+    assert f"ended [0] of {runners}" in told
     return told.count("committed "), int(told.split()[-2])
 
 
@@ -47,10 +49,11 @@ def check_nothing_lost(store: ObjectStore, commits: int, died: int) -> None:
     assert snapshot.serial == commits == len(snapshot.record) == len(history(store))
 
 
-def test_two_dozen_processes_hold_one_lease_one_at_a_time_and_all_finish(s3_server: S3Server) -> None:
+@pytest.mark.parametrize("runners", [8, pytest.param(RUNNERS, marks=pytest.mark.soak)])
+def test_many_processes_hold_one_lease_one_at_a_time_and_all_finish(s3_server: S3Server, runners: int) -> None:
     store = open_store(s3_server.settings("runners"))
-    assert compete(store, turns=1, lease_s=20) == (RUNNERS, 0)
-    check_nothing_lost(store, RUNNERS, 0)
+    assert compete(store, runners=runners, turns=1, lease_s=20) == (runners, 0)
+    check_nothing_lost(store, runners, 0)
 
 
 @pytest.mark.soak

@@ -108,8 +108,7 @@ def test_answers_that_are_lost_all_along_are_not_noticed(bench: Bench, place: st
         (0, "RequestTimeTooSkewed"),
         (4, "ExpiredToken"),
         (8, "AccessDenied"),
-        (12, "AccessDenied"),
-        (16, "ExpiredToken"),
+        *(pytest.param(*each, marks=pytest.mark.soak) for each in ((12, "AccessDenied"), (16, "ExpiredToken"))),
         *(pytest.param(passed, "ExpiredToken", marks=pytest.mark.soak) for passed in (8, 10, 12)),  # tried for 25 s
     ],
 )

@@ -7,8 +7,9 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,17 +17,17 @@ import pytest
 from reconciler.applying.events import Recovered
 from reconciler.errors import IncompleteError
 from reconciler.objectstore.opening import open_store
+from reconciler.state.entries import ActionEnded
 from reconciler.state.lockfile import read_lockfile
 from reconciler.state.snapshots import read_snapshot
 from reconciler.workflow.apply import ApplyOptions
 from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.beginning.opening import open_work
+from reconciler.workflow.running.spooling import LocalSpool
 from reconciler.workflow.stating.unlocking import state_unlock
 from tests.servers.proxy import Proxy, Refused
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from conftest import Bench
 
     from reconciler.objectstore.base import ObjectStore
@@ -116,7 +117,9 @@ def spools(bench: Bench) -> list[Path]:
     return sorted(path for path in (bench.folder / ".reconciler").rglob("*") if path.is_file())
 
 
-@pytest.mark.parametrize("refused", [EXPIRED, READ_ONLY], ids=["expired", "read-only"])
+@pytest.mark.parametrize(
+    "refused", [EXPIRED, pytest.param(READ_ONLY, marks=pytest.mark.soak)], ids=["expired", "read-only"]
+)
 def test_what_is_done_and_could_not_be_written_is_kept_and_taken_up_by_the_next_run(
     bench: Bench, place: str, proxy: Proxy, s3_server: S3Server, refused: Refused
 ) -> None:
@@ -158,18 +161,37 @@ def edited(body: bytes, **fields: object) -> bytes:
     return json.dumps({**json.loads(body), **fields}).encode()
 
 
+HARMS: Mapping[str, tuple[Callable[[bytes], bytes], str]] = {
+    "torn": (lambda body: body[: len(body) // 2], "it ends in the middle"),
+    "empty": (lambda _: b"", "there is nothing in it"),
+    "bytes": (lambda _: b"\xff\xfe", "it is not text"),
+    "list": (lambda _: b"[]", "it is of another run or format"),
+    "foreign": (lambda body: edited(body, run="another"), "it is of another run or format"),
+    "many": (lambda body: edited(body, entries=[{"type": "done", "id": "x"}] * 10_000), "it was changed after"),
+    "tampered": (lambda body: body.replace(b"done", b"skip"), "it was changed after"),
+}
+
+
+@pytest.mark.parametrize(("harm", "why"), HARMS.values(), ids=HARMS)
+def test_what_was_kept_and_cannot_be_used_is_told_in_a_line_and_set_aside(
+    tmp_path: Path, harm: Callable[[bytes], bytes], why: str
+) -> None:
+    told: list[str] = []
+    spool = LocalSpool(tmp_path, told.append)
+    entry = ActionEnded(id=CREATE)
+    kept = Path(spool.keep("a-run", [entry]))
+    assert spool.kept("a-run") == (entry,)
+    kept.write_bytes(harm(kept.read_bytes()))
+    assert spool.kept("a-run") == ()
+    (line,) = told
+    assert f"{kept} cannot be used: {why}" in line
+    assert "\n" not in line
+    assert list(kept.parent.iterdir()) == [kept.with_suffix(".damaged")]
+
+
 @pytest.mark.parametrize(
     ("harm", "why"),
-    [
-        (lambda body: body[: len(body) // 2], "it ends in the middle"),
-        (lambda _: b"", "there is nothing in it"),
-        (lambda _: b"\xff\xfe", "it is not text"),
-        (lambda _: b"[]", "it is of another run or format"),
-        (lambda body: edited(body, run="another"), "it is of another run or format"),
-        (lambda body: edited(body, entries=[{"type": "done", "id": "x"}] * 10_000), "it was changed after"),
-        (lambda body: body.replace(b"done", b"skip"), "it was changed after"),
-    ],
-    ids=["torn", "empty", "bytes", "list", "foreign", "many", "tampered"],
+    [pytest.param(*HARMS[name], id=name, marks=[pytest.mark.soak] if at else []) for at, name in enumerate(HARMS)],
 )
 def test_what_was_kept_and_cannot_be_used_is_set_aside_and_what_happened_is_found_by_looking(
     bench: Bench, place: str, proxy: Proxy, s3_server: S3Server, harm: Callable[[bytes], bytes], why: str
