@@ -11,6 +11,7 @@ from reconciler.embedded.catalog.topics import TopicShape
 from reconciler.embedded.keys import topic_manifest_key
 from reconciler.embedded.remote.manifests.topicmanifest import read_topic_manifest
 from reconciler.embedded.remote.recovery.locating import location_named, lying_in, recoverable
+from reconciler.embedded.threads import side_by_side
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.planning.actions import Create
 from reconciler.providers.base import Done, Failed, Upkept
@@ -55,7 +56,8 @@ def looked_up(
         except UserError as error:
             return error
 
-    return {address: look(address, location) for address, location in asked.items()}
+    found = side_by_side(lambda each: look(*each), asked.items(), name="recoverable")
+    return dict(zip(asked, found, strict=True))
 
 
 def archived_in(
