@@ -182,7 +182,10 @@ class Mounts:
                 self._advance(migration, found, verb)
                 continue
             kind, means = Inbound if found.direction == INBOUND else Outbound, self._means()
-            if not is_checked:
+            if not is_checked and (state, kind) != (
+                MigrationState.CANCELING,
+                Outbound,
+            ):  # That is of the catalog alone.
                 check_storage(means.storage, self.cluster.catalog.known().cluster.storage_id)
                 is_checked = True
             kind(means, migration, found).work(state)
