@@ -131,7 +131,7 @@ def test_a_mount_that_cannot_go_on_says_what_keeps_it(shop: Shop) -> None:
 
 def test_an_id_of_several_clusters_asks_whose_and_one_of_none_is_not_there(shop: Shop) -> None:
     location, west, east = shop.unmounted(), shop.cluster("west"), shop.cluster("east").mounts
-    west.create_topic("shop:next", configs={"remote.write": "true"})
+    west.create_topic("shop:next", configs={"remote.write": "true", "remote.read": "true"})
     number = west.mounts.unmount("shop:next", is_automatic=False)
     while (begun := east.mount(Mount(location, ORDERS), is_automatic=False)) != number:
         east.ask(begun, "delete")
