@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from reconciler.embedded.consuming.consumer import Beginning, Consumer, Record
     from reconciler.embedded.mounting.mounts import Mounts
+    from reconciler.embedded.partition.entries import Entry
     from reconciler.embedded.partition.log import EmbeddedLog
     from reconciler.embedded.partition.sink import EmbeddedSink
     from reconciler.embedded.producing.producer import Producer
@@ -117,16 +118,17 @@ class EmbeddedCluster(Admin):
         is_wanted: Callable[[str], bool] = lambda _full_name: True,
         *,
         may_go_on: Callable[[], None] = lambda: None,
+        copied: Callable[[Entry], object] = lambda _segment: None,
     ) -> Mapping[str, ReconcilerError | None]:
         """Finish the topics that are being made from object storage, by full name the wanted ones.
 
-        `may_go_on` is asked before each copy, from any thread, and may raise: whoever comes next goes on. Return, by
-        topic id, what kept each from its end; `None` where it is done.
+        `may_go_on` is asked before each copy, from any thread, and may raise: whoever comes next goes on; `copied` is
+        told of each segment. Return, by topic id, what kept each from its end; `None` where it is done.
         """
         from reconciler.embedded.remote.recovery.topics import Recoveries
 
         self.catalog.read()
-        return Recoveries(self.store, self.catalog, self.remote, self.now_ms, may_go_on).finish(is_wanted)
+        return Recoveries(self.store, self.catalog, self.remote, self.now_ms, may_go_on, copied).finish(is_wanted)
 
     @property
     def mounts(self) -> Mounts:

@@ -109,6 +109,10 @@ def test_delete_begins_the_log_at_its_local_start_and_marks_what_is_remote() -> 
     assert (manifest.start, manifest.end, it.segments()) == (4, 4, [])
     assert list(manifest.garbage.entries) == named
     assert it.objects() == objects  # they are marked; `run` deletes them
+    tended = it.cluster.upkeep().retain()
+    records, stored = sum(entry.digest.records for entry in named), sum(entry.bytes for entry in named)
+    assert (tended.partitions, tended.records, tended.bytes) == (1, records, stored)
+    assert it.objects() != objects
 
 
 @pytest.mark.fact("F-R-011")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from reconciler.embedded.cluster import EmbeddedCluster
+    from reconciler.embedded.partition.entries import Entry
     from reconciler.embedded.upkeep.passes import Upkeep
     from reconciler.embedded.upkeep.tended import Tended
     from reconciler.providers.base import Means
@@ -89,7 +90,13 @@ def _scrubbed(upkeep: Upkeep, means: Means) -> Upkept:
 
 
 def _recovered(cluster: EmbeddedCluster, means: Means, is_wanted: Callable[[str], bool]) -> Upkept:
-    return upkept(cluster.finish_recoveries(is_wanted, may_go_on=_go_on("all was copied", means)))
+    copied = list[tuple[int, int]]()
+
+    def count(segment: Entry) -> None:
+        copied.append((segment.digest.records, segment.bytes))
+
+    found = upkept(cluster.finish_recoveries(is_wanted, may_go_on=_go_on("all was copied", means), copied=count))
+    return replace(found, records=sum(records for records, _ in copied), bytes=sum(stored for _, stored in copied))
 
 
 def _migrated(cluster: EmbeddedCluster, means: Means, is_wanted: Callable[[str], bool]) -> Upkept:

@@ -176,7 +176,13 @@ class TieredPartition:
         if cut is None and not local.segments and not is_purged:
             return None
         taken = (0, 0, 0) if cut is None else (cut.segments, cut.records, cut.bytes)
-        return Expired(local.start, local.segments + taken[0], local.records + taken[1], local.bytes + taken[2])
+        left = _purged(manifest) if is_purged else (0, 0, 0)
+        return Expired(
+            local.start,
+            local.segments + taken[0] + left[0],
+            local.records + taken[1] + left[1],
+            local.bytes + taken[2] + left[2],
+        )
 
     def _raise(self, start: int) -> Expired | None:
         """Swap the head, then delete the local parts below; a record that both tiers had is counted with its manifest.
@@ -226,6 +232,19 @@ class TieredPartition:
         after = self._swap(self.remote)(self.place, without)
         storage.delete([*spill.superfluous(after), *(() if after is None or cut is None else cut.pages)])
         return None if after is None else cut
+
+
+def _purged(manifest: Manifest) -> tuple[int, int, int]:
+    """Return the segments, records and bytes that waited to be deleted.
+
+    Where the manifest still names something, what waits was written anew, or counted by who let go of it.
+    """
+    garbage = manifest.garbage
+    is_emptied = not (manifest.pages or manifest.entries)
+    segments = sum(page.entries for page in garbage.pages) + len(garbage.entries)
+    records = sum(page.records for page in garbage.pages) + sum(entry.digest.records for entry in garbage.entries)
+    stored = sum(page.bytes for page in garbage.pages) + sum(entry.bytes for entry in garbage.entries)
+    return segments, records if is_emptied else 0, stored
 
 
 def _together(head: Head, gone: Expired | None, evicted: Evicted | None) -> Expired:

@@ -72,6 +72,8 @@ class Recovery:
     """The key that objects of the new topic lie under."""
     may_go_on: Callable[[], None]
     """Asked before each copy, from any thread; may raise."""
+    copied: Callable[[Entry], object] = lambda _segment: None
+    """Told, from any thread, of each segment that was copied."""
 
     def recover(self, number: int) -> None:
         """Make one partition, as far as that was not done before.
@@ -130,6 +132,7 @@ class Recovery:
                 self.may_go_on()
                 self._segment(entry, key)
                 present.add(key)
+                self.copied(entry)
             if index_key(key) not in present:
                 self.may_go_on()
                 self._index(entry, key)

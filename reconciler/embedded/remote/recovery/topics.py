@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.embedded.catalog.entries import TopicEntry
     from reconciler.embedded.catalog.tables import Catalog, Draft
+    from reconciler.embedded.partition.entries import Entry
     from reconciler.embedded.remote.tier import RemoteTier
     from reconciler.objectstore.base import ObjectStore
 
@@ -51,6 +52,8 @@ class Recoveries:
     now_ms: Callable[[], int]
     may_go_on: Callable[[], None]
     """Asked before each copy and each swap, from any thread; may raise, and the rest is done by whoever comes next."""
+    copied: Callable[[Entry], object] = lambda _segment: None
+    """Told, from any thread, of each segment that was copied."""
 
     def finish(self, is_wanted: Callable[[str], bool]) -> Mapping[str, ReconcilerError | None]:
         """Finish the topics that are being recovered and are wanted, by full name.
@@ -86,6 +89,7 @@ class Recoveries:
             fetch_in(found, full_name, self.now_ms()),
             key_of(found, full_name),
             self.may_go_on,
+            self.copied,
         )
 
         def recover(number: int) -> None:
