@@ -13,10 +13,16 @@ from reconciler.embedded.catalog.holding import is_served
 from reconciler.embedded.catalog.tiering import TopicLocation, location_of
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.mounting.ownership import Owning, read_ownership
+from reconciler.embedded.partition import head
+from reconciler.embedded.remote.leaving import deletion as remote_deletion
+from reconciler.embedded.remote.leaving import sweeping as remote_sweeping
 from reconciler.embedded.remote.manifests.manifest import NOBODY, read_manifest
+from reconciler.embedded.remote.recovery import wholeness
 from reconciler.embedded.remote.tier import remote_partition
+from reconciler.embedded.remote.uploading import upload
 from reconciler.embedded.transactions.registers import decide
 from reconciler.embedded.transactions.state import State
+from reconciler.embedded.upkeep import choretasks, deletion, sweeping
 from reconciler.errors import RetryableError, UnansweredError
 from reconciler.objectstore import register
 from reconciler.records.digest import Digest
@@ -63,7 +69,8 @@ class Inline(Executor):
 
 def without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what is done side by side be done one after the other; nothing is damaged here, so none is sought."""
-    monkeypatch.setattr(threads, "ThreadPoolExecutor", Inline)
+    for module in (threads, choretasks, head, upload, wholeness, sweeping, remote_sweeping, deletion, remote_deletion):
+        monkeypatch.setattr(module, "ThreadPoolExecutor", Inline)
     for module in (register, commits):
         monkeypatch.setattr(module, "check_shape", lambda _found, _shape: None)
 
@@ -173,7 +180,7 @@ def send(cluster: EmbeddedCluster, full_name: str, *values: str, partition: int 
     """Append records; each is acknowledged."""
     with cluster.producer() as producer:
         for value in values:
-            producer.send(full_name, value, partition=partition)
+            producer.send(full_name, value, key=value, partition=partition)
 
 
 def undecided(

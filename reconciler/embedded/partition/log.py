@@ -82,9 +82,16 @@ class EmbeddedLog:
         return {partition: tiers.shown(bounds) for partition, bounds in found.items()}
 
     def bounds_of(self, partition: int) -> Bounds:
-        """Return the bounds of one partition: one GET."""
+        """Return the bounds of one partition: one GET, and the catalog where it has no head.
+
+        Raises:
+            UserError: The topic is gone, or is being mounted or unmounted.
+        """
         head = self.head(partition)
-        return NEVER_WRITTEN if head is None else self._tiers().shown(head.bounds)
+        if head is None:
+            self._check_open(head)
+            return NEVER_WRITTEN
+        return self._tiers().shown(head.bounds)
 
     def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
         """Yield what is readable in `offsets`, in offset order, as batches of `RECORD_SCHEMA`, from both tiers.
