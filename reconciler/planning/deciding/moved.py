@@ -58,8 +58,8 @@ def decide_moved(sides: Sides, old: Address, situation: Situation, decision: Dec
     elif old_seen is not None:
         decision.settled.add(old)
         _move(sides, old, old_seen, situation, decision)
-    elif sides.before is None:
-        return False  # what we moved from is gone: it is made anew, and the old record is forgotten
+    elif sides.before is None or sides.last is not None:
+        return False  # what we moved from is gone, and its record forgotten; we are made anew, or have a record already
     else:
         _follow(sides, old, Reason.MOVED, situation, decision)
     return True
