@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.embedded.migrating import (
+from tests.embedded.migrants import (
     CLICKS,
     EXPECTED,
     ORDERS,
     Mount,
     check_mounted,
-    deaths,
     detached,
     filled,
     holders,
@@ -21,9 +20,8 @@ from tests.embedded.migrating import (
     places,
     rows,
     swept,
-    tail,
-    without_threads,
 )
+from tests.embedded.migrating import deaths, tail, without_threads
 
 if TYPE_CHECKING:
     from reconciler.embedded.cluster import EmbeddedCluster
