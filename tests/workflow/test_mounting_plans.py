@@ -10,6 +10,7 @@ import pytest
 
 from reconciler.applying.events import ActionDone, ActionFailed, Event
 from reconciler.embedded.cluster import EmbeddedCluster
+from reconciler.errors import UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.planning.document.rows import moves_of
 from reconciler.providers.embedded.provider import EmbeddedProvider
@@ -237,12 +238,16 @@ class TestThereAndBack:
         (said,) = errors_of(shop.bench.plan())
         assert said.startswith("manifests/orders.yaml:")
         assert f"it lies detached at {location}" in said
-        assert "reconciler state rm mounting/west/shop:orders" in said
+        assert "reconciler state rm mounting/west/shop:orders topic/west/shop:orders" in said
         shop.forget("mounting/west/shop:orders")
         planned = shop.bench.plan()
-        assert ids_of(planned) == ["create:topic/west/shop:orders"]
+        assert planned.plan.actions == ()
         assert [each.observed for each in planned.plan.drift] == [f"detached at {location}"]
-        assert "is made anew and empty" in planned.plan.warnings[0].message
+        (said,) = errors_of(planned)
+        assert f"it lies detached at {location}" in said
+        assert "reconciler state rm topic/west/shop:orders" in said
+        shop.forget("topic/west/shop:orders")
+        assert ids_of(shop.bench.plan()) == ["create:topic/west/shop:orders"]
 
     def test_the_whole_workspace_can_be_destroyed_while_a_topic_sleeps(self, shop: Shop) -> None:
         shop.apply(sleep=mounting("orders", "west", "unmounted"))
@@ -457,10 +462,35 @@ class TestByHand:
         location, mounts = shop.location(), shop.opened("west").mounts
         assert mounts.drive(mounts.unmount("shop:orders")) is None
         planned = shop.bench.plan()
-        assert ids_of(planned) == ["create:topic/west/shop:orders"]
+        assert planned.plan.actions == ()
         assert [each.observed for each in planned.plan.drift] == [f"detached at {location}"]
         shop.apply(wake=mounting("orders", "west", "mounted", more=f', source: "{location}"'))
         assert shop.values() == [b"v0", b"v1", b"v2"]
+
+    @pytest.mark.parametrize("only_drift", [False, True], ids=["apply", "only drift"])
+    def test_no_empty_topic_takes_the_place_of_one_unmounted_by_hand(self, shop: Shop, *, only_drift: bool) -> None:
+        location, mounts = shop.location(), shop.opened("west").mounts
+        assert mounts.drive(mounts.unmount("shop:orders")) is None
+        with pytest.raises(UserError, match=f"it lies detached at {location}"):
+            shop.bench.apply(options=ApplyOptions(yes=True, only_drift=only_drift))
+        assert "shop:orders" not in shop.opened("west").topics()
+
+    def test_nor_where_its_mounting_left_the_files_meanwhile(self, shop: Shop) -> None:
+        shop.apply(wake=mounting("orders", "west", "mounted"))
+        location, mounts = shop.location(), shop.opened("west").mounts
+        assert mounts.drive(mounts.unmount("shop:orders")) is None
+        shop.say(wake=None)
+        (said,) = errors_of(shop.bench.plan())
+        assert f"it lies detached at {location}" in said
+
+    def test_a_topic_that_is_moved_from_one_unmounted_by_hand_is_mounted_under_its_new_name(self, shop: Shop) -> None:
+        location, mounts = shop.location(), shop.opened("west").mounts
+        assert mounts.drive(mounts.unmount("shop:orders")) is None
+        shop.say(orders=topic("later", "west", more=', movedFrom: "shop:orders"'))
+        (said,) = errors_of(shop.bench.plan())
+        assert f"it lies detached at {location}" in said
+        shop.apply(wake=mounting("later", "west", "mounted", more=f', source: "{location}"'))
+        assert shop.values("shop:later") == [b"v0", b"v1", b"v2"]
 
     def test_a_mounting_whose_topic_was_unmounted_by_hand_mounts_it_again(self, shop: Shop) -> None:
         shop.apply(wake=mounting("orders", "west", "mounted"))

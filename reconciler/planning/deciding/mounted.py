@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 from reconciler.lifecycles.mounting import is_under_way
 from reconciler.lifecycles.tiering import TieringState
 from reconciler.planning.actions import Adopt, Create, Delete, Forget, Reason, RunJob, Transition, Update
+from reconciler.planning.canonical import plain
 from reconciler.planning.deciding.converge import converge
 from reconciler.planning.deciding.decision import Decision
 from reconciler.planning.deciding.differences import drifted
@@ -49,21 +50,17 @@ def decide_mounted(sides: Sides, mounting: Mounting, situation: Situation, decis
 
 
 def lies_detached(sides: Sides, situation: Situation, decision: Decision) -> None:
-    """Make a topic anew that is gone, and say where what it held lies: somebody unmounted it by hand."""
+    """Refuse to make a topic anew that somebody unmounted by hand, and say where what it held lies."""
     location = situation.given.detached[sides.address]
-    converge(sides, situation, decision)
-    decision.drift = [
-        drifted(each.address, each.path, each.recorded, f"{DETACHED_AT}{location}")
-        if each.address == sides.address and not each.path
-        else each
-        for each in decision.drift
-    ]
-    decision.warn(
+    if sides.last is not None:
+        recorded = plain(sides.last.resource.to_json())
+        decision.drift.append(drifted(sides.address, "", recorded, f"{DETACHED_AT}{location}"))
+    decision.refuse(
         sides.address,
         sides.wanted.source,
-        f"somebody unmounted it: it lies detached at {location}, and is made anew and empty",
+        f"somebody unmounted it: it lies detached at {location}",
         f"To have its records back declare a Mounting with state: mounted and source: {location}; to leave it there, "
-        "one with state: unmounted.",
+        f"one with state: unmounted. To make a new and empty one: reconciler state rm {sides.address}",
     )
 
 

@@ -58,6 +58,8 @@ def decide_moved(sides: Sides, old: Address, situation: Situation, decision: Dec
     elif old_seen is not None:
         decision.settled.add(old)
         _move(sides, old, old_seen, situation, decision)
+    elif _lies_detached(sides, old, situation, decision):
+        decision.settled.add(old)
     elif sides.before is None or sides.last is not None:
         return False  # what we moved from is gone, and its record forgotten; we are made anew, or have a record already
     else:
@@ -69,6 +71,21 @@ def moved_from(action: Action) -> Address | None:
     """Return the address a topic leaves by this action, if it is a move between namespaces."""
     old = action.parameters.get("from") if isinstance(action, Transition) and action.machine == "topic" else None
     return Address(old) if isinstance(old, str) else None
+
+
+def _lies_detached(sides: Sides, old: Address, situation: Situation, decision: Decision) -> bool:
+    """Refuse to make a topic empty whose records lie where somebody unmounted them, under its old name."""
+    location = situation.given.detached.get(old)
+    if location is None or sides.before is not None or sides.address in situation.mountings:
+        return False
+    decision.refuse(
+        sides.address,
+        sides.wanted.source,
+        f"somebody unmounted {old}, which it is moved from: it lies detached at {location}",
+        f"To have its records declare a Mounting of {full_name_of(sides.address)} with state: mounted and source: "
+        f"{location}. To make a new and empty one: reconciler state rm {old}",
+    )
+    return True
 
 
 def _move(sides: Sides, old: Address, before: Observed, situation: Situation, decision: Decision) -> None:

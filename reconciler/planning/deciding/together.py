@@ -59,11 +59,12 @@ def _is_mounting(sides: Sides, situation: Situation, decision: Decision) -> bool
     if last is None or not isinstance(last.resource, Mounting) or last.resource.spec.state != "unmounted":
         return False
     where = last.physical_name or last.resource.spec.source or last.resource.metadata.name
+    forgetting = last.resource.address if sides.last is None else f"{last.resource.address} {sides.address}"
     decision.refuse(
         sides.address,
         sides.wanted.source,
         f"it lies detached at {where}, and its Mounting is no longer declared",
         "Declare the Mounting again: mounted to have the topic back, unmounted to leave it there. "
-        f"To make a new and empty one: reconciler state rm {last.resource.address}",
+        f"To make a new and empty one: reconciler state rm {forgetting}",
     )
     return True

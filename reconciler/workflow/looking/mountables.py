@@ -21,6 +21,8 @@ from reconciler.resources.address import address_of, cluster_address, cluster_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mountable import MountSource
 from reconciler.resources.mounting import Mounting
+from reconciler.resources.namespace import Namespace
+from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -59,6 +61,11 @@ class _Looking:
         self._seen = seen
         found = (declared.resource for address, declared in desired.items() if kind_of(address) == "cluster")
         self._clusters = {each.metadata.name: each for each in found if isinstance(each, Cluster)}
+        self._moving = {
+            cluster_of(address)
+            for address, declared in desired.items()
+            if isinstance(declared.resource, Topic | Namespace) and declared.resource.spec.moved_from is not None
+        }
         self._listed: dict[str, Sequence[Mountable] | UserError] = {}
         self._lying: dict[str, Lying | UserError] = {}
         self._leaving = {
@@ -133,13 +140,17 @@ class _Looking:
         """Yield recorded topics that are gone, and that their cluster was the last to detach."""
         gone = [
             address
-            for address in sorted(self._record.keys() & self._desired.keys())
-            if kind_of(address) == "topic" and address not in self._seen.inventory and address not in self._seen.hidden
+            for address in sorted(self._record)
+            if kind_of(address) == "topic"
+            and address not in self._seen.inventory
+            and address not in self._seen.hidden
+            and (address in self._desired or cluster_of(address) in self._moving)
         ]
         spoken = {mounted_by(mounting) for mounting in mountings.values()}
         if gone:
             lasts = (last.resource for last in self._record.values())
-            spoken |= {mounted_by(last) for last in lasts if isinstance(last, Mounting)}
+            unmounted = (last for last in lasts if isinstance(last, Mounting) and last.spec.state == "unmounted")
+            spoken |= {mounted_by(last) for last in unmounted}  # said to lie there, whoever detached it
         for address in gone:
             cluster = cluster_of(address) or ""
             if address in spoken or not self._can_look(cluster):
