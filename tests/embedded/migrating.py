@@ -171,7 +171,7 @@ def give_up(bucket: Bucket, name: str) -> None:
     """Cancel what is under way, and delete what is left of it."""
     cluster = bucket.cluster(name)
     for number, migration in cluster.mounts.under_way().items():
-        if migration.state != "finished":
+        if migration.state not in {"planned", "finished", "cancelled"}:
             cluster.mounts.cancel(number)
         cluster.mounts.ask(number, "delete")
     tail(cluster)
