@@ -64,6 +64,7 @@ def _back(action: Update, situation: Situation, decision: Decision) -> Iterator[
     """
     last = situation.recorded.get(action.address)
     moved = {found.path: found.recorded for found in decision.drift if found.address == action.address}
+    _warn_of_renamed(action, moved, decision)
     changes = tuple(_backwards(change, moved, last) for change in action.changes if change.path in moved)
     if last is None or not changes or _is_refused(action, changes, situation, decision):
         return
@@ -77,6 +78,14 @@ def _back(action: Update, situation: Situation, decision: Decision) -> Iterator[
             action.address, situation.observed.get(action.address), (change.path for change in changes)
         ),
     )
+
+
+def _warn_of_renamed(action: Update, moved: Mapping[str, Value], decision: Decision) -> None:
+    """Say what drifted under the name that the record has still: it is set back once it is called as the files say."""
+    fields = ", ".join(change.path for change in action.changes if change.drift and change.path not in moved)
+    if fields:
+        message = f"{fields} moved away under the name it had, and is not set back: the files rename it"
+        decision.warn(action.address, action.source, message, "`reconciler apply` does both.")
 
 
 def _switched_back(action: Transition, situation: Situation, decision: Decision) -> Iterator[Transition]:
