@@ -188,7 +188,7 @@ def test_denied_at_an_outer_tier_stays_denied_whatever_lies_below(
 
 
 @given(_WORLDS, _QUESTIONS, _ACTORS)
-@settings(max_examples=200)
+@settings(max_examples=80)
 def test_the_answer_is_the_one_of_the_rule_in_words(
     world: dict[str, tuple[AclEntry, ...]], question: tuple[Operation, tuple[Kind, str]], who: Permissions
 ) -> None:

@@ -82,7 +82,7 @@ def test_a_segment_that_is_one_part_is_only_marked() -> None:
     assert [what for what, key in store.calls if key.startswith("heads/") and what == "swap"] == ["swap"]
 
 
-@pytest.mark.parametrize("parts", [100, 700])
+@pytest.mark.parametrize("parts", [100, pytest.param(700, marks=pytest.mark.soak)])
 def test_segments_that_lie_in_pages_are_replaced_there(parts: int) -> None:
     cluster, _ = clocked()
     with_topic(cluster, segment_bytes="40000")

@@ -51,6 +51,7 @@ def test_in_memory() -> None:
     run(MemoryStore, examples=10, steps=25)
 
 
+@pytest.mark.soak
 def test_in_folders(tmp_path: Path) -> None:
     run(lambda: DirectoryStore(tmp_path / nonce()), examples=3, steps=15)
 

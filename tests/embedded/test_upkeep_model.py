@@ -111,5 +111,5 @@ class Upkeep(RuleBasedStateMachine):
         return rows
 
 
-Upkeep.TestCase.settings = settings(max_examples=15, stateful_step_count=25, deadline=None)
+Upkeep.TestCase.settings = settings(max_examples=8, stateful_step_count=25, deadline=None)
 test_what_is_readable_is_what_the_model_allows = Upkeep.TestCase

@@ -193,7 +193,7 @@ TREES = st.recursive(
 )
 
 
-@settings(max_examples=120)
+@settings(max_examples=50)
 @given(
     st.lists(st.dictionaries(KEYS, TREES, min_size=1, max_size=4), min_size=1, max_size=3),
     st.sampled_from([None, True, False]),

@@ -36,7 +36,7 @@ def test_right_after_an_apply_the_way_back_to_it_is_empty(world: World) -> None:
     assert [action.id for action in plan.actions] == []
 
 
-@settings(quick, max_examples=60)
+@settings(quick, max_examples=25)
 @given(worlds(), worlds())
 def test_the_way_back_leads_back(earlier: World, later: World) -> None:
     first = earlier.plan()
