@@ -6,23 +6,24 @@ Each provider folder repeats the same file names: `provider.py` (this protocol),
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.resources.address import Address
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from reconciler.planning.actions import ControlAction
+    from reconciler.providers.groups import GroupsOfCluster
+    from reconciler.providers.keeping import Means, Upkept
+    from reconciler.providers.migrations import MigrationsOfCluster
     from reconciler.records.log import Bounds, Isolation, Lost, StagedSink, TopicLog, TopicProducer, TransactionalSink
     from reconciler.resources.capabilities import Capabilities, ClusterIdentity
-    from reconciler.resources.groups import ConsumerGroup, OffsetMove, Reset
     from reconciler.resources.inventory import Inventory
     from reconciler.resources.measures import Measures
-    from reconciler.resources.migration import Migration
     from reconciler.resources.mountable import Mountable
     from reconciler.resources.overviews import Overview
     from reconciler.resources.recoverable import Recoverable, Recoveries
@@ -93,170 +94,6 @@ class Standing:
 
 def go_on() -> None:
     """Go on: whoever calls holds no lease that could be lost."""
-
-
-class GroupsOfCluster(Protocol):
-    """The consumer groups of one cluster. Offsets go by (full name of the topic, partition)."""
-
-    def names(self) -> Sequence[str]:
-        """Return the names of all groups, sorted, in one bulk call."""
-        ...
-
-    def describe(self, group: str) -> ConsumerGroup:
-        """Return what a group has committed, its lag, and whether it is reading.
-
-        Raises:
-            UserError: There is no such group.
-        """
-        ...
-
-    def of_topic(self, full_name: str) -> Sequence[ConsumerGroup] | None:
-        """Return the groups that have offsets of a topic, each of that topic alone; `None`: too many to ask."""
-        ...
-
-    def reading(self) -> Mapping[str, Sequence[str]] | None:
-        """Return the groups that are reading each topic; `None`: too many to ask. Bounded, for plans."""
-        ...
-
-    def committed(self, group: str, topics: Iterable[str]) -> Mapping[tuple[str, int], int]:
-        """Return where a group goes on reading; what it never committed is absent."""
-        ...
-
-    def commit(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Commit the next offsets a group wants to read.
-
-        Raises:
-            UserError: A namespace, topic or partition does not exist.
-        """
-        ...
-
-    def moves(
-        self, group: str, reset: Reset, *, topic: str | None = None, partition: int | None = None
-    ) -> Sequence[OffsetMove]:
-        """Return what a reset would set, what stays left out; changes nothing. Without `topic`: all the group has."""
-        ...
-
-    def move(self, group: str, moves: Sequence[OffsetMove], *, force: bool = False) -> None:
-        """Set a group's offsets.
-
-        Raises:
-            BlockedError: The group is reading one of the topics, and `force` is not set.
-        """
-        ...
-
-    def delete(self, group: str, topic: str | None = None, *, force: bool = False) -> bool:
-        """Forget a group, or what it has of one topic; say whether there was anything.
-
-        Raises:
-            BlockedError: It is reading, and `force` is not set.
-        """
-        ...
-
-
-class MigrationsOfCluster(Protocol):
-    """The mounts and unmounts of one cluster, and who owns what lies in its object storage."""
-
-    def under_way(self, *, is_measured: bool = True) -> Sequence[Migration]:
-        """Return the migrations that there is a record of, by id; one that came to its end has none. Changes nothing.
-
-        Left out are those of topics that whoever acts may not know of. Without `is_measured` nothing is said of what
-        is left to upload, nor of what keeps one: the catalog alone is read.
-        """
-        ...
-
-    def ask(self, migration: int, verb: str, *, may_go_on: Callable[[], None] = go_on) -> Migration:
-        """Ask for a verb of the table and return what the migration is then; what is cancelled is driven to its end.
-
-        `may_go_on` is asked before every write, from any thread, and may raise.
-
-        Raises:
-            UserError: There is none, or that is not legal in its state: it says what is.
-            IncompleteError: It was asked for, and did not come to its end: it goes on in `run`.
-        """
-        ...
-
-    def detached(self) -> Iterator[tuple[str, Mountable | UserError]]:
-        """Yield every topic that was ever detached in the object storage, by its place there; or why that is no use.
-
-        The cluster itself need not be there.
-
-        Raises:
-            UserError: There is no object storage, or whoever acts is not the super user.
-        """
-        ...
-
-    def releasable(self, location: str, owner: str) -> Mountable:
-        """Return what a release would make mountable, as it is now; changes nothing.
-
-        Raises:
-            UserError: There is no such topic, it has another owner or none, or whoever acts is not the super user.
-        """
-        ...
-
-    def release(self, location: str, owner: str) -> Mountable:
-        """Take a topic from an owner that will not come back, and return it. Doing it twice does it once.
-
-        Raises:
-            UserError: As of `releasable`.
-        """
-        ...
-
-
-W = TypeVar("W", bound="Costly")
-R = TypeVar("R")
-
-
-class Costly(Protocol):
-    """A piece of work that says about how much it costs, in bytes."""
-
-    @property
-    def cost(self) -> int:
-        """Return it."""
-        ...
-
-
-class Spread(Protocol):
-    """Does much work on executors and yields what came of it in rounds: it takes seconds to begin."""
-
-    def __call__(self, work: Sequence[W], do: Callable[[Sequence[W]], Iterable[R]]) -> Iterator[Sequence[R]]:
-        """Do all of it; `do` and the work are pickled, and what is asked for in between is published by the caller.
-
-        Raises:
-            ReconcilerError: It cannot go on; what was yielded stands.
-        """
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Means:
-    """What upkeep of a cluster is given beside the cluster."""
-
-    spread: Spread
-    is_wanted: Callable[[Address], bool]
-    """Which topics and mirrors it may touch."""
-    is_stopped: Callable[[], bool]
-    is_asked: bool = True
-    """Whether somebody waits for it; otherwise what is expensive to look for is looked for now and then."""
-    is_named: bool = False
-    """Whether somebody named the jobs to do: what is due once a day is done at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class Upkept:
-    """What one job of upkeep did on one cluster. `done` counts `unit`s: partitions, topics, transactions, objects."""
-
-    unit: str
-    done: int = 0
-    records: int = 0
-    """Removed, or written anew where the job removes nothing; `bytes` likewise, stored bytes."""
-    bytes: int = 0
-    failed: int = 0
-    errors: tuple[ReconcilerError, ...] = ()
-    """Some of what failed; the rest was done."""
-    counts: Mapping[str, int] = field(default_factory=dict)
-    """What it did with object storage, by the names of `vitals.COUNTED`."""
-    levels: Mapping[str, float] = field(default_factory=dict)
-    """What holds after it, by the names of `vitals.LEVELS`."""
 
 
 class Provider(Protocol):

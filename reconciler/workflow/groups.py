@@ -18,7 +18,7 @@ from reconciler.workflow.looking.reading import read_state
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reconciler.providers.base import GroupsOfCluster
+    from reconciler.providers.groups import GroupsOfCluster
     from reconciler.resources.groups import ConsumerGroup, Reset
     from reconciler.workflow.beginning.invocation import Invocation, Select
 

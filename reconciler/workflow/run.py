@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from reconciler.applying.events import ActionFailed
 from reconciler.errors import UserError
-from reconciler.providers.base import Means
+from reconciler.providers.keeping import Means
 from reconciler.resources.address import Address, cluster_address, matches
 from reconciler.workflow.beginning.opening import open_work
 from reconciler.workflow.running.jobs import SparkJobs

@@ -24,8 +24,8 @@ from reconciler.embedded.remote.measuring.counting import CountingStore
 from reconciler.embedded.vitals import vitals_of
 from reconciler.errors import IncompleteError, LostRaceError, MissingObjectError, RetryableError, UserError
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.providers.base import Upkept
 from reconciler.providers.embedded.storing import report_of
+from reconciler.providers.keeping import Upkept
 from reconciler.resources.address import Address
 from reconciler.resources.sourcetopic import SourceTopic
 from reconciler.resources.vitals import COUNTED, LEVELS, GroupLag, RemoteVitals, TopicVitals, Vitals

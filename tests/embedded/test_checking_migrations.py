@@ -15,7 +15,8 @@ from reconciler.embedded.checking.check import check_cluster
 from reconciler.embedded.checking.findings import Kind, Severity
 from reconciler.embedded.checking.mending import mend
 from reconciler.embedded.keys import head_key, mountable_key
-from reconciler.embedded.mounting.ownership import Ownership, Owning, claim_topic, read_ownership, unclaim_topic
+from reconciler.embedded.mounting.claims import claim_topic, unclaim_topic
+from reconciler.embedded.mounting.ownership import Ownership, Owning, read_ownership
 from reconciler.embedded.mounting.releasing import release
 from reconciler.embedded.partition.head import read_head
 from reconciler.errors import OwnershipLostError, UserError

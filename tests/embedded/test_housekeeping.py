@@ -13,8 +13,8 @@ from reconciler.lifecycles.housekeeping import HousekeepingState
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.metered import MeteredStore, RequestMeter
-from reconciler.providers.base import Means
 from reconciler.providers.embedded.tending import jobs_of
+from reconciler.providers.keeping import Means
 from tests.embedded.tiered import tiered
 from tests.embedded.upkeeping import Clock
 from tests.embedded.watched import WatchedStore

@@ -13,7 +13,7 @@ from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted
 from reconciler.cli.documents.logs import PipelineDocument
 from reconciler.cli.render.upkeep_text import pass_line, upkeep_text
 from reconciler.errors import IncompleteError, PartialError, UsageError, UserError
-from reconciler.providers.base import Upkept
+from reconciler.providers.keeping import Upkept
 from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.produce import ProduceOptions, produce
 from reconciler.workflow.run import run_every, run_once

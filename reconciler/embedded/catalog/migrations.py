@@ -10,14 +10,10 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.embedded.catalog.entries import (
-    DeletionEntry,
-    HoldEntry,
-    MigrantEntry,
-    MigrationEntry,
-)
+from reconciler.embedded.catalog.entries import DeletionEntry, HoldEntry
 from reconciler.embedded.catalog.holding import check_unheld, check_unreserved
 from reconciler.embedded.catalog.lookups import check_free, names_by_id, topic_named
+from reconciler.embedded.catalog.migrationentries import MigrantEntry, MigrationEntry
 from reconciler.embedded.catalog.tiering import location_of, tiering_of
 from reconciler.errors import UserError
 from reconciler.lifecycles.mounting import MOUNT, UNMOUNT, MigrationState

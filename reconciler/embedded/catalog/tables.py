@@ -14,11 +14,11 @@ from reconciler.embedded.catalog.entries import (
     DeletionEntry,
     Json,
     LinkEntry,
-    MigrationEntry,
     NamespaceEntry,
     RewriteEntry,
     TopicEntry,
 )
+from reconciler.embedded.catalog.migrationentries import MigrationEntry
 from reconciler.embedded.catalog.quotas import Usages
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from reconciler.lifecycles.mounting import MigrationState
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reconciler.embedded.catalog.entries import MigrationEntry, TopicEntry
+    from reconciler.embedded.catalog.entries import TopicEntry
+    from reconciler.embedded.catalog.migrationentries import MigrationEntry
     from reconciler.embedded.catalog.tables import Catalog, Draft
     from reconciler.embedded.partition.head import Head
 

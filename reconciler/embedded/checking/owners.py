@@ -22,7 +22,8 @@ from reconciler.lifecycles.mounting import MigrationState
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from reconciler.embedded.catalog.entries import MigrationEntry, TopicEntry
+    from reconciler.embedded.catalog.entries import TopicEntry
+    from reconciler.embedded.catalog.migrationentries import MigrationEntry
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.objectstore.base import ObjectStore
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from reconciler.embedded.catalog.tiering import location_of
 from reconciler.embedded.checking.migrations import migration_of
 from reconciler.embedded.checking.owners import left_claims
-from reconciler.embedded.mounting.ownership import Ownership, Owning, ownerships, read_ownership, unclaim_topic
+from reconciler.embedded.mounting.claims import unclaim_topic
+from reconciler.embedded.mounting.ownership import Ownership, Owning, ownerships, read_ownership
 from reconciler.embedded.remote.manifests.manifest import read_manifest
 from reconciler.embedded.remote.tier import remote_partition
 from reconciler.embedded.threads import side_by_side

@@ -21,7 +21,7 @@ from reconciler.resources.quantities import format_duration
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from reconciler.embedded.catalog.entries import MigrationEntry
+    from reconciler.embedded.catalog.migrationentries import MigrationEntry
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.embedded.mounting.mounts import Mounts
     from reconciler.embedded.upkeep.chores import Chore

@@ -16,18 +16,10 @@ from reconciler.embedded.catalog.migrations import LOGGER, drop_topics, follow
 from reconciler.embedded.catalog.mounted import Made, create_mounted
 from reconciler.embedded.catalog.tiering import TopicLocation
 from reconciler.embedded.consuming.groups import bring_offsets
+from reconciler.embedded.mounting.claims import check_claimable, check_owned, claim_topic, settle_topic, unclaim_topic
 from reconciler.embedded.mounting.handing import Handing
 from reconciler.embedded.mounting.overtaking import OvertakenError, check_current, until_overtaken
-from reconciler.embedded.mounting.ownership import (
-    Ownership,
-    Owning,
-    check_claimable,
-    check_owned,
-    claim_topic,
-    read_ownership,
-    settle_topic,
-    unclaim_topic,
-)
+from reconciler.embedded.mounting.ownership import Ownership, Owning, read_ownership
 from reconciler.embedded.partition.head import PRODUCERS, Head, head_register, read_head
 from reconciler.embedded.partition.removing import remove_partition
 from reconciler.embedded.partition.spilling import Spill
@@ -43,7 +35,7 @@ from reconciler.resources.address import split_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from reconciler.embedded.catalog.entries import MigrantEntry, MigrationEntry
+    from reconciler.embedded.catalog.migrationentries import MigrantEntry, MigrationEntry
     from reconciler.embedded.catalog.tables import Catalog, Draft
     from reconciler.embedded.consuming.offsets import Committed
     from reconciler.embedded.mounting.means import Means

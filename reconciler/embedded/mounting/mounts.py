@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.access.operations import Kind, Operation
-from reconciler.embedded.catalog.entries import MigrantEntry
+from reconciler.embedded.catalog.migrationentries import MigrantEntry
 from reconciler.embedded.catalog.migrations import (
     INBOUND,
     Asked,
@@ -22,9 +22,10 @@ from reconciler.embedded.catalog.migrations import (
 )
 from reconciler.embedded.catalog.tiering import TopicLocation
 from reconciler.embedded.keys import fresh_mark
+from reconciler.embedded.mounting.claims import check_claimable
 from reconciler.embedded.mounting.driving import error_of, side_by_side
 from reconciler.embedded.mounting.means import Means
-from reconciler.embedded.mounting.ownership import Ownership, check_claimable, ownerships, read_ownership
+from reconciler.embedded.mounting.ownership import Ownership, ownerships, read_ownership
 from reconciler.embedded.remote.recovery.locating import located
 from reconciler.embedded.remote.storagefile import check_storage
 from reconciler.embedded.upkeep.passes import Upkeep
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from reconciler.embedded.admin import Admin
-    from reconciler.embedded.catalog.entries import MigrationEntry
+    from reconciler.embedded.catalog.migrationentries import MigrationEntry
     from reconciler.embedded.catalog.tables import Catalog, Draft
     from reconciler.embedded.upkeep.passes import Spread
     from reconciler.objectstore.base import ObjectStore

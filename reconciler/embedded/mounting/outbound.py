@@ -15,10 +15,11 @@ from reconciler.embedded.catalog.lookups import names_by_id
 from reconciler.embedded.catalog.migrations import follow
 from reconciler.embedded.catalog.tiering import TopicLocation
 from reconciler.embedded.consuming.groups import list_groups, read_group
+from reconciler.embedded.mounting.claims import detach_topic
 from reconciler.embedded.mounting.flushing import Flush
 from reconciler.embedded.mounting.handing import Handing
 from reconciler.embedded.mounting.overtaking import check_current, until_overtaken
-from reconciler.embedded.mounting.ownership import Ownership, Owning, detach_topic, read_ownership
+from reconciler.embedded.mounting.ownership import Ownership, Owning, read_ownership
 from reconciler.embedded.partition.head import NOBODY as REMOVED
 from reconciler.embedded.partition.head import head_register, parse_head, read_heads
 from reconciler.embedded.remote.manifests.manifest import NOBODY
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import TypeAlias
 
-    from reconciler.embedded.catalog.entries import MigrantEntry, MigrationEntry
+    from reconciler.embedded.catalog.migrationentries import MigrantEntry, MigrationEntry
     from reconciler.embedded.consuming.offsets import Committed
     from reconciler.embedded.mounting.means import Means
     from reconciler.embedded.remote.manifests.manifest import Manifest

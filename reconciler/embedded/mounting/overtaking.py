@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from reconciler.embedded.catalog.commits import CatalogRegister
-    from reconciler.embedded.catalog.entries import MigrationEntry
+    from reconciler.embedded.catalog.migrationentries import MigrationEntry
     from reconciler.embedded.catalog.tables import Catalog
 
 

@@ -7,7 +7,7 @@ claim, a mark of the migration, so that whoever finishes a migration finds it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +15,7 @@ from reconciler.embedded.catalog.tiering import TopicLocation
 from reconciler.embedded.jsonobjects import damaged
 from reconciler.embedded.keys import MOUNTABLE, is_mountable_key, mountable_key
 from reconciler.embedded.threads import side_by_side
-from reconciler.errors import OwnershipLostError, UserError
+from reconciler.errors import UserError
 from reconciler.objectstore.register import Register
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def read_ownership(storage: ObjectStore, location: TopicLocation) -> Ownership |
     Raises:
         UserError: The register is damaged, or of a newer format.
     """
-    register = _register(storage, location)
+    register = ownership_register(storage, location)
     held = register.read()
     return None if held is None else _parsed(register, held)
 
@@ -127,177 +127,11 @@ def ownership_at(storage: ObjectStore, key: str) -> Ownership | UserError | None
         return error
 
 
-def check_claimable(location: TopicLocation, found: Ownership | None, cluster_id: str | None, claim: str = "") -> None:
-    """Refuse a topic that another cluster has, or another migration.
-
-    Raises:
-        OwnershipLostError: It is not detached; names who has it.
-    """
-    if found is None:
-        message = f"{location} was never detached: it belongs to cluster {location.cluster_id}"
-        raise OwnershipLostError(message, hint="Unmount it there first.")
-    if found.state is Owning.DETACHED or (found.owner == cluster_id and found.claim == claim):
-        return
-    word = "mounted on" if found.state is Owning.MOUNTED else "being mounted on"
-    whose = "this cluster" if found.owner == cluster_id else f"cluster {found.owner}"
-    message = f"{location} is {word} {whose} as {found.name}"
-    hint = (
-        "Unmount it there first. Where that cluster is gone for good: "
-        f"reconciler mount release {location} --owner {found.owner} --allow release:{location}"
-    )
-    raise OwnershipLostError(message, hint=hint)
-
-
-def claim_topic(storage: ObjectStore, location: TopicLocation, wanted: Ownership) -> None:
-    """Claim a detached topic for a migration; one that has it already has it still.
-
-    Raises:
-        OwnershipLostError: Another cluster, or another migration, has it, or this one has given it back.
-    """
-
-    def claimed(found: Ownership | None) -> Ownership | None:
-        check_claimable(location, found, wanted.owner, wanted.claim or "")
-        if found is None or found.state is not Owning.DETACHED:
-            return None
-        return replace(wanted, partitions=found.partitions, records=found.records, bytes=found.bytes)
-
-    _update(storage, location, claimed, mark=_claiming(wanted.claim))
-    check_owned(location, read_ownership(storage, location), wanted.owner, wanted.claim)
-
-
-def check_owned(location: TopicLocation, found: Ownership | None, cluster_id: str | None, claim: str | None) -> None:
-    """Refuse to go on with a topic that a migration had claimed, and has no longer.
-
-    Raises:
-        OwnershipLostError: It was given back, or taken away.
-    """
-    check_claimable(location, found, cluster_id, claim or "")
-    if found is not None and found.state is Owning.DETACHED:
-        message = f"{location} was released, or given back: the claim of this cluster is gone"
-        raise OwnershipLostError(message, hint="Mount it again, if it is still detached: reconciler mount list")
-
-
-def settle_topic(storage: ObjectStore, location: TopicLocation, cluster_id: str, claim: str, now_ms: int) -> None:
-    """Say that a claimed topic is mounted.
-
-    Raises:
-        OwnershipLostError: The claim was taken away.
-    """
-
-    def settled(found: Ownership | None) -> Ownership | None:
-        check_owned(location, found, cluster_id, claim)
-        if found is None or found.state is Owning.MOUNTED:
-            return None
-        return replace(found, state=Owning.MOUNTED, at_ms=now_ms)
-
-    _update(storage, location, settled, mark=f"settle-{claim}")
-
-
-def unclaim_topic(storage: ObjectStore, location: TopicLocation, cluster_id: str, claim: str, now_ms: int) -> None:
-    """Let go of a claim, also of one that is still on its way: whoever is late finds that it was made already.
-
-    What is somebody else's stays so.
-    """
-    _update(storage, location, lambda found: found, mark=_claiming(claim))
-
-    def unclaimed(found: Ownership | None) -> Ownership | None:
-        if found is None or (found.state, found.owner, found.claim) != (Owning.CLAIMED, cluster_id, claim):
-            return None
-        return replace(found, state=Owning.DETACHED, at_ms=now_ms)
-
-    _update(storage, location, unclaimed, mark=f"unclaim-{claim}")
-
-
-def detach_topic(storage: ObjectStore, location: TopicLocation, detached: Ownership) -> None:
-    """Say that a topic is nobody's: by the cluster that has it, once for each migration.
-
-    Raises:
-        OwnershipLostError: It is another cluster's.
-    """
-
-    def detach(found: Ownership | None) -> Ownership | None:
-        if found is None:
-            return detached
-        if found.claim == detached.claim:
-            return None  # Done before, by whoever was here.
-        if found.owner != detached.owner or found.state is not Owning.MOUNTED:
-            message = f"{location} belongs to cluster {found.owner} now"
-            raise OwnershipLostError(message, hint="Nothing was changed; see who mounted it: reconciler mount list")
-        return detached
-
-    _update(storage, location, detach, mark=f"detach-{detached.claim}")
-
-
-def seize_topic(storage: ObjectStore, location: TopicLocation, seized: Ownership) -> None:
-    """Take the claim from the owner of a topic, in whose name it stays: from here on no migration of it is its own.
-
-    Raises:
-        UserError: It has another owner, or none.
-    """
-
-    def seize(found: Ownership | None) -> Ownership | None:
-        check_owner(location, found, seized.owner or "")
-        return seized if found is None else replace(found, claim=seized.claim)
-
-    _update(storage, location, seize, mark=f"seize-{seized.claim}")
-
-
-def check_seized(location: TopicLocation, found: Ownership | None, owner: str, claim: str) -> None:
-    """Refuse to go on releasing what was let go of meanwhile, or what somebody else is releasing.
-
-    Raises:
-        UserError: It was, or somebody is.
-    """
-    check_owner(location, found, owner)
-    if found is None or found.claim != claim:
-        message = f"somebody else is releasing {location}, or cluster {owner} has let go of it"
-        raise UserError(message, hint="See whose it is: reconciler mount list")
-
-
-def forget_topic(storage: ObjectStore, location: TopicLocation, cluster_id: str) -> None:
-    """Drop the register of a topic that its owner has deleted with all it had: nothing is left to be owned."""
-    found = read_ownership(storage, location)
-    if found is not None and found.owner == cluster_id and found.state is Owning.MOUNTED:
-        storage.delete([mountable_key(location.topic, location.cluster_id, location.revision)])
-
-
-def release_topic(storage: ObjectStore, location: TopicLocation, owner: str, released: Ownership) -> None:
-    """Say that a topic that was seized is nobody's.
-
-    Raises:
-        UserError: It is not seized any more.
-    """
-
-    def release(found: Ownership | None) -> Ownership | None:
-        check_seized(location, found, owner, released.claim or "")
-        return released
-
-    _update(storage, location, release, mark=f"release-{released.claim}")
-
-
-def check_owner(location: TopicLocation, found: Ownership | None, owner: str) -> None:
-    """Refuse to take a topic from a cluster that does not have it.
-
-    Raises:
-        UserError: It has another owner, or none.
-    """
-    has = location.cluster_id if found is None else found.owner
-    if found is not None and found.state is Owning.DETACHED:
-        message = f"{location} is detached: nobody owns it"
-        raise UserError(message, hint="Mount it where it is wanted; there is nothing to release.")
-    if has != owner:
-        message = f"{location} is owned by cluster {has}, not by {owner}"
-        raise UserError(message, hint=f"If that is the cluster that will not come back: --owner {has}")
-
-
-def _claiming(claim: str | None) -> str:
-    return f"claim-{claim}"
-
-
-def _update(
+def update_ownership(
     storage: ObjectStore, location: TopicLocation, change: Callable[[Ownership | None], Ownership | None], *, mark: str
 ) -> None:
-    register = _register(storage, location)
+    """Change a register by one swap under the next epoch; doing it twice under one mark does it once."""
+    register = ownership_register(storage, location)
 
     def changed(held: Held | None) -> Json | None:
         after = change(None if held is None else _parsed(register, held))
@@ -309,7 +143,8 @@ def _update(
 _FORMAT: Final = "reconciler.mountable/1"
 
 
-def _register(storage: ObjectStore, location: TopicLocation) -> Register:
+def ownership_register(storage: ObjectStore, location: TopicLocation) -> Register:
+    """Return the register of a topic."""
     key = mountable_key(location.topic, location.cluster_id, location.revision)
     return Register(storage, key, format=_FORMAT, shape=_SHAPE)
 

@@ -11,15 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from reconciler.embedded.keys import fresh_mark
+from reconciler.embedded.mounting.claims import check_seized, release_topic, seize_topic
 from reconciler.embedded.mounting.handing import Handing
-from reconciler.embedded.mounting.ownership import (
-    Ownership,
-    Owning,
-    check_seized,
-    read_ownership,
-    release_topic,
-    seize_topic,
-)
+from reconciler.embedded.mounting.ownership import Ownership, Owning, read_ownership
 from reconciler.embedded.remote.manifests.manifest import NOBODY
 from reconciler.embedded.remote.manifests.topicmanifest import TopicManifest, hand_over
 from reconciler.embedded.remote.recovery.locating import located

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.cluster import EmbeddedCluster
     from reconciler.planning.actions import ControlAction
     from reconciler.providers.base import Outcome
-    from reconciler.providers.embedded.attaching import Attaching
+    from reconciler.providers.embedded.mounting.attaching import Attaching
     from reconciler.resources.recoverable import Recoveries
 
 _LOGGER: Final = logging.getLogger("reconciler.providers")
@@ -53,6 +53,6 @@ def carried_out(
 def _attaching(cluster: EmbeddedCluster, actions: Sequence[ControlAction]) -> Attaching | None:
     if not any(isinstance(action, Transition) and action.machine in _ATTACHES for action in actions):
         return None
-    from reconciler.providers.embedded.attaching import Attaching, attachments_in  # noqa: PLC0415 - only who mounts pays
+    from reconciler.providers.embedded.mounting.attaching import Attaching, attachments_in  # noqa: PLC0415 - only who mounts pays
 
     return Attaching.of(cluster, attachments_in(actions))

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.cluster import EmbeddedCluster
     from reconciler.planning.actions import ControlAction
     from reconciler.providers.base import Outcome
-    from reconciler.providers.embedded.attaching import Attaching
+    from reconciler.providers.embedded.mounting.attaching import Attaching
     from reconciler.resources.recoverable import Recoveries
 
 

@@ -26,7 +26,7 @@ from reconciler.providers.embedded.binding import (
     set_up,
 )
 from reconciler.providers.embedded.measuring import measured
-from reconciler.providers.embedded.migrants import mountings_in
+from reconciler.providers.embedded.mounting.migrants import mountings_in
 from reconciler.providers.embedded.patience import patience_in
 from reconciler.providers.embedded.permitting import check_shown, hide
 from reconciler.providers.embedded.recovering import archived_in, asked_in, looked_up
@@ -46,9 +46,10 @@ if TYPE_CHECKING:
     from reconciler.embedded.partition.sink import EmbeddedSink
     from reconciler.objectstore.base import ObjectStore
     from reconciler.planning.actions import ControlAction
-    from reconciler.providers.base import Edge, Means, Outcome, Scope, Standing, TopicAddress, Upkept
-    from reconciler.providers.embedded.migrating import Migrations
+    from reconciler.providers.base import Edge, Outcome, Scope, Standing, TopicAddress
+    from reconciler.providers.embedded.mounting.migrating import Migrations
     from reconciler.providers.embedded.producing import OneTopic
+    from reconciler.providers.keeping import Means, Upkept
     from reconciler.records.log import Isolation, Lost
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Inventory
@@ -192,14 +193,14 @@ class EmbeddedProvider:
 
     def mountable(self) -> Sequence[Mountable]:
         """Return what was ever detached in the object storage: one listing, and a GET for each."""
-        from reconciler.providers.embedded.mounting import mountable_in  # noqa: PLC0415 - only who mounts pays
+        from reconciler.providers.embedded.mounting.mountable import mountable_in  # noqa: PLC0415 - only who mounts pays
 
         return mountable_in(self._declared.address, self._storage)
 
     @property
     def migrations(self) -> Migrations:
         """The mounts and unmounts of this cluster."""
-        from reconciler.providers.embedded.migrating import Migrations  # noqa: PLC0415 - only who mounts pays
+        from reconciler.providers.embedded.mounting.migrating import Migrations  # noqa: PLC0415 - only who mounts pays
 
         who = Permissions.of(self._edge.principal, self._edge.host)
         return Migrations(self._declared.address, self._storage, who, self._edge.now_ms, self._cluster)

@@ -14,7 +14,8 @@ from reconciler.embedded.remote.recovery.locating import location_named, lying_i
 from reconciler.embedded.threads import side_by_side
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.planning.actions import Create
-from reconciler.providers.base import Done, Failed, Upkept
+from reconciler.providers.base import Done, Failed
+from reconciler.providers.keeping import Upkept
 from reconciler.resources.address import full_name_of, kind_of
 from reconciler.resources.configs import DEFAULT
 from reconciler.resources.recoverable import Recoverable

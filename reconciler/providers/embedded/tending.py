@@ -12,8 +12,8 @@ from reconciler.embedded.remote.measuring.counting import CountingStore
 from reconciler.embedded.remote.tidying.housekeeping import Housekeeping, Tidying
 from reconciler.errors import IncompleteError
 from reconciler.objectstore.metered import MeteredStore, RequestMeter, unmetered
-from reconciler.providers.base import Upkept
 from reconciler.providers.embedded.recovering import upkept
+from reconciler.providers.keeping import Upkept
 from reconciler.resources.address import address_of
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.partition.entries import Entry
     from reconciler.embedded.upkeep.passes import Upkeep
     from reconciler.embedded.upkeep.tended import Tended
-    from reconciler.providers.base import Means
+    from reconciler.providers.keeping import Means
 
 
 def jobs_of(

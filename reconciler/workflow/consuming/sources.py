@@ -21,7 +21,8 @@ from reconciler.resources.address import Address, address_of, cluster_address, f
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from reconciler.providers.base import GroupsOfCluster, Provider
+    from reconciler.providers.base import Provider
+    from reconciler.providers.groups import GroupsOfCluster
     from reconciler.records.log import Bounds, Isolation, Lost, TopicLog
     from reconciler.workflow.consuming.options import ConsumeOptions
     from reconciler.workflow.running.stopping import Stop

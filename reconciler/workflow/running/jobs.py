@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from reconciler.jobs.progress import JobProgress
     from reconciler.jobs.session import RunningSpark
     from reconciler.planning.actions import Action
-    from reconciler.providers.base import Costly, Provider
+    from reconciler.providers.base import Provider
+    from reconciler.providers.keeping import Costly
     from reconciler.records.log import StagedSink, TopicLog
     from reconciler.resources.address import Address
     from reconciler.resources.workspace import SparkSpec

@@ -10,7 +10,7 @@ from reconciler.errors import IncompleteError, PartialError, ReconcilerError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reconciler.providers.base import Upkept
+    from reconciler.providers.keeping import Upkept
     from reconciler.resources.address import Address
 
 _NAMED: Final = 5

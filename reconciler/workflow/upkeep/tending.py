@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from reconciler.applying.events import Event
-    from reconciler.providers.base import Upkept
+    from reconciler.providers.keeping import Upkept
 
 
 def tended(

@@ -29,8 +29,8 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.opening import open_store
 from reconciler.objectstore.s3.arrow import arrow_filesystem
-from reconciler.providers.base import Means
 from reconciler.providers.embedded.tending import jobs_of
+from reconciler.providers.keeping import Means
 from tests.embedded.watched import WatchedStore
 from tests.servers.weed import S3Server
 

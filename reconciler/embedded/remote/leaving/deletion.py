@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.embedded.keys import fresh_mark, location_prefix, partition_of_manifest, topic_manifest_key
-from reconciler.embedded.mounting.ownership import forget_topic
+from reconciler.embedded.mounting.claims import forget_topic
 from reconciler.embedded.remote.manifests.manifest import (
     Garbage,
     Manifest,

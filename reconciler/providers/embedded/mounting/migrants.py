@@ -13,7 +13,7 @@ from reconciler.resources.mounting import Mounting, MountingSpec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reconciler.embedded.catalog.entries import MigrantEntry
+    from reconciler.embedded.catalog.migrationentries import MigrantEntry
     from reconciler.embedded.catalog.tables import Catalog
 
 

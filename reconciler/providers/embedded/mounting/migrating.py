@@ -9,9 +9,10 @@ from reconciler.embedded.access.operations import Kind, Operation
 from reconciler.embedded.catalog.lookups import names_by_id
 from reconciler.embedded.catalog.migrations import INBOUND
 from reconciler.embedded.catalog.tiering import TopicLocation, tiering_of
+from reconciler.embedded.mounting.claims import check_claimable, check_owner
 from reconciler.embedded.mounting.flushing import pending_bytes
 from reconciler.embedded.mounting.mounts import migrations_in
-from reconciler.embedded.mounting.ownership import check_claimable, check_owner, ownerships, read_ownership
+from reconciler.embedded.mounting.ownership import ownerships, read_ownership
 from reconciler.embedded.mounting.releasing import release
 from reconciler.embedded.remote.manifests.manifest import read_manifest
 from reconciler.embedded.remote.recovery.locating import located
@@ -21,7 +22,7 @@ from reconciler.embedded.threads import side_by_side
 from reconciler.errors import IncompleteError, InterruptedRunError, ReconcilerError, UserError
 from reconciler.lifecycles.mounting import MigrationState
 from reconciler.providers.base import go_on
-from reconciler.providers.embedded.mounting import mountable_of
+from reconciler.providers.embedded.mounting.mountable import mountable_of
 from reconciler.resources.migration import Migrant, Migration
 from reconciler.resources.mountable import Mountable
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from reconciler.embedded.access.permissions import Permissions
-    from reconciler.embedded.catalog.entries import MigrantEntry, MigrationEntry
+    from reconciler.embedded.catalog.migrationentries import MigrantEntry, MigrationEntry
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.embedded.cluster import EmbeddedCluster
     from reconciler.objectstore.base import ObjectStore

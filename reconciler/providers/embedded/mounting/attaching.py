@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from reconciler.embedded.catalog.entries import MigrantEntry
 from reconciler.embedded.catalog.holding import check_unheld
+from reconciler.embedded.catalog.migrationentries import MigrantEntry
 from reconciler.embedded.catalog.migrations import INBOUND, ask, begin_mount, begin_unmount
 from reconciler.embedded.catalog.tiering import TopicLocation, location_of
 from reconciler.embedded.mounting.driving import drive_or_undo, error_of, side_by_side
