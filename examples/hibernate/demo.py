@@ -125,11 +125,6 @@ def settled() -> None:
     run("plan", "--detailed-exitcode", shows="nothing to do")
 
 
-def rivals(*arguments: str) -> None:
-    """Type a command in the repository of the two teams."""
-    run(*arguments, "--workspace", "rivals")
-
-
 def mountable() -> list[dict[str, Any]]:
     """Return what the object storage knows of topics that were ever detached."""
     return read("mount", "list")["topics"]
@@ -137,14 +132,8 @@ def mountable() -> list[dict[str, Any]]:
 
 def started(*arguments: str, folder: str = ".") -> subprocess.Popen[str]:
     """Begin a command, and do not wait for it."""
-    return subprocess.Popen(
-        [RECONCILER, *arguments],
-        cwd=WORKSPACE / folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-    )
+    both = subprocess.PIPE
+    return subprocess.Popen([RECONCILER, *arguments], cwd=WORKSPACE / folder, stdout=both, stderr=both, text=True)
 
 
 def killed(cluster: str) -> int:
@@ -218,7 +207,7 @@ def race() -> None:
         "3. Two teams with clusters of their own want it at the same moment: one gets it, the other is told who has it"
     )
     for team in TEAMS:
-        rivals("apply", "--yes", "-e", team, "--var", "wanted=unmounted")
+        run("apply", "--yes", "-e", team, "--var", "wanted=unmounted", "--workspace", "rivals")
     say("   $ reconciler apply --yes -e north & reconciler apply --yes -e south & wait")
     running = {team: started("apply", "--yes", "-e", team, folder="rivals") for team in TEAMS}
     told = {team: process.communicate() for team, process in running.items()}
@@ -233,7 +222,7 @@ def race() -> None:
     insist(that=found["state"] == "mounted", otherwise=f"it is not mounted: {found}")
     insist(that=found["owner"] in said, otherwise=f"{lost} is not told that {won[0]} has it")
     say(f"   {won[0]} has it, and puts it back")
-    rivals("apply", "--yes", "-e", won[0], "--var", "wanted=unmounted")
+    run("apply", "--yes", "-e", won[0], "--var", "wanted=unmounted", "--workspace", "rivals")
 
 
 def wake() -> None:
