@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from reconciler.embedded.catalog.tiering import TopicLocation
+from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.mounting.ownership import read_ownership
 from reconciler.embedded.mounting.releasing import release
 from reconciler.errors import ProducerFencedError, RetryableError
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.cluster import EmbeddedCluster
 
 JOBS = ("roll", "upload", "merge", "retain", "compact")
+VERBS = ("prepare", "execute", "finish", "delete", "cancel")
 RIVALS = ("finish", "cancel", "produce", "mount elsewhere", "upkeep", "sweep")
 
 names = st.sampled_from(CLUSTERS)
@@ -43,14 +45,17 @@ class MigrationMachine(MigrationModel, RuleBasedStateMachine):
 
     # -- clients
 
-    @rule(name=names, number=which, partition=partitions, fault=faults)
-    def produce(self, name: str, number: int, partition: int, fault: Fault | None) -> None:
+    @rule(number=which, partition=partitions, fault=faults)
+    def produce(self, number: int, partition: int, fault: Fault | None) -> None:
         """Append a record wherever the topic is; it is refused where it is not served."""
         location = self._one(number)
-        full_name = self.named(name, location)
-        if full_name is None:
-            return
-        row = (partition, self.value())
+        for name in self.homes(location):
+            self._produce(name, location, partition, fault)
+        self.look()
+
+    def _produce(self, name: str, location: str, partition: int, fault: Fault | None) -> None:
+        full_name, row = self.named(name, location), (partition, self.value())
+        assert full_name is not None
         said = self.does(name, lambda it: send(it, full_name, row[1].decode(), partition=partition), fault)
         if said is None:
             self.kept[location].acked.add(row)
@@ -58,14 +63,25 @@ class MigrationMachine(MigrationModel, RuleBasedStateMachine):
             self.kept[location].maybe.append({row})
         else:
             assert not self.is_open(name, location), said
-        self.look()
 
-    @rule(name=names, number=which)
-    def begin(self, name: str, number: int) -> None:
+    def _fill(self, location: str) -> str | None:
+        """Have new records in every partition, some of them uploaded; return who serves the topic, if anybody does."""
+        name = next((each for each in self.homes(location) if self.is_open(each, location)), None)
+        for partition in range(PARTITIONS if name is not None else 0):
+            assert name is not None
+            self._produce(name, location, partition, None)
+            self.bucket.cluster(name).upkeep().roll()
+            self.bucket.cluster(name).upkeep().upload()
+            self._produce(name, location, partition, None)
+        return name
+
+    @rule(number=which)
+    def begin(self, number: int) -> None:
         """Leave a transaction open."""
         location = self._one(number)
-        full_name = self.named(name, location)
-        if full_name is None or not self.is_open(name, location):
+        name = next((each for each in self.homes(location) if self.is_open(each, location)), None)
+        full_name = None if name is None else self.named(name, location)
+        if name is None or full_name is None:
             return
         producer = process(self.bucket, name).producer(f"shop:tx{self.serial}", transaction_timeout_ms=900_000)
         producer.init_transactions()
@@ -88,58 +104,76 @@ class MigrationMachine(MigrationModel, RuleBasedStateMachine):
             self.kept[was.location].maybe.append(was.rows)
         self.look()
 
-    @rule(name=names, number=which, offset=st.integers(0, 5), fault=faults)
-    def commit_offsets(self, name: str, number: int, offset: int, fault: Fault | None) -> None:
+    @rule(number=which, offset=st.integers(0, 5), fault=faults)
+    def commit_offsets(self, number: int, offset: int, fault: Fault | None) -> None:
         """Say where a group goes on, within what there is."""
         location = self._one(number)
-        full_name = self.named(name, location)
-        if full_name is None or not self.is_open(name, location):
+        name = self._fill(location)
+        full_name = None if name is None else self.named(name, location)
+        if name is None or full_name is None:
             return
         offset = min(offset, self.bucket.cluster(name).log(full_name).bounds()[0].end)
         said = self.does(name, lambda it: it.groups.commit(GROUP, {(full_name, 0): offset}), fault)
-        before = self.kept[location].offsets if said is not None else set()
-        self.kept[location].offsets = {*before, offset} if said is None or before else set()
-        if said is not None and not before:
-            self.kept[location].offsets = set()
+        kept = self.kept[location]
+        if said is None:
+            kept.offsets = {offset}
+        elif kept.offsets:
+            kept.offsets |= {offset}
         self.look()
 
     # -- migrations
 
-    @rule(name=names, number=which, fault=faults, is_driven=st.booleans())
-    def unmount(self, name: str, number: int, fault: Fault | None, is_driven: bool) -> None:  # noqa: FBT001 - as above
+    @rule(number=which, fault=faults, is_driven=st.booleans())
+    def unmount(self, number: int, fault: Fault | None, is_driven: bool) -> None:  # noqa: FBT001 - as above
         """Send a topic to sleep, or begin to."""
-        full_name = self.named(name, self._one(number))
-        if full_name is not None:
+        location = self._one(number)
+        name = self._fill(location)
+        full_name = None if name is None else self.named(name, location)
+        if name is not None and full_name is not None:
             self.does(name, lambda it: self._begun(it, it.mounts.unmount(full_name, is_automatic=is_driven)), fault)
             self.look()
 
-    @rule(name=names, number=which, fault=faults, is_driven=st.booleans())
-    def mount(self, name: str, number: int, fault: Fault | None, is_driven: bool) -> None:  # noqa: FBT001 - as above
+    @rule(number=which, to=names, fault=faults, is_driven=st.booleans())
+    def mount(self, number: int, to: str, fault: Fault | None, is_driven: bool) -> None:  # noqa: FBT001 - as above
         """Wake one, maybe under another name."""
-        location, full_name = self._one(number), f"shop:on-{name}-{number}"
-        mount = Mount(location, full_name)
-        self.does(name, lambda it: self._begun(it, it.mounts.mount(mount, is_automatic=is_driven)), fault)
+        mount = Mount(self._detached(number), f"shop:on-{to}-{number}")
+        self.does(to, lambda it: self._begun(it, it.mounts.mount(mount, is_automatic=is_driven)), fault)
         self.look()
+
+    def _detached(self, number: int) -> str:
+        """Have a topic detached where that is possible; return its location."""
+        location = self._one(number)
+        name = self._fill(location)
+        full_name = None if name is None else self.named(name, location)
+        if name is not None and full_name is not None:
+            self.does(name, lambda it: self._begun(it, it.mounts.unmount(full_name)), None)
+        return location
 
     def _begun(self, cluster: EmbeddedCluster, number: int) -> None:
         cluster.mounts.drive(number)
 
-    @rule(name=names, verb=st.sampled_from(["prepare", "execute", "finish", "delete", "cancel"]), fault=faults)
+    @rule(name=st.sampled_from(CLUSTERS), verb=st.sampled_from(VERBS), fault=faults)
     def ask(self, name: str, verb: str, fault: Fault | None) -> None:
-        """Move what waits to be told."""
+        """Move what waits to be told, or cancel it."""
 
         def all_of(cluster: EmbeddedCluster) -> None:
             for migration in cluster.mounts.under_way():
                 cluster.mounts.ask(migration, verb)
                 cluster.mounts.drive(migration)
 
-        self.does(name, all_of, fault)
+        for each in (name, *CLUSTERS):
+            if self.bucket.cluster(each).mounts.under_way():
+                self.does(each, all_of, fault)
+                break
         self.look()
 
     @rule(name=names, fault=faults)
     def finish_all(self, name: str, fault: Fault | None) -> None:
         """Do what `run` does for all that was begun."""
-        self.does(name, self._finish_all, fault)
+        for each in (name, *CLUSTERS):
+            if self.bucket.cluster(each).mounts.under_way():
+                self.does(each, self._finish_all, fault)
+                break
         self.look()
 
     @staticmethod
@@ -148,17 +182,24 @@ class MigrationMachine(MigrationModel, RuleBasedStateMachine):
         cluster.finish_transactions()
         cluster.finish_deletions()
 
-    @rule(name=names, number=which, at=st.integers(0, 30), rival=st.sampled_from(RIVALS), other=names)
-    def overtake(self, name: str, number: int, at: int, rival: str, other: str) -> None:
+    @rule(number=which, to=names, at=st.integers(0, 30), rival=st.sampled_from(RIVALS), is_mount=st.booleans())
+    def overtake(self, number: int, to: str, at: int, rival: str, is_mount: bool) -> None:  # noqa: FBT001 - as above
         """Stop before a write of whoever drives, let another do all of something, and go on."""
         writes = itertools.count()
+        location = self._detached(number) if is_mount else self._one(number)
+        name = to if is_mount else self._fill(location)
+        full_name = None if name is None else self.named(name, location)
+        if name is None:
+            return
 
         def meet(_what: str, _key: str) -> None:
             if next(writes) == at:
-                self._rival(rival, name, number, other)
+                self._rival(rival, name, number, to)
 
-        full_name = self.named(name, self._one(number))
-        if full_name is not None:
+        if is_mount:
+            mount = Mount(location, f"shop:on-{to}-{number}")
+            self.does(to, lambda it: it.mounts.mount(mount), None)
+        elif full_name is not None:
             self.does(name, lambda it: it.mounts.unmount(full_name), None)
         self.does(name, drive, None, before=meet)
         self.look()
@@ -170,11 +211,11 @@ class MigrationMachine(MigrationModel, RuleBasedStateMachine):
             case "cancel":
                 self.ask(name, "cancel", None)
             case "produce":
-                self.produce(name, number, 0, None)
+                self.produce(number, 0, None)
             case "mount elsewhere":
                 self.finish_all(name, None)
-                self.mount(other, number, None, is_driven=True)
-                self.produce(other, number, 1, None)
+                self.mount(number, CLUSTERS[CLUSTERS.index(other) - 1], None, is_driven=True)
+                self.produce(number, 1, None)
             case "upkeep":
                 self.upkeep(name, "upload", None)
             case _:
@@ -184,6 +225,7 @@ class MigrationMachine(MigrationModel, RuleBasedStateMachine):
     def release(self, number: int, fault: Fault | None) -> None:
         """Take a topic from its owner, who hears of it and gives up what is left; what was not uploaded is lost."""
         location = self._one(number)
+        self._fill(location)
         owner, where = owner_of(self.bucket, location), TopicLocation.parse(location)
         if owner is None:
             return
@@ -224,7 +266,8 @@ class MigrationMachine(MigrationModel, RuleBasedStateMachine):
 
     @rule(name=names, job=st.sampled_from(JOBS), fault=faults)
     def upkeep(self, name: str, job: str, fault: Fault | None) -> None:
-        """Do one job of a pass."""
+        """Do one job of a pass, a while later."""
+        self.bucket.clock.now_ms += 0 if self.open else 3_600_000
 
         def job_of(cluster: EmbeddedCluster) -> None:
             tended = getattr(cluster.upkeep(), job)()
@@ -259,12 +302,13 @@ class MigrationMachine(MigrationModel, RuleBasedStateMachine):
             )
 
     @precondition(lambda self: len(self.kept) > 1)
-    @rule(name=names, number=which, fault=faults)
-    def delete(self, name: str, number: int, fault: Fault | None) -> None:
+    @rule(number=which, fault=faults)
+    def delete(self, number: int, fault: Fault | None) -> None:
         """Delete a topic for good; what migrates refuses that."""
         location = self._one(number)
-        full_name = self.named(name, location)
-        if full_name is None:
+        name = next((each for each in self.homes(location) if self.is_open(each, location)), None)
+        full_name = None if name is None else self.named(name, location)
+        if name is None or full_name is None:
             return
         self.does(name, lambda it: it.delete_topic(full_name), fault)
         if self.named(name, location) is None:
@@ -272,11 +316,6 @@ class MigrationMachine(MigrationModel, RuleBasedStateMachine):
             del self.kept[location]
             self.open = [each for each in self.open if each.location != location]
         self.look()
-
-    @rule(hours=st.sampled_from([1, 20]))
-    def time_passes(self, hours: int) -> None:
-        if not self.open:
-            self.bucket.clock.now_ms += hours * 3_600_000
 
     def teardown(self) -> None:
         """Everything comes to an end, and everything acknowledged is read on a cluster that never had it."""

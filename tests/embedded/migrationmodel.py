@@ -86,6 +86,10 @@ class MigrationModel:
         """Return what a topic is called on a cluster; `None`: it is not there."""
         return next((full_name for at, full_name, _ in self.entries(name) if at == location), None)
 
+    def homes(self, location: str) -> list[str]:
+        """Return the clusters that have a topic, served or not."""
+        return [name for name in CLUSTERS if self.named(name, location) is not None]
+
     def does(
         self,
         name: str,
@@ -159,7 +163,7 @@ class MigrationModel:
     def finish(self) -> None:
         """Let everything end, detach every topic, read it where it was never before, and check what lies about."""
         self.settle()
-        for location, kept in self.kept.items():
+        for number, location in enumerate(self.kept):
             owner = owner_of(self.bucket, location)
             if owner is not None:
                 full_name = self.named(owner, location)
@@ -168,7 +172,7 @@ class MigrationModel:
                 tail(self.bucket.cluster(owner))
             assert holders(self.bucket, location) == []
             assert manifest_owners(self.bucket, location, PARTITIONS) <= {"nobody"}
-            self.bucket.mounted(location, f"shop:at-last-{len(kept.acked)}-{location[-1]}", "north")
+            self.bucket.mounted(location, f"shop:at-last-{number}", "north")
         self.look()
         for name in CLUSTERS:
             found = check_cluster(self.bucket.stores[name], deep=True, storage=self.bucket.storage)
