@@ -79,6 +79,48 @@ def test_whatever_was_acknowledged_before_or_after_any_write_of_an_unmount_is_th
     assert ghosts == set()
 
 
+@pytest.mark.fact("F-R-104", "F-R-107")
+@pytest.mark.parametrize("is_used", [False, True])
+@pytest.mark.parametrize("partition", range(3))
+def test_an_append_that_the_whole_cut_overtakes_before_any_of_its_writes_is_there_or_refused(
+    partition: int,
+    is_used: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    bucket = filled()
+    location = bucket.location(CLICKS)
+    number = bucket.west.mounts.unmount(CLICKS, is_automatic=False)
+    bucket.west.mounts.ask(number, "prepare")
+    bucket.west.mounts.drive(number)
+    outcomes = set()
+    for at in itertools.count():
+        now = again(bucket)
+        ahead: list[int] = []
+
+        def meet(_what: str, _key: str, now: Bucket = now, ahead: list[int] = ahead) -> None:
+            for before in ahead[:1]:
+                ahead[:] = [before - 1] * (before > 0)
+                if before == 0:
+                    for verb in ("execute", "finish", "delete"):
+                        now.west.mounts.ask(number, verb)
+                        now.west.mounts.drive(number)
+
+        producer = process(now, "west", before=meet).producer()
+        if is_used:
+            producer.send(CLICKS, "first", partition=partition)
+            producer.flush()
+        ahead.append(at)
+        producer.send(CLICKS, "late", partition=partition)
+        said = refusal(producer.flush)
+        if ahead:
+            break
+        now.mounted(location)
+        found = [value for _, _, value in rows(now.east, CLICKS)]
+        assert found.count(b"late") == (said is None)
+        assert (b"first" in found) == is_used
+        outcomes.add(said is None)
+    assert outcomes == {False}
+
+
 @pytest.mark.fact("F-R-108")
 @pytest.mark.parametrize("commits", [True, False])
 def test_a_transaction_that_ends_before_any_write_of_an_unmount_is_wholly_there_or_not_at_all(

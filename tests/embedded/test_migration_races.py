@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from reconciler.embedded.catalog.tiering import TopicLocation
+from reconciler.embedded.mounting.ownership import read_ownership
 from reconciler.errors import OwnershipLostError, ReconcilerError, RetryableError, UserError
 from tests.embedded.migrants import (
     CLICKS,
@@ -72,6 +74,28 @@ def test_of_clusters_that_race_for_a_topic_before_every_write_one_wins() -> None
 def _race(bucket: Bucket, name: str) -> None:
     said = refusal(lambda: drive(bucket.cluster(name)))
     assert said is None or (isinstance(said, OwnershipLostError) and bucket.east.cluster_id in str(said))
+
+
+@pytest.mark.fact("F-R-109", "F-R-112")
+def test_what_lies_detached_can_be_mounted_at_once() -> None:
+    bucket = filled()
+    locations = places(bucket, CLICKS, ORDERS)
+    bucket.west.mounts.unmount(CLICKS, ORDERS)
+    mounted: list[bool] = []
+
+    def rival(now: Bucket) -> None:
+        mounted.append(read_ownership(now.storage, TopicLocation.parse(locations[1])) is not None)
+        if mounted[-1]:
+            now.mounted(locations[1], ORDERS)
+
+    for left, said in rivals(bucket, "west", drive, rival):
+        assert said is None
+        tail(left.west)
+        for location, full_name in zip(locations, (CLICKS, ORDERS), strict=True):
+            if holders(left, location) == []:
+                left.mounted(location, full_name)
+        check_mounted(left, locations)
+    assert {True, False} == set(mounted)
 
 
 @pytest.mark.fact("F-R-111")
@@ -154,7 +178,7 @@ def test_an_unmount_that_is_cancelled_before_any_write_takes_nothing_any_more() 
         cancelled.append(_cancel_if_legal(now, "west"))
         if cancelled[-1]:
             send(now.west, CLICKS, "again", partition=1)
-            producers.append(undecided(now.west, "shop:late", CLICKS, "later", partition=2))
+            producers.append(undecided(now.west, "shop:late", CLICKS, "later", partition=1))
 
     for left, said in rivals(bucket, "west", drive, rival):
         assert said is None or isinstance(said, FOUND)
