@@ -21,7 +21,8 @@ class MountingSpec(Model):
     )
     source: LocationOrName | None = Field(
         default=None,
-        description="A location `name/cluster-uuid/revision`, or a name that is unique; default: metadata.name.",
+        description="A location `name/cluster-uuid/revision`, or a name that is unique in this namespace; "
+        "default: metadata.name.",
         examples=["clicks/67f5505a-32f3-4677-bcad-3c75a1a702a6/10"],
     )
     as_: TopicName | None = Field(
@@ -51,7 +52,7 @@ class Mounting(Model):
                 Complaint(
                     f"namespace and topic together are longer than {MAX_NAME} characters",
                     hint="Shorten one of the names",
-                    at=("metadata", "name"),
+                    at=("metadata", "name") if len(self.full_name) > MAX_NAME else ("spec", "as"),
                 )
             )
         return self

@@ -77,7 +77,13 @@ def check_topic_location(location: str) -> str:
 
 
 def check_location_or_name(text: str) -> str:
-    """Return `text` if it is a location or a topic's name."""
+    """Return `text` if it is a location, or a topic's name without its namespace."""
+    if ":" in text and "/" not in text:
+        message = (
+            "not a topic name: it is looked for in the mounting's own namespace and stands without it; "
+            "of a topic of another write the location, <topic>/<cluster-uuid>/<revision>"
+        )
+        raise ValueError(message)
     return check_topic_location(text) if "/" in text else check_topic_name(text)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -15,6 +16,7 @@ from reconciler.workflow.beginning.topicaddress import provider_of, topic_addres
 from reconciler.workflow.consuming.outputfiles import opened
 from reconciler.workflow.consuming.sources import How, Matching, OneTopic, Progress, Reading, check_start
 from reconciler.workflow.groups import cluster_named
+from reconciler.workflow.looking.asleep import told_asleep
 from reconciler.workflow.looking.overviews import check_answers
 from reconciler.workflow.looking.reading import read_state
 
@@ -49,7 +51,8 @@ def consume(
     form, options = _form(options), replace(options, isolation=isolation_of(options.isolation))
     work = open_work(invocation, select)
     source, where = _source(work, address, options)
-    with opened(invocation.cwd, options, stdout) as stream, stop.ends(lambda: None):
+    named = nullcontext() if options.regex is not None else told_asleep(work, source.address)
+    with named, opened(invocation.cwd, options, stdout) as stream, stop.ends(lambda: None):
         progress = _progress(work, source, options, stream)
         reading = Reading(source, options, progress, stop)
         records = write_output(reading.batches(), stream, form=form)

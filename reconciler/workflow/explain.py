@@ -18,6 +18,7 @@ from reconciler.workflow.looking.actingacls import AclRow, acting_acls
 from reconciler.workflow.looking.actingconfigs import configs_on
 from reconciler.workflow.looking.actingtiering import acting_tiering
 from reconciler.workflow.looking.afterwards import afterwards
+from reconciler.workflow.looking.asleep import sleeping_topics
 from reconciler.workflow.show import Shown, declared, sides_of, unknown_address
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ def explain(invocation: Invocation, select: Select, address: str) -> Explained:
     work = open_work(invocation, select, is_reader=True)
     decided = decide_unlocked(work)
     asked = Address(address)
-    shown = sides_of(asked, declared(work.loaded.desired), decided.recorded, decided.seen)
+    desired = declared(work.loaded.desired)
+    shown = sides_of(asked, desired, decided.recorded, decided.seen, sleeping_topics(desired, decided.recorded))
     if not shown.is_known:
         raise unknown_address(address)
     plan = decided.plan

@@ -13,6 +13,7 @@ from reconciler.resources.address import cluster_of
 from reconciler.workflow.beginning.identity import refuse_another_cluster
 from reconciler.workflow.beginning.opening import open_work
 from reconciler.workflow.beginning.topicaddress import provider_of, topic_address
+from reconciler.workflow.looking.asleep import told_asleep
 from reconciler.workflow.looking.reading import read_state
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ def produce(
     topic = topic_address(address)
     refuse_another_cluster(work, cluster_of(topic) or "", read_state(work))
     records = size = 0
-    producer = provider_of(work, topic).producer(topic)
+    with told_asleep(work, topic):
+        producer = provider_of(work, topic).producer(topic)
     with _opened(invocation, options, stdin) as given:
         for batch in read_input(given):
             producer.append(batch)

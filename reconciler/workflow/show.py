@@ -13,16 +13,19 @@ from reconciler.resources.inventory import Declared
 from reconciler.resources.mirrorlink import MirrorLink
 from reconciler.workflow.beginning.opening import Work, open_work
 from reconciler.workflow.deciding.saved import read_plan_file
+from reconciler.workflow.looking.asleep import sleeping_topics
 from reconciler.workflow.looking.observing import observe
 from reconciler.workflow.looking.remembering import remember
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from reconciler.errors import NotAuthorizedError
     from reconciler.resources.inventory import Desired, Observed, Record, Recorded
     from reconciler.resources.kinds import Resource
     from reconciler.workflow.beginning.invocation import Invocation, Select
+    from reconciler.workflow.looking.asleep import Asleep
     from reconciler.workflow.looking.observing import Seen
 
 
@@ -37,6 +40,9 @@ class Shown:
     source: str | None
     hidden: NotAuthorizedError | None = None
     """Why whoever asks may not see what is on the cluster; then `observed` is `None`, and yet it is there."""
+
+    asleep: Asleep | None = None
+    """Of a topic that is not there: that a mounting has unmounted it."""
 
     @property
     def is_known(self) -> bool:
@@ -93,9 +99,12 @@ def declared(desired: Desired) -> Desired:
     return {**desired, **derived}
 
 
-def sides_of(address: Address, desired: Desired, recorded: Record, seen: Seen) -> Shown:
+def sides_of(
+    address: Address, desired: Desired, recorded: Record, seen: Seen, sleeping: Mapping[Address, Asleep]
+) -> Shown:
     """Return one address in all three inventories."""
     item = desired.get(address)
+    is_there = address in seen.inventory or address in seen.hidden
     return Shown(
         address,
         item.resource if item else None,
@@ -103,6 +112,7 @@ def sides_of(address: Address, desired: Desired, recorded: Record, seen: Seen) -
         seen.inventory.get(address),
         item.source if item else None,
         seen.hidden.get(address),
+        None if is_there else sleeping.get(address),
     )
 
 
@@ -113,4 +123,5 @@ def _rows(work: Work, only: Address | None) -> tuple[Shown, ...]:
     recorded = remembered.settled(seen)
     desired = declared(work.loaded.desired)
     addresses = sorted({*desired, *recorded, *seen.inventory}, key=rank) if only is None else [only]
-    return tuple(sides_of(address, desired, recorded, seen) for address in addresses)
+    sleeping = sleeping_topics(desired, recorded)
+    return tuple(sides_of(address, desired, recorded, seen, sleeping) for address in addresses)

@@ -22,6 +22,7 @@ from reconciler.workflow.beginning.opening import open_work
 from reconciler.workflow.beginning.topicaddress import provider_of, topic_address
 from reconciler.workflow.looking.actingacls import AclRow, acting_acls
 from reconciler.workflow.looking.actingconfigs import ConfigRow, configs_on
+from reconciler.workflow.looking.asleep import told_asleep
 from reconciler.workflow.looking.observing import measure
 from reconciler.workflow.looking.overviews import check_answers, look_over
 
@@ -91,7 +92,8 @@ def describe_topic(invocation: Invocation, select: Select, address: str) -> Topi
     topic = topic_address(address)
     provider = provider_of(work, topic)
     check_answers(work, cluster_of(topic) or "")
-    found, observed = find_topic(provider, topic)
+    with told_asleep(work, topic):
+        found, observed = find_topic(provider, topic)
     standing = provider.standing(topic)
     return TopicDescription(
         address=found,

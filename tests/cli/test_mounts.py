@@ -102,6 +102,22 @@ def test_a_terminal_that_is_too_narrow_gets_three_lines_a_topic() -> None:
     ]
 
 
+def test_a_name_of_two_hundred_characters_makes_its_own_row_long_and_no_other() -> None:
+    rows = tuple(
+        MountRow(
+            location=f"{name}/67f5505a-32f3-4677-bcad-3c75a1a702a6/10",
+            name=name,
+            state="mounted",
+            storage="file://b",
+            clusters=("east",),
+        )
+        for name in ("n" * 200, ORDERS, "shop:eu:clicks")
+    )
+    told = text_of(mountables_text(MountList(rows, (), {}, ("file://b",)))).splitlines()
+    assert [len(each) > 200 for each in told[:4]] == [False, True, False, False]
+    assert told[2].index("mounted") == told[3].index("mounted") == told[0].index("state")
+
+
 def test_a_status_says_how_far_what_is_left_and_what_may_be_asked(shop: Shop) -> None:
     assert shop.said("mount", "status") == "No migration is under way.\n"
     number = shop.unmounting("prepare")

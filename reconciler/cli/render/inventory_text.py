@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from reconciler.workflow.show import Shown
 
 _ABSENT: Final = "·"
+_ASLEEP: Final = "it is unmounted, and compared once it is mounted"
 _HEADINGS: Final = ("field", "files", "state", "cluster")
 _NOT_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata"})
 
@@ -70,7 +71,8 @@ def explain_text(explained: Explained) -> list[Line]:
     lines += [line("  waiting  ", each.state.lower()) for each in explained.waiting]
     lines += [line(Span("  error  ", Tone.DANGER), f"{each.message}. {each.hint}") for each in explained.errors]
     if not (explained.actions or explained.drift or explained.waiting or explained.errors):
-        lines += [EMPTY, line("Nothing is planned: files, state and cluster agree.")]
+        agree = "files, state and cluster agree" if explained.shown.asleep is None else _ASLEEP
+        lines += [EMPTY, line(f"Nothing is planned: {agree}.")]
     return lines
 
 
@@ -149,6 +151,8 @@ def _facts(shown: Shown) -> list[Line]:
 def _seen(shown: Shown) -> str:
     if shown.hidden is not None:
         return f"there, but hidden: {shown.hidden.message}"
+    if shown.asleep is not None:
+        return f"{shown.asleep.said}; compared once it is mounted"
     return (shown.observed.state or "there") if shown.observed else "not there"
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _HEADINGS: Final = ("location", "name", "state", "owner", "partitions", "records", "size", "since")
 _NUMBERS: Final = (4, 5, 6)
+_WIDEST: Final = 100
 _ORDER: Final = ("mountable", "mounting", "mounted", "unmounting")
 _WORDS: Final = {"inbound": "mount", "outbound": "unmount"}
 _SIZES: Final = "What is mounted is shown as large as it was when it was detached last."
@@ -33,7 +34,7 @@ def mountables_text(found: MountList, *, width: int | None = None) -> list[Line]
 def _rows(found: MountList, width: int | None) -> list[Line]:
     if not found.rows:
         return [] if found.damaged or found.lost else [line(_nothing(found))]
-    table = plain_table(_HEADINGS, [_cells(row) for row in found.rows], numbers=_NUMBERS)
+    table = plain_table(_HEADINGS, [_cells(row) for row in found.rows], numbers=_NUMBERS, widest=_WIDEST)
     if width is not None and any(width_of(text_of([each])) > width + 1 for each in table):
         table = [each for row in found.rows for each in _narrow(row)]
     states = Counter[str](row.state for row in found.rows)

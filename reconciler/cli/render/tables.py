@@ -23,12 +23,21 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str | Span]], *, numb
     return aligned(cells)
 
 
-def plain_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[int] = ()) -> list[Line]:
-    """Return the same of text without tones: one piece a line where every letter takes one cell; quick."""
+def plain_table(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[int] = (), widest: int | None = None
+) -> list[Line]:
+    """Return the same of text without tones: one piece a line where every letter takes one cell; quick.
+
+    A cell longer than `widest` makes its own row longer, and no other.
+    """
     columns = list(zip(*rows, strict=True))
     if not all(_is_plain("".join(column)) for column in columns):
         return table(headings, rows, numbers=numbers)
-    widths = [max(len(heading), *map(len, column)) for heading, column in zip(headings, columns, strict=True)]
+    most = widest or max(len(cell) for column in columns for cell in column)
+    widths = [
+        max(len(heading), *(len(cell) for cell in column if len(cell) <= most), 0)
+        for heading, column in zip(headings, columns, strict=True)
+    ]
     cells = [f"{{:{'>' if column in numbers else '<'}{width}}}" for column, width in enumerate(widths)]
     fill = _GAP.join(cells).format
     return [line(Span(fill(*headings).rstrip(), Tone.QUIET)), *[(Span(fill(*row).rstrip()),) for row in rows]]
