@@ -10,10 +10,10 @@ from reconciler.lifecycles.mounting import is_under_way
 from reconciler.lifecycles.tiering import TieringState
 from reconciler.planning.finding import Finding
 from reconciler.planning.judging.limits import beyond
+from reconciler.planning.judging.mountedplace import check_leaving, check_mounted
 from reconciler.planning.situation import mirror_at, mounted_by
 from reconciler.planning.wanted.acting import ActingConfigs
 from reconciler.planning.wanted.mountedconfigs import switches_now
-from reconciler.planning.wanted.mountsources import is_same_place
 from reconciler.resources.address import cluster_address
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.clusterproperties import ENABLED, UPLOADS
@@ -45,7 +45,10 @@ def check_mounting(mounting: Mounting, situation: Situation) -> Iterator[tuple[s
     if hidden is not None:
         yield hidden.message, hidden.hint
     elif mounting.spec.state == "mounted":
-        yield from _check_mount(mounting, situation) if seen is None else _check_mounted(mounting, seen)
+        if seen is None:
+            yield from _check_mount(mounting, situation)
+        elif seen.state != MIGRATING:
+            yield from check_mounted(mounting, seen, situation)
     elif seen is None:
         yield from _check_detached(mounting, situation)
     else:
@@ -119,20 +122,6 @@ def _check_freed(source: MountSource, situation: Situation) -> Iterator[tuple[st
         yield message, f"Plan it too, for example with --target {source.unmounts}, or unmount it first."
 
 
-def _check_mounted(mounting: Mounting, seen: Observed) -> Iterator[tuple[str, str]]:
-    """Refuse a name under which there is another topic than the one whose location is written."""
-    source = mounting.spec.source
-    if seen.state == MIGRATING or source is None or "/" not in source:
-        return
-    there = seen.legacy.location if seen.legacy is not None else None
-    if there is None or not is_same_place(source, there):
-        what = f"a topic of that name that lies at {there}" if there else "a topic of that name that was never tiered"
-        yield (
-            f"the name is taken: cluster {mounting.cluster} has {what}, not at {source}",
-            "Choose another name with `as`, or unmount or delete the topic that is there first.",
-        )
-
-
 def _check_detached(mounting: Mounting, situation: Situation) -> Iterator[tuple[str, str]]:
     """Say what is no topic: neither there nor, as far as anybody looked, in object storage."""
     mirror = mirror_at(mounted_by(mounting))
@@ -161,6 +150,7 @@ def _check_unmount(
     if not _has_storage(mounting, situation):
         yield _no_storage(mounting)
         return
+    yield from check_leaving(mounting, seen, situation)
     yield from _untiered(mounting, seen, situation)
     readers = [mirror for mirror in situation.mirrored.get(topic, ()) if _goes_on(mirror, situation)]
     if readers:

@@ -88,6 +88,15 @@ def found_source(mounting: Mounting, kept: str | None, lying: Lying) -> MountSou
     return _named(join_name(mounting.metadata.namespace, source or mounting.metadata.name), lying)
 
 
+def found_beside(mounting: Mounting, lying: Lying) -> MountSource | None:
+    """Return what a mounting would take by name alone, were there not a topic that has its name on the cluster."""
+    full_name = join_name(mounting.metadata.namespace, mounting.spec.source or mounting.metadata.name)
+    attached, called = lying.called.get(full_name, ((), ()))
+    leaving = (MountSource(each.location, None, each.leaves_by) for each in attached if each.leaves_by is not None)
+    free = (MountSource(each.location, None) for each in called if each.state == "detached")
+    return next(free, next(leaving, None))
+
+
 def found_detached(mounting: Mounting, lying: Lying) -> MountSource | UserError | None:
     """Return where the topic of an unmounted mounting lies that is not there; `None`: it cannot be told.
 

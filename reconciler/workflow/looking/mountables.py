@@ -12,6 +12,7 @@ from reconciler.planning.wanted.mountsources import (
     Attached,
     Lying,
     elsewhere,
+    found_beside,
     found_detached,
     found_source,
     nothing_there,
@@ -95,8 +96,12 @@ class _Looking:
         under_way = seen.inventory.get(mounting.address)
         if under_way is not None and is_under_way(under_way.state):
             return False
-        is_known = mounting.spec.state == "unmounted" and mounting.address in self._record
-        return self._can_look(mounting.cluster) and not is_known and topic not in seen.inventory
+        is_known = mounting.address in self._record
+        if topic in seen.inventory:  # once, before it is taken for what its mounting only names
+            is_asked = mounting.spec.state == "mounted" and "/" not in (mounting.spec.source or "") and not is_known
+        else:
+            is_asked = mounting.spec.state == "mounted" or not is_known
+        return is_asked and self._can_look(mounting.cluster)
 
     def _can_look(self, cluster: str) -> bool:
         capabilities, declared = self._seen.capabilities.get(cluster), self._clusters.get(cluster)
@@ -104,9 +109,11 @@ class _Looking:
         return can_mount and declared is not None and declared.spec.object_storage is not None
 
     def _resolved(self, address: Address, mounting: Mounting) -> MountSource | UserError | None:
-        lying = self._storage(mounting.cluster)
+        lying, is_there = self._storage(mounting.cluster), mounted_by(mounting) in self._seen.inventory
         if isinstance(lying, UserError):
-            return lying
+            return None if is_there else lying
+        if is_there:
+            return found_beside(mounting, lying)
         if mounting.spec.state == "unmounted":
             return found_detached(mounting, lying)
         last = self._record.get(address)
@@ -126,8 +133,8 @@ class _Looking:
         found = dict(mounts)
         wanted: dict[str, dict[Address, str | None]] = {}
         for address, source in mounts.items():
-            is_mounted = asked[address].spec.state == "mounted"
-            if is_mounted and isinstance(source, MountSource) and source.unmounts is None:
+            is_mount = asked[address].spec.state == "mounted" and mounted_by(asked[address]) not in self._seen.inventory
+            if is_mount and isinstance(source, MountSource) and source.unmounts is None:
                 wanted.setdefault(asked[address].cluster, {})[address] = source.location
         for cluster, locations in sorted(wanted.items()):
             for address, lies in self._providers[cluster].recoverable(locations).items():
