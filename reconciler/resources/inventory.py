@@ -62,6 +62,8 @@ class RemoteLegacy:
     location: str
     """`<topic>/<cluster uuid>/<initial revision>`: it can be recovered from there as long as it is kept."""
     is_deleted: bool
+    is_lost: bool = False
+    """Whether that belongs to nobody or to another cluster by now: it was released."""
 
 
 @dataclass(frozen=True, slots=True)

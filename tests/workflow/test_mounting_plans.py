@@ -211,9 +211,10 @@ class TestThereAndBack:
         monkeypatch.setattr(EmbeddedProvider, "mountable", lambda _self: asked.append("mountable") or ())
         monkeypatch.setattr(EmbeddedProvider, "recoverable", lambda _self, _topics: asked.append("recoverable") or {})
         assert ids_of(shop.bench.plan()) == []
+        assert asked == []
         shop.say(sleep=mounting("orders", "west", "unmounted"))
         assert ids_of(shop.bench.plan()) == ["unmount:mounting/west/shop:orders"]
-        assert asked == []
+        assert asked == ["mountable"]  # whose it is, once
 
     def test_back_to_the_state_before_an_unmount_is_a_mount_of_what_was_unmounted(self, shop: Shop) -> None:
         shop.apply(sleep=mounting("orders", "west", "mounted"))

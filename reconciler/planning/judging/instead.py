@@ -58,7 +58,7 @@ def _can_unmount(action: Delete, situation: Situation) -> bool:
     """Tell whether a topic is tiered, on a cluster that can mount, and may be uploaded whole as things are."""
     topic, seen = action.before, situation.observed.get(action.address)
     cluster = situation.clusters.get(action.cluster or "")
-    if not isinstance(topic, Topic) or seen is None or seen.legacy is None or cluster is None:
+    if not isinstance(topic, Topic) or seen is None or seen.legacy is None or seen.legacy.is_lost or cluster is None:
         return False
     if not situation.capabilities(topic.cluster).mountings or cluster.spec.object_storage is None:
         return False

@@ -143,6 +143,9 @@ def _check_unmount(
 ) -> Iterator[tuple[str, str]]:
     if seen.state == MIGRATING:
         return
+    if seen.legacy is not None and seen.legacy.is_lost:
+        yield _lost(mounting, seen.legacy.location)
+        return
     if seen.state not in _FREE_STATES:
         message = f"topic {mounting.topic_name} is {seen.state}: it cannot be unmounted until that is done"
         yield message, "`reconciler run` finishes it; then plan again."
@@ -158,6 +161,15 @@ def _check_unmount(
         yield f"{some} mirrors it, and would have no source", _promote(readers[0])
     if _is_protected(topic, situation):
         yield "it is protected, and unmounting takes it off the cluster", "Set protect: false on the Topic."
+
+
+def _lost(mounting: Mounting, location: str) -> tuple[str, str]:
+    where = f"{location} was released, and the topic here outlived that"
+    hint = (
+        "Nothing of it can be uploaded any more. Delete it here, and what lies there stays: take its Topic and its "
+        "Mounting out of the files together. Whose it is: reconciler mount list"
+    )
+    return f"it is not cluster {mounting.cluster}'s any more: {where}", hint
 
 
 def _untiered(mounting: Mounting, seen: Observed, situation: Situation) -> Iterator[tuple[str, str]]:

@@ -10,6 +10,7 @@ from reconciler.planning.planner import plan, to_measure
 from reconciler.workflow.beginning.selecting import selection
 from reconciler.workflow.deciding.findings import located
 from reconciler.workflow.looking.bursts import burst
+from reconciler.workflow.looking.lost import as_lost
 from reconciler.workflow.looking.mountables import mountables
 from reconciler.workflow.looking.observing import Seen, measure, observe
 from reconciler.workflow.looking.outdated import warn_of_outdated
@@ -76,15 +77,16 @@ def _decide(work: Work, remembered: Remembered, wanted: Wanted) -> Decided:
     snapshot = remembered.snapshot
     seen = observe(work.providers, work.to_read, remembered.record)
     record = remembered.settled(seen)
-    given = _given(work, snapshot, seen, wanted)
+    given, inventory = _given(work, snapshot, seen, wanted), seen.inventory
     if not wanted.is_destroy:
         looked = mountables(work.providers, work.loaded.desired, record, seen)
         given = replace(given, mounts=looked.mounts, detached=looked.detached)
-    found = plan(work.loaded.desired, record, seen.inventory, given=given)
+        inventory = as_lost(inventory, looked.lost)
+    found = plan(work.loaded.desired, record, inventory, given=given)
     wanted_sizes = to_measure(found)
     if wanted_sizes:
         sized = replace(given, measures=measure(work.providers, wanted_sizes, with_groups=True))
-        found = plan(work.loaded.desired, record, seen.inventory, given=sized)
+        found = plan(work.loaded.desired, record, inventory, given=sized)
     placed = replace(found, errors=located(found.errors, work.loaded), warnings=located(found.warnings, work.loaded))
     return Decided(placed, snapshot, record, seen, remembered)
 

@@ -24,6 +24,7 @@ from reconciler.resources.mountable import MountSource
 from reconciler.resources.mounting import Mounting
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
+from reconciler.workflow.looking.lost import is_lost, leaving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -41,6 +42,8 @@ class Looked:
 
     mounts: Mounts
     detached: Mapping[Address, str]
+    lost: frozenset[Address] = frozenset()
+    """Topics that leave their cluster, and are not its any more."""
 
 
 def mountables(providers: Mapping[str, Provider], desired: Desired, record: Record, seen: Seen) -> Looked:
@@ -68,6 +71,7 @@ class _Looking:
             if isinstance(declared.resource, Topic | Namespace) and declared.resource.spec.moved_from is not None
         }
         self._listed: dict[str, Sequence[Mountable] | UserError] = {}
+        self._by_location: dict[str, Mapping[str, Mountable]] = {}
         self._lying: dict[str, Lying | UserError] = {}
         self._leaving = {
             mounted_by(declared.resource): address
@@ -89,7 +93,7 @@ class _Looking:
             for found in [self._resolved(address, mounting)]
             if found is not None
         }
-        return Looked(self._filled(mounts, asked), dict(self._detached(mountings)))
+        return Looked(self._filled(mounts, asked), dict(self._detached(mountings)), frozenset(self._lost()))
 
     def _is_asked(self, mounting: Mounting) -> bool:
         topic, seen = mounted_by(mounting), self._seen
@@ -170,6 +174,26 @@ class _Looking:
             if location is not None:
                 yield address, location
 
+    def _lost(self) -> Iterator[Address]:
+        for address in leaving(self._desired, self._record, self._seen.inventory):
+            cluster = cluster_of(address) or ""
+            if self._can_look(cluster) and self._is_lost(address, cluster):
+                yield address
+
+    def _is_lost(self, address: Address, asked: str) -> bool:
+        """Tell whether a topic is not its cluster's any more, as `asked` sees the storage that both have."""
+        item, identity = self._seen.inventory[address], self._seen.identities.get(cluster_of(address) or "")
+        if item.legacy is None or identity is None:
+            return False
+        return is_lost(item, identity.cluster_id, self._registered(asked).get(item.legacy.location))
+
+    def _registered(self, cluster: str) -> Mapping[str, Mountable]:
+        if cluster not in self._by_location:
+            listed = self._list(cluster)
+            known = () if isinstance(listed, UserError) else listed
+            self._by_location[cluster] = {each.location: each for each in known}
+        return self._by_location[cluster]
+
     def _list(self, cluster: str) -> Sequence[Mountable] | UserError:
         if cluster not in self._listed:
             try:
@@ -200,7 +224,8 @@ class _Looking:
         sharing = {cluster, *(name for name in self._seen.identities if self._is_shared(cluster, name))}
         for address, item in sorted(self._seen.inventory.items()):
             name = cluster_of(address) or ""
-            if item.legacy is not None and kind_of(address) == "topic" and name in sharing:
+            is_topic = item.legacy is not None and kind_of(address) == "topic" and name in sharing
+            if item.legacy is not None and is_topic and not self._is_lost(address, cluster):
                 yield Attached(name, full_name_of(address), item.legacy.location, self._leaving.get(address))
 
     def _is_shared(self, one: str, other: str) -> bool:
