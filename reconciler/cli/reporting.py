@@ -94,6 +94,7 @@ class Lines:
         self._clock = clock
         self._said_at = clock()
         self._done = 0
+        self._told = 0
         self._failures = Failures()
 
     def take(self, event: Event) -> None:
@@ -111,11 +112,18 @@ class Lines:
                 if event.records or event.bytes:
                     err().show([done_line(event)])
                 elif self._is_time():
-                    err().show([line(f"{counted(self._done, 'action')} done")])
-            case Approval() | PlanMade() | ActionStarted() | Summary():
+                    self._tell_done()
+            case Summary():
+                if 0 < self._told < self._done:
+                    self._tell_done()
+            case Approval() | PlanMade() | ActionStarted():
                 pass
             case _:
                 assert_never(event)
+
+    def _tell_done(self) -> None:
+        self._told = self._done
+        err().show([line(f"{counted(self._done, 'action')} done")])
 
     def _is_time(self) -> bool:
         now = self._clock()

@@ -109,11 +109,11 @@ class Estimate:
     unreadable: tuple[Unreadable, ...] = ()
     """What lies in object storage alone, and would be deleted there."""
     location: str | None = None
-    """Where the remote objects of a topic lie that is deleted, mounted or unmounted."""
+    """Where the remote objects of a topic lie that is deleted, mounted, unmounted, or forgotten while it sleeps."""
     partitions: int = 0
     """Of a topic that is mounted or unmounted."""
     no_writes_seconds: int = 0
-    """For about so long nobody can write to a topic that is unmounted and exists still; a rough upper bound."""
+    """For about so long nobody can write to a topic that is unmounted and exists still; a rough guess."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,8 @@ class Waiting:
 
     address: Address
     state: str
+    after: Address | None = None
+    """A mount waits for the mounting that detaches its topic elsewhere: that one is finished, and this one planned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

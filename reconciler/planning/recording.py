@@ -127,6 +127,7 @@ def _mounted(action: Transition, mounting: Mounting, done: Finished | None, reco
     known = str(location) if location is not None and "/" in str(location) else last.physical_name if last else None
     recorded = replace(
         _recorded(action, "adopted", last, done, run),
+        ownership="created",  # brought about by us, whatever it was when it was found
         incarnation=done.incarnation if done is not None and action.machine == MOUNT.name else None,
         physical_name=_known(done.physical_name if done else None, known),
     )

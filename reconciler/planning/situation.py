@@ -111,6 +111,17 @@ class Situation:
         found = (item.resource for address, item in self.wanted.items() if address.startswith("mounting/"))
         return {mounted_by(mounting): mounting for mounting in found if isinstance(mounting, Mounting)}
 
+    @cached_property
+    def asleep(self) -> Mapping[Address, str]:
+        """Return where records lie that no cluster has: of topics unmounted, and of the mountings that did it."""
+        found = dict(self.given.detached)
+        for address, last in self.recorded.items():
+            mounting = last.resource
+            if isinstance(mounting, Mounting) and mounting.spec.state == "unmounted" and last.physical_name:
+                found |= dict.fromkeys((address, mounted_by(mounting)), last.physical_name)
+        attached = {item.legacy.location for item in self.observed.values() if item.legacy is not None}
+        return {address: place for address, place in found.items() if place not in attached}
+
 
 def source_of(mirror: MirrorTopic) -> Address:
     """Return the address under which a mirror's source is read as a topic."""

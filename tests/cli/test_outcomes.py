@@ -231,3 +231,19 @@ def test_a_mount_that_failed_says_why_and_nothing_of_what_was_not_done() -> None
     said = text(RunResult({}, done=(), failed=(Failed(mount.id, error),)), [mount])
     assert f"✗ {mount.id}: it was cancelled: 10m have passed. Try again with a longer timeout.\n" in said
     assert "mounted from" not in said
+
+
+def test_a_stopped_run_counts_what_is_in_doubt_apart_from_what_was_not_started() -> None:
+    begun, left = ids(*(f"a{n}" for n in range(50))), ids(*(f"b{n}" for n in range(50)))
+    result = RunResult({}, not_started=(*begun, *left), unanswered=begun, is_stopped=True)
+    assert text(result) == (
+        "Done: nothing · 50 in doubt · 50 not started · state #5 · in 12.3 s\n"
+        "? in doubt until the next apply has looked: create:topic/west/a0, create:topic/west/a1, create:topic/west/a2 "
+        "and 47 more\n"
+    )
+    verdict = verdict_of(result)
+    assert verdict is not None
+    assert verdict.message == (
+        "stopped: 50 actions are in doubt, 50 are not started; whether these happened is not known: "
+        "create:topic/west/a0, create:topic/west/a1, create:topic/west/a2 and 47 more"
+    )

@@ -129,8 +129,11 @@ def test_of_a_mounting_is_remembered_where_its_topic_lies_and_which_one_it_is_he
     mounted = record[CLICKS]
     assert mounted is not None
     assert (mounted.physical_name, mounted.incarnation) == (LOCATION, "id-1")
-    unmounted = after_action(moved("unmount"), Answered(None), {CLICKS: mounted}, "run-9")[CLICKS]
+    assert mounted.ownership == "created"
+    found = replace(mounted, ownership="adopted")
+    unmounted = after_action(moved("unmount"), Answered(None), {CLICKS: found}, "run-9")[CLICKS]
     assert unmounted is not None
+    assert unmounted.ownership == "created"
     assert (unmounted.physical_name, unmounted.incarnation) == (LOCATION, None)
 
 

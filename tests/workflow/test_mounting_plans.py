@@ -255,6 +255,13 @@ class TestThereAndBack:
         assert shop.bench.destroy().verdict is None
         assert "shop:orders" not in shop.opened("west").topics()
 
+    def test_forgetting_a_topic_that_sleeps_says_where_its_records_stay(self, shop: Shop) -> None:
+        where = shop.location()
+        shop.apply(sleep=mounting("orders", "west", "unmounted"))
+        shop.say(sleep=None, orders=None)
+        gone = {action.id: action.estimate.location for action in shop.bench.plan().plan.actions}
+        assert gone == {"forget:mounting/west/shop:orders": where, "forget:topic/west/shop:orders": where}
+
     def test_what_other_surroundings_say_becomes_its_own_and_nothing_is_left_to_change(self, shop: Shop) -> None:
         east = cluster("east") + "spec: {configs: {retention.ms: 60d, segment.ms: 2d}}\n"
         west = cluster("west") + "spec: {configs: {retention.ms: 30d, segment.ms: 2d}}\n"
@@ -423,10 +430,10 @@ class TestUnderWay:
         shop.opened("west").mounts.unmount("shop:orders", mounting="shop:orders")
         planned = shop.bench.plan()
         assert ids_of(planned) == []
-        assert [(str(each.address), each.state) for each in planned.plan.waiting] == [
-            ("topic/west/shop:orders", "MIGRATING"),
-            ("mounting/east/shop:orders", "MIGRATING"),
-            ("mounting/west/shop:orders", "planned"),
+        assert [(str(each.address), each.state, each.after) for each in planned.plan.waiting] == [
+            ("topic/west/shop:orders", "MIGRATING", None),
+            ("mounting/east/shop:orders", "MIGRATING", "mounting/west/shop:orders"),
+            ("mounting/west/shop:orders", "planned", None),
         ]
         mounts = shop.opened("west").mounts
         (number,) = mounts.under_way()

@@ -35,7 +35,8 @@ def applied_text(applied: Applied, summary: Summary | None, *, with_failures: bo
         lines.append(line(Span("- ", Tone.QUIET), f"{applied.advance}; nothing of the plan did"))
     result = applied.result
     if result is None:
-        return [*lines, line("Nothing to do.")]
+        waiting = len(applied.planned.plan.waiting)
+        return [*lines, line(f"Nothing was done: {count_text(waiting)} waiting." if waiting else "Nothing to do.")]
     lines.append(line(Span("Done: ", Tone.STRONG), " · ".join(_counts(applied, result, summary))))
     done = set(result.done)
     lines += mounted_lines((action for action in applied.planned.plan.actions if action.id in done), _MOST)
@@ -56,7 +57,7 @@ def _counts(applied: Applied, result: RunResult, summary: Summary | None) -> Ite
     yield did_of(action for action in applied.planned.plan.actions if action.id in done) or "nothing"
     named = {
         "failed": len(result.failed) - len(result.in_doubt),
-        "in doubt": len(result.in_doubt),
+        "in doubt": len(result.in_doubt) + len(result.unanswered),
         "skipped": len(result.skipped),
     }
     yield from (f"{count_text(count)} {name}" for name, count in named.items() if count)
@@ -69,7 +70,7 @@ def _counts(applied: Applied, result: RunResult, summary: Summary | None) -> Ite
 
 def _left(planned: Planned, result: RunResult) -> Iterator[str]:
     """Yield how much was not begun: for want of time, or left to another on purpose."""
-    left = set(result.not_started)
+    left = set(result.not_started).difference(result.unanswered)
     if not left:
         return
     if result.is_stopped:
@@ -102,9 +103,8 @@ def _skipped(result: RunResult) -> Iterator[Line]:
 
 
 def _in_doubt(result: RunResult) -> Iterator[Line]:
-    if result.in_doubt:
-        names = first_few([action.id for action in result.in_doubt])
-        yield line(Span("? ", Tone.CHANGE), f"in doubt until the next apply has looked: {names}")
+    if ids := [*(action.id for action in result.in_doubt), *result.unanswered]:
+        yield line(Span("? ", Tone.CHANGE), f"in doubt until the next apply has looked: {first_few(ids)}")
 
 
 def _rest(reasons: Sequence[object], what: str) -> Iterator[Line]:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.cli.render.acls_text import acls_lines
 from reconciler.cli.render.lines import EMPTY, Line, Span, Tone, line
 from reconciler.cli.render.readers import headline, mark, note, title
-from reconciler.cli.render.sections import drift_text
+from reconciler.cli.render.sections import drift_text, waiting_text
 from reconciler.cli.render.tables import table
 from reconciler.cli.render.values import value_text
-from reconciler.planning.actions import Transition
+from reconciler.planning.actions import Forget, Reason, Transition
 from reconciler.resources.configs import show_value
+from reconciler.resources.mounting import Mounting
 from reconciler.workflow.looking.actingacls import rules_of
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def explain_text(explained: Explained) -> list[Line]:
     for action in explained.actions:
         lines += [EMPTY, *action_lines(action)]
     lines += [line("  drift  ", drift_text(finding)) for finding in explained.drift]
-    lines += [line("  waiting  ", each.state.lower()) for each in explained.waiting]
+    lines += [line("  waiting  ", waiting_text(each)) for each in explained.waiting]
     lines += [line(Span("  error  ", Tone.DANGER), f"{each.message}. {each.hint}") for each in explained.errors]
     if not (explained.actions or explained.drift or explained.waiting or explained.errors):
         agree = "files, state and cluster agree" if explained.shown.asleep is None else _ASLEEP
@@ -92,15 +93,22 @@ def action_lines(action: Action) -> list[Line]:
     sign, tone = mark(action)
     lines = [line("Planned  ", Span(f"{sign} {title(action)}", tone), f"  {headline(action)}")]
     facts = {
-        "because": ", ".join(reason.value.replace("_", " ") for reason in action.reasons),
+        "because": ", ".join(_because(reason, action) for reason in action.reasons),
         "risk": "" if action.risk == "none" else f"{action.risk}: {note(action)}",
         "moves": note(action) if isinstance(action, Transition) and action.risk == "none" else "",
+        "leaves": note(action) if isinstance(action, Forget) and action.estimate.location else "",
         "after": ", ".join(action.depends_on),
         "blocked": f"{action.blocked.guard}: {action.blocked.message}" if action.blocked else "",
         "allow with": f"--allow {action.blocked.allow}" if action.blocked and action.blocked.allow else "",
         "instead": (action.blocked.instead or "") if action.blocked else "",
     }
     return [*lines, *(line(Span(f"  {word:<11}", Tone.QUIET), said) for word, said in facts.items() if said)]
+
+
+def _because(reason: Reason, action: Action) -> str:
+    if reason is Reason.ROLE_WANTED and isinstance(action, Transition) and isinstance(action.after, Mounting):
+        return f"{action.to_state} is wanted"
+    return reason.value.replace("_", " ")
 
 
 def fields_of(resource: Resource | None) -> dict[str, Any]:
@@ -158,7 +166,10 @@ def _seen(shown: Shown) -> str:
 
 def _remembered(recorded: Recorded) -> str:
     run = f" by run {recorded.run}" if recorded.run else ""
-    return f"{recorded.ownership}{run}{', protected' if recorded.protect else ''}"
+    resource = recorded.resource
+    is_moved = isinstance(resource, Mounting) and recorded.ownership == "created"
+    how = resource.spec.state if isinstance(resource, Mounting) and is_moved else recorded.ownership
+    return f"{how}{run}{', protected' if recorded.protect else ''}"
 
 
 def _tick(value: object) -> str:

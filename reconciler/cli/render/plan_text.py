@@ -98,10 +98,13 @@ def _some(words: list[str]) -> str:
 
 
 def totals(plan: Plan) -> str:
-    """Return the counts in words: `1 to add, 4 to change · 2 blocked`."""
-    ends = [f"{count_text(len(plan.blocked))} blocked"] if plan.blocked else []
-    ends += [counted(len(plan.errors), "error")] if plan.errors else []
-    return " · ".join([totals_of(plan.actions) or "nothing to do", *ends])
+    """Return the counts in words: `1 to add, 4 to change · 2 waiting · 2 blocked`."""
+    todo = totals_of(plan.actions) or ("" if plan.waiting else "nothing to do")
+    parts = [todo] if todo else []
+    parts += [f"{count_text(len(plan.waiting))} waiting"] if plan.waiting else []
+    parts += [f"{count_text(len(plan.blocked))} blocked"] if plan.blocked else []
+    parts += [counted(len(plan.errors), "error")] if plan.errors else []
+    return " · ".join(parts)
 
 
 def totals_of(actions: Iterable[Action]) -> str:

@@ -122,6 +122,8 @@ def note(action: Action) -> str:
     says = [text for reason in action.reasons if (text := reason_text(reason, action))]
     if isinstance(action, Transition) and isinstance(action.after, Mounting):
         says += mount_notes(action)
+    if isinstance(action, Forget) and action.estimate.location:
+        return f"its records stay in object storage: {action.estimate.location}"
     if isinstance(action, Delete):
         says = [text for text in (_size(action.estimate), _readers(action.estimate)) if text] + says
         return ", ".join(says)

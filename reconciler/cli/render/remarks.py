@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from reconciler.cli.render.readers import headline, note, title
-from reconciler.cli.render.sections import drift_text, is_dangerous
+from reconciler.cli.render.sections import drift_text, is_dangerous, waiting_text
 from reconciler.planning.actions import Reason, RunJob
 from reconciler.planning.document.rows import name_of
 
@@ -147,7 +147,7 @@ def _of_drift(found: DriftFinding) -> Remark:
 
 def _of_waiting(found: Waiting) -> Remark:
     name = f"waiting:{found.address}"
-    message = f"{found.address}: {found.state.lower()}, `run` finishes it"
+    message = f"{found.address}: {waiting_text(found)}"
     return Remark("waiting", "note", name, found.address, message, fingerprint=fingerprint_of(name))
 
 

@@ -56,7 +56,10 @@ def plan_of(document: PlanDocument) -> Plan:
             )
             for found in document.drift
         ),
-        waiting=tuple(Waiting(Address(each.address), each.state) for each in document.waiting),
+        waiting=tuple(
+            Waiting(Address(each.address), each.state, Address(each.after) if each.after else None)
+            for each in document.waiting
+        ),
         unmanaged=tuple(Address(each) for each in document.unmanaged),
         errors=tuple(_finding(each) for each in document.errors),
         warnings=tuple(_finding(each) for each in document.warnings),

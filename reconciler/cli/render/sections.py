@@ -85,6 +85,13 @@ def drift_text(finding: DriftFinding) -> str:
     return f"{field_name(finding.path)} {before} → {after} on the cluster"
 
 
+def waiting_text(each: Waiting) -> str:
+    """Return how far something is, and what finishes it."""
+    if each.after is not None:
+        return f"waits for {each.after}: `run` finishes that one, then `apply` this one"
+    return f"{each.state.lower()}: `run` finishes it"
+
+
 def _row(action: Action) -> Row:
     sign, tone = mark(action)
     return Row(
@@ -148,4 +155,4 @@ def _end_of(finding: DriftFinding, by_field: Mapping[tuple[str, str], tuple[Upda
 
 
 def _waiting(each: Waiting) -> Row:
-    return Row("…", Tone.QUIET, each.address, f"{each.state.lower()}: `run` finishes it")
+    return Row("…", Tone.QUIET, each.address, waiting_text(each))

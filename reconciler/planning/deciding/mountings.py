@@ -95,7 +95,7 @@ def _mount(sides: Sides, mounting: Mounting, situation: Situation, decision: Dec
         return  # said by the checks
     leaving = situation.observed.get(source.unmounts) if source.unmounts is not None else None
     if leaving is not None and is_under_way(leaving.state):
-        decision.waiting.append(Waiting(sides.address, MIGRATING))
+        decision.waiting.append(Waiting(sides.address, MIGRATING, after=source.unmounts))
         return
     decision.actions.append(_transition(sides, mounting, None, source.location, decision))
 

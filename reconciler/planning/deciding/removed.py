@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from reconciler.planning.actions import Delete, Forget, Reason
+from reconciler.planning.actions import Delete, Estimate, Forget, Reason
 from reconciler.planning.deciding.converge import GOING, is_another
 from reconciler.planning.deciding.decision import Decision, precondition
 from reconciler.planning.plan import Waiting
@@ -52,11 +52,12 @@ def _warn_of_left(cluster: str, count: int, decision: Decision) -> None:
 def _leave(address: Address, last: Recorded, situation: Situation, decision: Decision) -> None:
     before = situation.observed.get(address)
     reason = Reason.DESTROYED if situation.given.is_destroy else Reason.NO_LONGER_DECLARED
+    kept = Estimate(location=situation.asleep.get(address))
     if _is_only_forgotten(address, last, before, situation):
-        decision.actions.append(Forget(address=address, reasons=(reason,)))
+        decision.actions.append(Forget(address=address, reasons=(reason,), estimate=kept))
     elif before is None or is_another(last, before):
         # What is there now under its name was made by somebody else: it is not ours to delete.
-        decision.actions.append(Forget(address=address, reasons=(Reason.ALREADY_GONE,)))
+        decision.actions.append(Forget(address=address, reasons=(Reason.ALREADY_GONE,), estimate=kept))
     elif before.state == GOING:
         decision.waiting.append(Waiting(address, GOING))
     elif before.state == MIGRATING:

@@ -76,12 +76,12 @@ class EstimateDocument(_Part):
     )
     location: str | None = Field(
         None,
-        description="Where the remote objects of a topic lie that is deleted, mounted or unmounted; `reasons` say what "
-        "becomes of them.",
+        description="Where the remote objects of a topic lie that is deleted, mounted, unmounted or forgotten; `reasons` say "
+        "what becomes of them.",
     )
     partitions: int = Field(0, description="Of a topic that is mounted or unmounted.")
     no_writes_seconds: int = Field(
-        0, description="For about so long nobody can write to a topic that is unmounted; a rough upper bound."
+        0, description="For about so long nobody can write to a topic that is unmounted; a rough guess."
     )
 
 
@@ -134,6 +134,9 @@ class WaitingDocument(_Part):
 
     address: str
     state: str
+    after: str | None = Field(
+        None, description="Of a mount: the mounting of another cluster that is finished first; then plan again."
+    )
 
 
 class FindingDocument(_Part):

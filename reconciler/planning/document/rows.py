@@ -133,7 +133,7 @@ def plan_row(plan: Plan) -> dict[str, Any]:
             }
             for found in plan.drift
         ],
-        "waiting": [{"address": found.address, "state": found.state} for found in plan.waiting],
+        "waiting": [{"address": found.address, "state": found.state, "after": found.after} for found in plan.waiting],
         "unmanaged": list(plan.unmanaged),
         "errors": [_finding(found) for found in plan.errors],
         "warnings": [_finding(found) for found in plan.warnings],

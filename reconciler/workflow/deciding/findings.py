@@ -54,8 +54,14 @@ def errors_of(findings: Sequence[Finding], *, can_exclude: bool = False) -> User
 
 
 def _hint(findings: Sequence[Finding], *, can_exclude: bool) -> str:
+    # A hint that has an --allow of another command in it is not to be taken for one of these.
+    lifts = "No --allow given here lifts these." if _names_one(findings) else "No --allow lifts these."
     addresses = sorted({finding.address for finding in findings if finding.address is not None})
     if not can_exclude or not addresses or any(finding.address is None for finding in findings):
-        return "No --allow lifts these."
+        return lifts
     shown = [f"--exclude '{address}'" for address in addresses[:_SHOWN]]
-    return f"No --allow lifts these. To do the rest: {' '.join(shown)}{' …' if len(addresses) > _SHOWN else ''}"
+    return f"{lifts} To do the rest: {' '.join(shown)}{' …' if len(addresses) > _SHOWN else ''}"
+
+
+def _names_one(findings: Sequence[Finding]) -> bool:
+    return any("--allow " in finding.hint for finding in findings)

@@ -34,10 +34,8 @@ def verdict_of(result: RunResult | None) -> ReconcilerError | None:
         doubt = counted(len(result.in_doubt), "action is", "actions are")
         return IncompleteError(f"{doubt} in doubt: {result.unknown.message}", hint=result.unknown.hint)
     if result.not_started and result.is_stopped:
-        left = counted(len(result.not_started), "action is", "actions are")
-        unanswered = f"; whether these happened is not known: {first_few(result.unanswered)}"
         return IncompleteError(
-            f"stopped: {left} left{unanswered if result.unanswered else ''}",
+            f"stopped: {_left(result)}",
             hint="Find out and go on with: reconciler apply --resume"
             if result.unanswered
             else "Go on with: reconciler apply --resume",
@@ -48,7 +46,7 @@ def verdict_of(result: RunResult | None) -> ReconcilerError | None:
         skipped = f", {len(result.skipped)} more were not tried because of that" if result.skipped else ""
         return PartialError(
             f"{failed} failed{skipped}; the first is {first.id}: {first.error.message}",
-            hint=f"{first.error.hint} Then run: reconciler apply",
+            hint=f"{first.error.hint}{_between(first.error.hint)}Then run: reconciler apply",
         )
     if result.skipped:
         left, cause = counted(len(result.skipped), "action was", "actions were"), result.skipped[0].because
@@ -57,3 +55,18 @@ def verdict_of(result: RunResult | None) -> ReconcilerError | None:
             hint="Go on with: reconciler apply",
         )
     return None
+
+
+def _left(result: RunResult) -> str:
+    """Return how much a stopped run left; what was begun, and got no answer, is counted apart."""
+    unanswered, rest = result.unanswered, len(result.not_started) - len(result.unanswered)
+    if not unanswered:
+        return f"{counted(rest, 'action is', 'actions are')} left"
+    left = f", {rest} {'is' if rest == 1 else 'are'} not started" if rest else ""
+    doubt = f"{counted(len(unanswered), 'action is', 'actions are')} in doubt{left}"
+    return f"{doubt}; whether these happened is not known: {first_few(unanswered)}"
+
+
+def _between(hint: str) -> str:
+    """Return what goes before another sentence: a hint may end in what is to be typed, and takes no full stop then."""
+    return " " if hint.endswith((".", "!", "?")) else " · "
