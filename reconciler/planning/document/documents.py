@@ -76,8 +76,8 @@ class EstimateDocument(_Part):
     )
     location: str | None = Field(
         None,
-        description="Where the remote objects of a topic lie that is deleted, mounted, unmounted or forgotten; `reasons` say "
-        "what becomes of them.",
+        description="Where the remote objects of a topic lie that is deleted, mounted, unmounted or forgotten; "
+        "`reasons` say what becomes of them.",
     )
     partitions: int = Field(0, description="Of a topic that is mounted or unmounted.")
     no_writes_seconds: int = Field(
