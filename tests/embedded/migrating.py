@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
     Do = Callable[[EmbeddedCluster], object]
 
-HOWS: Final[tuple[Literal["dies before", "dies after", "no answer"], ...]] = ("dies before", "dies after", "no answer")
+HOWS: Final[tuple[Literal["dies before", "no answer"], ...]] = ("dies before", "no answer")
+"""One write comes after the other: who dies after one has died before the next."""
 
 
 class Inline(Executor):

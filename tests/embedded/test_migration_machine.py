@@ -34,7 +34,7 @@ def run(*, examples: int, steps: int, number: int | None = None) -> None:
 
 @pytest.mark.fact("F-R-107", "F-R-111", "F-R-112", "F-R-124")
 def test_in_memory() -> None:
-    run(examples=8, steps=25)
+    run(examples=6, steps=20)
 
 
 @pytest.mark.soak
