@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from reconciler.embedded.catalog.encryption import key_of
 from reconciler.embedded.catalog.lookups import names_by_id
-from reconciler.embedded.catalog.migrations import LOGGER, drop_topics, follow
+from reconciler.embedded.catalog.migrations import LOGGER, ask, drop_topics, follow
 from reconciler.embedded.catalog.mounted import Made, create_mounted
 from reconciler.embedded.catalog.tiering import TopicLocation
 from reconciler.embedded.consuming.groups import bring_offsets
@@ -61,10 +61,13 @@ class Inbound:
             UserError: It cannot be done as things are; says what it needs.
             RetryableError: A store does not answer.
         """
+        lost = None
         with until_overtaken(self.means.catalog, self.number, self.migration):
-            self._work(state)
+            lost = self._work(state)
+        if lost is not None:
+            raise lost  # Out here: that the migration is over, by our own commit, makes it no less of an error.
 
-    def _work(self, state: MigrationState) -> None:
+    def _work(self, state: MigrationState) -> OwnershipLostError | None:
         match state:
             case MigrationState.PREPARING:
                 made = dict(self._each(lambda topic: (topic.location, self._made(topic))))
@@ -74,24 +77,32 @@ class Inbound:
                 self._each(lambda topic: whole_partitions_of(self.means.storage, self._located(topic)))
                 self._follow(MigrationState.EXECUTED)
             case MigrationState.CUT_OVER:
-                self._cut_over()
+                return self._cut_over()
             case MigrationState.CANCELING:
                 self._each(self._unclaim)
                 self._follow(MigrationState.CANCELLED)
             case _:
                 pass
+        return None
 
-    def _cut_over(self) -> None:
+    def _cut_over(self) -> OwnershipLostError | None:
         """Make the topics ours; those that were released meanwhile are dropped here, for nothing else ends it.
 
-        Raises:
-            OwnershipLostError: One was; the others are mounted.
+        Return what is to be said of these; where somebody else was faster, they say it. The others are mounted.
         """
         lost = [each for each in self._each(self._lost) if each is not None]
         gone = [topic for topic, _ in lost]
-        self._follow(MigrationState.FINISHED, lambda draft: drop_topics(draft, self.migration, gone))
-        for _, first in lost:
-            raise first
+
+        def told_of(draft: Draft) -> None:
+            if lost and self.migration.is_automatic:
+                ask(draft, self.number, "delete")  # What is told is over: no record is taken for a mount that was made.
+
+        is_ours = self._follow(MigrationState.FINISHED, lambda draft: drop_topics(draft, self.migration, gone), told_of)
+        if not lost or not is_ours:
+            return None
+        told = lost[0][1]
+        told.message = f"{told.message}; not mounted: {', '.join(topic.name for topic in gone)}"
+        return told
 
     def _lost(self, topic: MigrantEntry) -> tuple[MigrantEntry, OwnershipLostError] | None:
         """Take a topic over; return it, and why, where it is not ours any more."""
@@ -112,16 +123,26 @@ class Inbound:
         ours = (self.means.cluster_id, self.migration.claim)
         return found is not None and found.state is not Owning.DETACHED and (found.owner, found.claim) == ours
 
-    def _follow(self, end: MigrationState, decide: Callable[[Draft], None] = lambda _draft: None) -> None:
-        means = self.means
+    def _follow(
+        self,
+        end: MigrationState,
+        decide: Callable[[Draft], None] = lambda _draft: None,
+        then: Callable[[Draft], None] = lambda _draft: None,
+    ) -> bool:
+        """Say that the work of a state is done, with what goes before and after it; tell whether we were the first."""
+        means, is_ours = self.means, False
 
         def done(draft: Draft) -> None:
+            nonlocal is_ours
             found = draft.migrations.get(str(self.number))
-            if found is not None and (found.state, found.claim) == (self.migration.state, self.migration.claim):
+            is_ours = found is not None and (found.state, found.claim) == (self.migration.state, self.migration.claim)
+            if is_ours:
                 decide(draft)
                 follow(draft, self.number, self.migration, end, now_ms=means.now_ms())
+                then(draft)
 
         means.catalog.commit(done, may_go_on=means.may_go_on)
+        return is_ours
 
     def _located(self, topic: MigrantEntry) -> TopicManifest:
         return located(self.means.storage, TopicLocation.parse(topic.location))

@@ -100,7 +100,7 @@ def _recovered(cluster: EmbeddedCluster, means: Means, is_wanted: Callable[[str]
 
 
 def _migrated(cluster: EmbeddedCluster, means: Means, is_wanted: Callable[[str], bool]) -> Upkept:
-    """Go on with what whoever began it left. What waits to be told goes no further, and is not counted."""
+    """Go on with what whoever began it left. Counted are the topics of those that came further, and did not fail."""
     before, stored = cluster.mounts.under_way(), list[int]()
     if not before:
         return Upkept("topic")
@@ -112,7 +112,11 @@ def _migrated(cluster: EmbeddedCluster, means: Means, is_wanted: Callable[[str],
         if error is not None:
             error.message = f"migration {number}: {error.message.removeprefix(f'migration {number}: ')}"
             errors.append(error)
-    done = sum(len(before[number].topics) for number in ended if number in before and number not in left)
+    done = sum(
+        len(before[number].topics)
+        for number, error in ended.items()
+        if error is None and number in before and (number not in left or left[number].state != before[number].state)
+    )
     return Upkept("topic", done, bytes=sum(stored), failed=len(errors), errors=tuple(errors))
 
 
