@@ -76,6 +76,14 @@ def test_a_bucket_that_does_not_answer_hides_no_migration(shop: Shop, monkeypatc
     shop.said("mount", "cancel", str(number), "--yes")  # the catalog alone says so
 
 
+def test_what_is_finished_by_hand_is_deleted_by_hand_and_no_run_goes_on_with_it(shop: Shop) -> None:
+    number = shop.begun("unmount", "prepare", "execute", "finish", "")
+    told = shop.said("mount", "status", str(number))
+    assert told.splitlines()[-1] == f"  next: `reconciler mount delete {number} --cluster west`"
+    shop.said("run", "--once", "--only", "migrations")
+    assert shop.said("mount", "status", str(number)) == told
+
+
 class StopAfter(Stop):
     """A request to stop that comes when it was looked for so many times."""
 

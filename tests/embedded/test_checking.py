@@ -471,6 +471,7 @@ REMOTE = {
 """Damages of object storage: `test_checking_remote` has them."""
 MIGRATING = {
     Kind.MIGRATION_UNDER_WAY,
+    Kind.MIGRATION_WAITS,
     Kind.MIGRATION_CONTRADICTION,
     Kind.HOLD_STALE,
     Kind.SEAL_LEFT,

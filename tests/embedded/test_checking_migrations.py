@@ -119,11 +119,15 @@ def test_a_migration_is_told_with_its_state_and_whether_it_waits(bucket: Bucket)
     bucket.filled()
     bucket.filled(ORDERS)
     number = bucket.west.mounts.unmount(CLICKS, ORDERS, is_automatic=False)
-    finding = one(bucket, Kind.MIGRATION_UNDER_WAY)
+    finding = one(bucket, Kind.MIGRATION_WAITS)
     assert finding.what == (
         f"migration {number}, outbound, is planned, and moves on only when it is told to: {CLICKS} and 1 more"
     )
     assert finding.severity is Severity.NOTE
+    assert "cluster.mounts.ask" in finding.rule.advice
+    assert "run" not in finding.rule.advice
+    bucket.west.mounts.ask(number, "prepare")
+    assert "`reconciler run` goes on with it" in one(bucket, Kind.MIGRATION_UNDER_WAY).rule.advice
 
 
 def test_seals_that_a_cancelled_migration_has_left_are_a_note_until_somebody_appends(bucket: Bucket) -> None:
@@ -248,9 +252,9 @@ def test_a_claim_that_was_taken_away_from_a_mount_under_way_is_told(bucket: Buck
     for verb in ("prepare", "execute"):
         mounts.ask(number, verb)
         mounts.drive(number)
-    assert found(bucket, "east") == UNDER_WAY
+    assert found(bucket, "east") == [Kind.MIGRATION_WAITS]
     release(bucket.storage, TopicLocation.parse(location), bucket.east.cluster_id, now_ms=bucket.clock())
-    assert found(bucket, "east") == [Kind.OWNERSHIP_LOST, Kind.MIGRATION_UNDER_WAY]
+    assert found(bucket, "east") == [Kind.OWNERSHIP_LOST, Kind.MIGRATION_WAITS]
     mounts.cancel(number)
     bucket.east.finish_deletions()
     assert found(bucket, "east") == []

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _S = MigrationState
 _ENDED: Final = frozenset({_S.FINISHED, _S.CANCELLED, _S.GONE})
+_TOLD: Final = frozenset({_S.PLANNED, _S.PREPARED, _S.EXECUTED, _S.FINISHED})
+"""States that one which is not automatic leaves only where that is asked for."""
 _OPEN: Final = frozenset({_S.PLANNED, _S.PREPARING, _S.PREPARED})
 """States of an outbound migration in which clients still read and write."""
 _CLOSED: Final = frozenset({_S.EXECUTING, _S.EXECUTED, _S.CUT_OVER})
@@ -61,9 +63,11 @@ def judge_migrations(catalog: Catalog) -> Iterator[Finding]:
             yield Finding(Kind.MIGRATION_CONTRADICTION, what, place)
         elif state is not _S.CANCELLED:
             more = f" and {len(names) - 1} more" if names[1:] else ""
-            waits = "" if migration.is_automatic else ", and moves on only when it is told to"
-            what = f"migration {number}, {migration.direction}, is {state}{waits}: {', '.join(names[:1])}{more}"
-            yield Finding(Kind.MIGRATION_UNDER_WAY, what, place, objects=len(names))
+            told = "" if migration.is_automatic else ", and moves on only when it is told to"
+            what = f"migration {number}, {migration.direction}, is {state}{told}: {', '.join(names[:1])}{more}"
+            is_waiting = not migration.is_automatic and state in _TOLD
+            kind = Kind.MIGRATION_WAITS if is_waiting else Kind.MIGRATION_UNDER_WAY
+            yield Finding(kind, what, place, objects=len(names))
             yield from _of_topics(catalog, number, migration, state)
     for name, topic in catalog.topics.items():
         if topic.hold is not None and migration_of(catalog, topic) is None:

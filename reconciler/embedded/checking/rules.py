@@ -63,6 +63,7 @@ class Kind(StrEnum):
     DELETION_UNFINISHED = "deletion-unfinished"
     REWRITE_UNFINISHED = "rewrite-unfinished"
     MIGRATION_UNDER_WAY = "migration-under-way"
+    MIGRATION_WAITS = "migration-waits"
     MIGRATION_CONTRADICTION = "migration-contradiction"
     HOLD_STALE = "hold-stale"
     SEAL_LEFT = "seal-left"
@@ -233,6 +234,11 @@ RULES: Final[Mapping[Kind, Rule]] = {
         Severity.NOTE,
         "Topics are on their way into or out of object storage; what is half-way of them is no damage",
         "`reconciler run` goes on with it; see how far it is: reconciler mount status",
+    ),
+    Kind.MIGRATION_WAITS: Rule(
+        Severity.NOTE,
+        "Its topics are held until somebody asks for what comes next: nobody goes on with it by himself",
+        "Ask for it by the library, cluster.mounts.ask, or stop it; what may be asked for: reconciler mount status",
     ),
     Kind.MIGRATION_CONTRADICTION: Rule(
         Severity.ERROR,

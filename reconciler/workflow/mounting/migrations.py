@@ -49,9 +49,9 @@ class Underway:
     @property
     def goes_on(self) -> bool:
         """Tell whether `run` brings it further."""
-        if self.state is MigrationState.CANCELLED:
-            return False
-        return self.migration.is_automatic or bool(self.table.by_itself(self.state))
+        if self.migration.is_automatic:
+            return self.state is not MigrationState.CANCELLED
+        return self.state is not MigrationState.FINISHED and bool(self.table.by_itself(self.state))
 
 
 @dataclass(frozen=True, slots=True)
