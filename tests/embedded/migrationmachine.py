@@ -12,10 +12,11 @@ from reconciler.embedded.catalog.tiering import TopicLocation
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.mounting.ownership import read_ownership
 from reconciler.embedded.mounting.releasing import release
-from reconciler.errors import ProducerFencedError, RetryableError
-from tests.embedded.migrants import owner_of, send
-from tests.embedded.migrating import drive, give_up, process, refusal, tail
-from tests.embedded.migrationmodel import CLUSTERS, GROUP, PARTITIONS, MigrationModel, Mount, Open
+from reconciler.errors import ProducerFencedError
+from tests.embedded.bucket import Mount
+from tests.embedded.migrants import owner_of
+from tests.embedded.migrating import drive, process, refusal
+from tests.embedded.migrationmodel import CLUSTERS, GROUP, PARTITIONS, MigrationModel, Open, finish_all
 from tests.embedded.mortal import DAY_MS, Fault
 
 if TYPE_CHECKING:
@@ -50,30 +51,8 @@ class MigrationMachine(MigrationModel, RuleBasedStateMachine):
         """Append a record wherever the topic is; it is refused where it is not served."""
         location = self._one(number)
         for name in self.homes(location):
-            self._produce(name, location, partition, fault)
+            self.produce_on(name, location, partition, fault)
         self.look()
-
-    def _produce(self, name: str, location: str, partition: int, fault: Fault | None) -> None:
-        full_name, row = self.named(name, location), (partition, self.value())
-        assert full_name is not None
-        said = self.does(name, lambda it: send(it, full_name, row[1].decode(), partition=partition), fault)
-        if said is None:
-            self.kept[location].acked.add(row)
-        elif isinstance(said, RetryableError):
-            self.kept[location].maybe.append({row})
-        else:
-            assert not self.is_open(name, location), said
-
-    def _fill(self, location: str) -> str | None:
-        """Have new records in every partition, some of them uploaded; return who serves the topic, if anybody does."""
-        name = next((each for each in self.homes(location) if self.is_open(each, location)), None)
-        for partition in range(PARTITIONS if name is not None else 0):
-            assert name is not None
-            self._produce(name, location, partition, None)
-            self.bucket.cluster(name).upkeep().roll()
-            self.bucket.cluster(name).upkeep().upload()
-            self._produce(name, location, partition, None)
-        return name
 
     @rule(number=which)
     def begin(self, number: int) -> None:
@@ -108,7 +87,7 @@ class MigrationMachine(MigrationModel, RuleBasedStateMachine):
     def commit_offsets(self, number: int, offset: int, fault: Fault | None) -> None:
         """Say where a group goes on, within what there is."""
         location = self._one(number)
-        name = self._fill(location)
+        name = self.fill(location)
         full_name = None if name is None else self.named(name, location)
         if name is None or full_name is None:
             return
@@ -127,7 +106,7 @@ class MigrationMachine(MigrationModel, RuleBasedStateMachine):
     def unmount(self, number: int, fault: Fault | None, is_driven: bool) -> None:  # noqa: FBT001 - as above
         """Send a topic to sleep, or begin to."""
         location = self._one(number)
-        name = self._fill(location)
+        name = self.fill(location)
         full_name = None if name is None else self.named(name, location)
         if name is not None and full_name is not None:
             self.does(name, lambda it: self._begun(it, it.mounts.unmount(full_name, is_automatic=is_driven)), fault)
@@ -143,7 +122,7 @@ class MigrationMachine(MigrationModel, RuleBasedStateMachine):
     def _detached(self, number: int) -> str:
         """Have a topic detached where that is possible; return its location."""
         location = self._one(number)
-        name = self._fill(location)
+        name = self.fill(location)
         full_name = None if name is None else self.named(name, location)
         if name is not None and full_name is not None:
             self.does(name, lambda it: self._begun(it, it.mounts.unmount(full_name)), None)
@@ -172,22 +151,16 @@ class MigrationMachine(MigrationModel, RuleBasedStateMachine):
         """Do what `run` does for all that was begun."""
         for each in (name, *CLUSTERS):
             if self.bucket.cluster(each).mounts.under_way():
-                self.does(each, self._finish_all, fault)
+                self.does(each, finish_all, fault)
                 break
         self.look()
-
-    @staticmethod
-    def _finish_all(cluster: EmbeddedCluster) -> None:
-        cluster.mounts.finish()
-        cluster.finish_transactions()
-        cluster.finish_deletions()
 
     @rule(number=which, to=names, at=st.integers(0, 30), rival=st.sampled_from(RIVALS), is_mount=st.booleans())
     def overtake(self, number: int, to: str, at: int, rival: str, is_mount: bool) -> None:  # noqa: FBT001 - as above
         """Stop before a write of whoever drives, let another do all of something, and go on."""
         writes = itertools.count()
         location = self._detached(number) if is_mount else self._one(number)
-        name = to if is_mount else self._fill(location)
+        name = to if is_mount else self.fill(location)
         full_name = None if name is None else self.named(name, location)
         if name is None:
             return
@@ -225,7 +198,7 @@ class MigrationMachine(MigrationModel, RuleBasedStateMachine):
     def release(self, number: int, fault: Fault | None) -> None:
         """Take a topic from its owner, who hears of it and gives up what is left; what was not uploaded is lost."""
         location = self._one(number)
-        self._fill(location)
+        self.fill(location)
         owner, where = owner_of(self.bucket, location), TopicLocation.parse(location)
         if owner is None:
             return
@@ -241,28 +214,8 @@ class MigrationMachine(MigrationModel, RuleBasedStateMachine):
         if said is not None and owner_of(self.bucket, location) is not None:
             said = self.does("south", released, None)
         if said is None or owner_of(self.bucket, location) is None:
-            self._lose(owner, location)
+            self.lose(owner, location)
         self.look()
-
-    def _lose(self, owner: str, location: str) -> None:
-        kept = self.kept[location]
-        kept.maybe += [{row} for row in kept.acked]
-        kept.maybe += [{row} for group in kept.maybe for row in group]
-        kept.maybe = [group for group in kept.maybe if len(group) == 1]
-        kept.acked, kept.offsets = set(), set()
-        self.open = [each for each in self.open if each.location != location]
-        refusal(lambda: self._finish_all(self.bucket.cluster(owner)))
-        cluster = self.bucket.cluster(owner)
-        for migration, entry in cluster.mounts.under_way().items():
-            if any(topic.location == location for topic in entry.topics):
-                refusal(lambda migration=migration: cluster.mounts.cancel(migration))
-                refusal(lambda migration=migration: cluster.mounts.ask(migration, "delete"))
-        full_name = self.named(owner, location)
-        if full_name is not None:
-            cluster.delete_topic(full_name)
-        tail_or_give_up(self, owner)
-
-    # -- the rest
 
     @rule(name=names, job=st.sampled_from(JOBS), fault=faults)
     def upkeep(self, name: str, job: str, fault: Fault | None) -> None:
@@ -320,10 +273,3 @@ class MigrationMachine(MigrationModel, RuleBasedStateMachine):
     def teardown(self) -> None:
         """Everything comes to an end, and everything acknowledged is read on a cluster that never had it."""
         self.finish()
-
-
-def tail_or_give_up(machine: MigrationModel, name: str) -> None:
-    """Finish what was begun on a cluster, or cancel it."""
-    said = refusal(lambda: tail(machine.bucket.cluster(name)))
-    if said is not None:
-        give_up(machine.bucket, name)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from reconciler.embedded.catalog.holding import is_closed, is_served
+from reconciler.embedded.catalog.holding import is_closed
 from reconciler.embedded.catalog.tiering import location_of
 from reconciler.embedded.checking.check import check_cluster
 from reconciler.errors import ReconcilerError, RetryableError
-from tests.embedded.bucket import Bucket, Mount
-from tests.embedded.migrants import holders, manifest_owners, owner_of, rows
+from tests.embedded.bucket import Bucket
+from tests.embedded.migrants import holders, manifest_owners, owner_of, rows, send
 from tests.embedded.migrating import give_up, process, refusal, tail
 from tests.embedded.tiered import BOTH
 from tests.embedded.watched import DiedError
@@ -52,6 +52,13 @@ class Open:
     producer: TransactionalProducer
     location: str
     rows: set[Row]
+
+
+def finish_all(cluster: EmbeddedCluster) -> None:
+    """Do what `run` does for all that was begun."""
+    cluster.mounts.finish()
+    cluster.finish_transactions()
+    cluster.finish_deletions()
 
 
 class MigrationModel:
@@ -106,6 +113,51 @@ class MigrationModel:
     def is_open(self, name: str, location: str) -> bool:
         """Tell whether clients are served there."""
         return any(at == location and not is_closed(topic) for at, _, topic in self.entries(name))
+
+    # -- what comes before
+
+    def produce_on(self, name: str, location: str, partition: int, fault: Fault | None) -> None:
+        full_name, row = self.named(name, location), (partition, self.value())
+        assert full_name is not None
+        said = self.does(name, lambda it: send(it, full_name, row[1].decode(), partition=partition), fault)
+        if said is None:
+            self.kept[location].acked.add(row)
+        elif isinstance(said, RetryableError):
+            self.kept[location].maybe.append({row})
+        else:
+            assert not self.is_open(name, location), said
+
+    def fill(self, location: str) -> str | None:
+        """Have new records in every partition, some of them uploaded; return who serves the topic, if anybody does."""
+        name = next((each for each in self.homes(location) if self.is_open(each, location)), None)
+        for partition in range(PARTITIONS if name is not None else 0):
+            assert name is not None
+            self.produce_on(name, location, partition, None)
+            self.bucket.cluster(name).upkeep().roll()
+            self.bucket.cluster(name).upkeep().upload()
+            self.produce_on(name, location, partition, None)
+        return name
+
+    def lose(self, owner: str, location: str) -> None:
+        kept = self.kept[location]
+        kept.maybe += [{row} for row in kept.acked]
+        kept.maybe += [{row} for group in kept.maybe for row in group]
+        kept.maybe = [group for group in kept.maybe if len(group) == 1]
+        kept.acked, kept.offsets = set(), set()
+        self.open = [each for each in self.open if each.location != location]
+        refusal(lambda: finish_all(self.bucket.cluster(owner)))
+        cluster = self.bucket.cluster(owner)
+        for migration, entry in cluster.mounts.under_way().items():
+            if any(topic.location == location for topic in entry.topics):
+                refusal(lambda migration=migration: cluster.mounts.cancel(migration))
+                refusal(lambda migration=migration: cluster.mounts.ask(migration, "delete"))
+        full_name = self.named(owner, location)
+        if full_name is not None:
+            cluster.delete_topic(full_name)
+        if refusal(lambda: tail(self.bucket.cluster(owner))) is not None:
+            give_up(self.bucket, owner)
+
+    # -- the rest
 
     # -- what must hold
 
@@ -177,6 +229,3 @@ class MigrationModel:
         for name in CLUSTERS:
             found = check_cluster(self.bucket.stores[name], deep=True, storage=self.bucket.storage)
             assert found.errors == 0, found.findings
-
-
-__all__ = ["Mount", "is_served"]
