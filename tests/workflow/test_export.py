@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from reconciler.embedded.catalog.tiering import TopicLocation
 from reconciler.embedded.cluster import EmbeddedCluster
+from reconciler.embedded.mounting.ownership import Ownership, Owning, update_ownership
 from reconciler.errors import PartialError, RetryableError, UsageError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.records.digest import Digest
@@ -170,6 +173,27 @@ def test_several_clusters_that_share_a_bucket_are_told_apart_by_their_id(bench: 
         exported(bench, "none", cluster_id="00000000-0000-4000-a000-000000000000")
     assert refused.value.message.endswith(f"topics of {', '.join(sorted([east.cluster_id, west.cluster_id]))}")
     assert not (bench.folder / "none").exists()
+
+
+@pytest.mark.parametrize("has_own", [False, True])
+def test_topics_of_others_that_a_lost_cluster_had_mounted_are_named_with_what_frees_them(
+    bench: Bench, west: EmbeddedCluster, *, has_own: bool
+) -> None:
+    east = west.cluster_id.replace(west.cluster_id[0], "e", 1)
+    location = TopicLocation("shop:eu:orders", west.cluster_id, 5)
+    mounted = Ownership(location, Owning.MOUNTED, east, "c", "shop:orders", 2)
+    storage = DirectoryStore(bench.folder / "bucket")
+    update_ownership(storage, location, lambda _: mounted, mark="m")
+    if has_own:
+        east = east_in(bench).cluster_id
+        update_ownership(storage, location, lambda _: replace(mounted, owner=east), mark="n")
+    found = exported(bench, cluster_id=east)
+    assert isinstance(found.verdict, PartialError)
+    assert len(found.archives.found) == has_own
+    (left,) = found.left_out
+    assert left.error.message == f"{location} is mounted on cluster {east} as shop:orders"
+    assert f"mount release {location} --owner {east} --allow release:{location}" in left.error.hint
+    assert f"declare a Mounting with source: {location}" in left.error.hint
 
 
 def test_what_another_cluster_made_is_never_taken_for_what_is_lost(bench: Bench, west: EmbeddedCluster) -> None:

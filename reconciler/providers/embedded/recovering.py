@@ -9,6 +9,7 @@ from reconciler.embedded.catalog.recovering import recover_topic
 from reconciler.embedded.catalog.tiering import TopicLocation
 from reconciler.embedded.catalog.topics import TopicShape
 from reconciler.embedded.keys import topic_manifest_key
+from reconciler.embedded.mounting.ownership import Owning, ownerships
 from reconciler.embedded.remote.manifests.topicmanifest import read_topic_manifest
 from reconciler.embedded.remote.recovery.locating import location_named, lying_in, recoverable
 from reconciler.embedded.threads import side_by_side
@@ -66,6 +67,8 @@ def archived_in(
 ) -> Iterator[tuple[str, Recoverable | UserError]]:
     """Yield every topic of an object storage that one cluster made, by its place there, in a lasting order.
 
+    Then why each topic is no use yet that others made and that is mounted on it: it has to be released first.
+
     Raises:
         UserError: There is no object storage; `cluster_id` is not said, and several clusters have topics there; or the
             one that is said has none there, and others have.
@@ -73,7 +76,8 @@ def archived_in(
     if storage is None:
         raise UserError(f"{cluster} has no object storage", hint="Declare its objectStorage: nothing else is read.")
     lying = lying_in(storage, cluster_id)
-    if not lying or cluster_id is None:
+    mounted = dict(_mounted_on(cluster_id or next((made_by for made_by, _ in lying), None), storage))
+    if not (lying or mounted) or cluster_id is None:
         _check_chosen(storage, cluster_id, sorted({made_by for made_by, _ in lying or lying_in(storage)}))
     for (made_by, revision), there in lying.items():
         place = topic_manifest_key(made_by, revision)
@@ -85,6 +89,24 @@ def archived_in(
                 yield place, recoverable(storage, found.location, None)
         except UserError as error:
             yield place, error
+    yield from mounted.items()
+
+
+def _mounted_on(cluster_id: str | None, storage: ObjectStore) -> Iterator[tuple[str, UserError]]:
+    """Yield the topics of other clusters that a cluster had mounted, by their registers, and registers nobody can read.
+
+    To copy what is another's by its register is refused, and to mount it copies nothing: so its manifest is a Mounting.
+    """
+    for place, found in ownerships(storage) if cluster_id is not None else ():
+        if isinstance(found, UserError):
+            yield place, found
+        elif found.state is not Owning.DETACHED and found.owner == cluster_id != found.location.cluster_id:
+            location = found.location
+            hint = (
+                f"Where that cluster is gone for good: reconciler mount release {location} --owner {cluster_id} "
+                f"--allow release:{location}. Then declare a Mounting with source: {location} on the new one."
+            )
+            yield place, UserError(f"{location} is mounted on cluster {cluster_id} as {found.name}", hint=hint)
 
 
 def _check_chosen(storage: ObjectStore, cluster_id: str | None, made_by: Sequence[str]) -> None:
