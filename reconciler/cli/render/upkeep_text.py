@@ -47,7 +47,7 @@ def _jobs(upkeep: Upkeep) -> list[Line]:
             each.job,
             each.cluster,
             counted(each.upkept.done, each.upkept.unit),
-            count_text(each.upkept.records),
+            count_text(each.upkept.records) if each.upkept.records or not each.upkept.bytes else "-",
             bytes_text(each.upkept.bytes) if each.upkept.bytes else "-",
             took(each.seconds),
         )

@@ -197,7 +197,10 @@ RULES: Final[Mapping[Kind, Rule]] = {
         Severity.ERROR, "The group cannot commit, nor go on where it was", "Delete the group and reset its offsets"
     ),
     Kind.GROUP_LEFT_OVER: Rule(
-        Severity.WARNING, "The group has offsets of a topic that is gone", "`--repair` removes them", is_mended=True
+        Severity.NOTE,
+        "The group has offsets of a topic that is gone; nobody reads them",
+        "Its next commit removes them; `--repair` does it now",
+        is_mended=True,
     ),
     Kind.GROUP_BEYOND: Rule(
         Severity.WARNING,
