@@ -1,0 +1,24 @@
+"""`run` as text: a row says of each job what it counts, and nothing of what it does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from reconciler.cli.render.lines import text_of
+from reconciler.cli.render.upkeep_text import upkeep_text
+from reconciler.providers.keeping import Upkept
+from reconciler.workflow.upkeep.outcomes import JobOutcome, Upkeep
+
+
+@pytest.mark.parametrize(
+    ("upkept", "said"),
+    [
+        (Upkept("topic", 1, bytes=10_342), "migrations west 1 topic - 10.1 KiB"),
+        (Upkept("partition", 2, 5, 2048), "migrations west 2 partitions 5 2 KiB"),
+        (Upkept("topic", 1), "migrations west 1 topic 0 -"),
+    ],
+)
+def test_a_job_that_writes_bytes_and_counts_no_records_says_so_with_a_dash(upkept: Upkept, said: str) -> None:
+    upkeep = Upkeep((), (JobOutcome("migrations", "west", 0.1, upkept),), 0.1)
+    row = text_of(upkeep_text(upkeep)).splitlines()[1]
+    assert " ".join(row.split()).startswith(said)
