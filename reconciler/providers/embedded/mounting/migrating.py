@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.access.operations import Kind, Operation
+from reconciler.embedded.catalog.holding import is_closed
 from reconciler.embedded.catalog.lookups import names_by_id
 from reconciler.embedded.catalog.migrations import INBOUND
 from reconciler.embedded.catalog.tiering import TopicLocation, tiering_of
-from reconciler.embedded.mounting.claims import check_claimable, check_owner
+from reconciler.embedded.mounting.claims import check_claimable, check_owned, check_owner
 from reconciler.embedded.mounting.flushing import pending_bytes
 from reconciler.embedded.mounting.mounts import migrations_in
 from reconciler.embedded.mounting.ownership import ownerships, read_ownership
@@ -41,6 +42,8 @@ _FLUSHES: Final = frozenset({_S.PLANNED, _S.PREPARING, _S.PREPARED, _S.EXECUTING
 """The states of an unmount before all is uploaded."""
 _LOOKS: Final = frozenset({_S.PLANNED, _S.PREPARING, _S.PREPARED, _S.EXECUTING})
 """The states of a mount before all that it needs was seen."""
+_CLAIMED: Final = frozenset({_S.EXECUTED, _S.CUT_OVER})
+"""The states of a mount in which it has its topics, unless somebody took them away."""
 _BY_HAND: Final = {_S.PLANNED: "prepare", _S.PREPARED: "execute", _S.EXECUTED: "finish"}
 
 
@@ -88,7 +91,7 @@ class Migrations:
         storage = self._storage()
         there = located(storage, TopicLocation.parse(location))
         found = read_ownership(storage, there.location)
-        check_owner(there.location, found, owner)
+        check_owner(there.location, found, owner, there.owner)
         manifests = [
             each
             for each in side_by_side(
@@ -133,14 +136,18 @@ class Migrations:
 
     def _keeps_inbound(self, cluster: EmbeddedCluster, found: MigrationEntry) -> Iterator[str]:
         state = MigrationState(found.state)
-        if state not in _LOOKS:
+        if state not in _LOOKS | _CLAIMED:
             return
         if self.storage is None:
             yield f"{self.address} has no object storage any more"
             return
         for topic in found.topics:
             try:
-                self._check_mountable(self.storage, cluster.cluster_id, found.claim, topic, state)
+                if state in _CLAIMED:
+                    location = TopicLocation.parse(topic.location)
+                    check_owned(location, read_ownership(self.storage, location), cluster.cluster_id, found.claim)
+                else:
+                    self._check_mountable(self.storage, cluster.cluster_id, found.claim, topic, state)
             except ReconcilerError as error:
                 yield error.message
 
@@ -172,8 +179,10 @@ def _keeps_outbound(cluster: EmbeddedCluster, catalog: Catalog, found: Migration
 def _said(catalog: Catalog, number: int, found: MigrationEntry) -> Migration:
     names = names_by_id(catalog, {topic.topic_id for topic in found.topics})
     partitions = {topic_id: catalog.topics[name].partitions for topic_id, name in names.items()}
+    closed = {topic_id for topic_id, name in names.items() if is_closed(catalog.topics[name])}
     topics = (
-        Migrant(topic.name, topic.location, topic.mounting, partitions.get(topic.topic_id)) for topic in found.topics
+        Migrant(topic.name, topic.location, topic.mounting, partitions.get(topic.topic_id), topic.topic_id in closed)
+        for topic in found.topics
     )
     return Migration(
         id=number,
