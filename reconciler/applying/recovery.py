@@ -22,6 +22,7 @@ from reconciler.state.entries import ActionEnded, ActionRefused, Closed, Intent
 from reconciler.state.journal import Journal, take_over
 from reconciler.state.openrun import Unfinished, read_open_run
 from reconciler.state.runs import run_key
+from reconciler.wording import ended_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -252,9 +253,9 @@ def _check_completed(cluster: str, outcomes: Sequence[Outcome]) -> None:
     unknown = [each for each in outcomes if isinstance(each, Failed) and isinstance(each.error, RetryableError)]
     if unknown:
         raise IncompleteError(
-            f"half done, and cluster {cluster} did not answer when asked for the rest: "
+            f"half done, and cluster {cluster} could not do the rest: "
             f"{first_few([each.id for each in unknown])}: {unknown[0].error.message}",
-            hint="Run it again: reconciler apply",
+            hint=f"{ended_sentence(unknown[0].error.hint)} Then run: reconciler apply",
         )
 
 

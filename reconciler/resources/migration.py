@@ -20,6 +20,8 @@ class Migrant:
     """The Mounting that asked for it; `None`: somebody did by hand."""
     partitions: int | None = None
     """`None`: it is not on the cluster, yet or any more."""
+    is_closed: bool = False
+    """Whether it takes and gives no records there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

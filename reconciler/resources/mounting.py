@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from reconciler.resources.acls import folded
 from reconciler.resources.address import Address, address_of, join_name
@@ -35,6 +35,14 @@ class MountingSpec(Model):
     moved_from: FullName | None = Field(
         default=None, description="The full name it had before; may stay for ever.", examples=["shop:us:clicks"]
     )
+
+    @field_validator("timeout")
+    @classmethod
+    def _leaves_time(cls, timeout: int | None) -> int | None:
+        if timeout == 0:
+            hint = "Give it time, for example 10m; without a timeout it takes as long as it takes"
+            raise refusal(Complaint("a migration that may take no time is always too late", hint=hint))
+        return timeout
 
 
 class Mounting(Model):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from reconciler.errors import UserError
+from reconciler.lifecycles.mounting import is_under_way
 from reconciler.providers.base import Scope
 from reconciler.resources.address import (
     Address,
@@ -18,6 +19,7 @@ from reconciler.resources.address import (
     split_name,
     tiers_of,
 )
+from reconciler.resources.mountable import MIGRATING
 from reconciler.workflow.beginning.opening import open_work
 from reconciler.workflow.beginning.topicaddress import provider_of, topic_address
 from reconciler.workflow.looking.actingacls import AclRow, acting_acls
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from reconciler.resources.groups import ConsumerGroup
     from reconciler.resources.inventory import Inventory
     from reconciler.resources.measures import Measure
+    from reconciler.resources.migration import Migration
     from reconciler.resources.overviews import TopicShown
     from reconciler.resources.storages import TopicStorage
     from reconciler.workflow.beginning.invocation import Invocation, Select
@@ -62,6 +65,8 @@ class TopicDescription:
     """The access rules that are asked, those of its tiers first; only what whoever asks may see of them."""
     storage: TopicStorage | None = None
     """What lies in which tier; `None`: it was never tiered, or its platform has no tiers."""
+    migration: Migration | None = None
+    """What mounts or unmounts it, with this topic alone; `None`: nothing does."""
 
 
 def list_topics(
@@ -107,7 +112,17 @@ def describe_topic(invocation: Invocation, select: Select, address: str) -> Topi
         configs=configs_on(provider, found, observed),
         acls=acting_acls(found, observed),
         storage=standing.storage if standing.storage is not None and standing.storage.tiering is not None else None,
+        migration=_migration(provider, full_name_of(topic)) if observed[found].state == MIGRATING else None,
     )
+
+
+def _migration(provider: Provider, full_name: str) -> Migration | None:
+    """Return what has a topic in its hands, with that topic alone; `None`: it has just let go of it."""
+    for migration in provider.migrations.under_way(is_measured=False):
+        ours = tuple(topic for topic in migration.topics if topic.full_name == full_name)
+        if ours and is_under_way(migration.state):
+            return replace(migration, topics=ours)
+    return None
 
 
 def _groups(provider: Provider, full_name: str) -> tuple[ConsumerGroup, ...] | None:

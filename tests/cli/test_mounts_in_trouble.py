@@ -84,6 +84,30 @@ def test_what_is_finished_by_hand_is_deleted_by_hand_and_no_run_goes_on_with_it(
     assert shop.said("mount", "status", str(number)) == told
 
 
+def test_a_topic_on_its_way_is_described_as_that_and_how_to_stop_it_is_asked_of_its_status(shop: Shop) -> None:
+    describe = ("topic", "describe", f"topic/west/{ORDERS}")
+    assert "being unmounted" not in shop.said(*describe)
+    number = shop.unmounting()
+    refused = shop.typed("topic", "alter", f"topic/west/{ORDERS}", "--set", "retention.ms=9d").err
+    assert "(POLICY_VIOLATION)" in refused
+    assert refused.rstrip().endswith("reconciler mount status")
+    assert "being unmounted: planned, cannot be changed" in shop.said(*describe)
+    shop.said("mount", "delete", str(number), "--yes")
+    number = shop.unmounting("prepare", "execute")
+    see = f"see: reconciler mount status {number} --cluster west"
+    assert f"being unmounted: executing, takes and gives no records until then; {see}" in shop.said(*describe)
+    printed = follows("topic-description", shop.typed(*describe, "--format", "json"))
+    assert printed["migration"] == {"id": number, "direction": "outbound", "state": "executing", "closed": True}
+
+
+def test_broken_files_keep_nobody_from_a_migration_and_the_way_around_them_is_told(shop: Shop) -> None:
+    shop.unmounting("prepare")
+    (shop.folder / "manifests" / "broken.yaml").write_text("kind: [")
+    for command in ("list", "status"):
+        said = shop.typed("mount", command)
+        assert (said.code, "--state URL" in said.err) == (1, True)
+
+
 class StopAfter(Stop):
     """A request to stop that comes when it was looked for so many times."""
 

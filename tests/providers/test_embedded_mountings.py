@@ -218,7 +218,7 @@ def test_an_unmount_that_takes_too_long_is_undone(world: World, state: str) -> N
     action = unmount(timeout_ms=TIMEOUT_MS)
     error = world.refused("west", action, when(world, state, lambda: pass_time(world)))
     assert isinstance(error, UserError)
-    assert f"was {state} after 1m" in error.message
+    assert f"is still {state} after 1m" in error.message
     assert "the topic is here, as it was" in error.message
     assert world.states() == []
     world.bucket.filled("shop:eu:other")
@@ -233,7 +233,7 @@ def test_a_mount_that_takes_too_long_is_undone(world: World, state: str) -> None
     world.done("west", unmount())
     action = mount(location, timeout_ms=TIMEOUT_MS)
     error = world.refused("east", action, when(world, state, lambda: pass_time(world), "east"))
-    assert f"was {state} after 1m" in error.message
+    assert f"is still {state} after 1m" in error.message
     assert "nothing is mounted" in error.message
     assert world.states("east") == []
     assert CLICKS not in world.bucket.east.topics()
@@ -332,7 +332,7 @@ def test_what_cannot_be_undone_now_is_undone_by_whoever_comes_next(world: World)
 
     error = world.refused("west", unmount(timeout_ms=TIMEOUT_MS), may_go_on)
     assert isinstance(error, RetryableError)
-    assert "was executing after 1m; migration 2 is not undone yet: object storage does not" in error.message
+    assert "is still executing after 1m; migration 2 is not undone yet: object storage does not" in error.message
     assert world.states() == ["canceling"]
     assert "was cancelled" in world.refused("west", unmount()).message
     with world.bucket.west.producer() as producer:

@@ -93,6 +93,15 @@ class ConfigPart(Part):
     origin: str = Field(description="Where it comes from: the topic, a namespace, the platform's default.")
 
 
+class TopicMigrationPart(Part):
+    """A migration that has a topic."""
+
+    id: int
+    direction: Literal["inbound", "outbound"]
+    state: str
+    closed: bool = Field(description="Whether the topic takes and gives no records.")
+
+
 class TopicDocument(Document):
     """One topic."""
 
@@ -108,6 +117,7 @@ class TopicDocument(Document):
     configs: tuple[ConfigPart, ...]
     acls: tuple[AclPart, ...] = Field(description="Access rules as they are asked, in that order.")
     storage: TopicStoragePart | None = Field(description="By tier. Null: it was never tiered.")
+    migration: TopicMigrationPart | None = Field(description="That mounts or unmounts it. Null: none does.")
 
     @classmethod
     def of(cls, topic: TopicDescription) -> TopicDocument:
@@ -125,4 +135,12 @@ class TopicDocument(Document):
             configs=tuple(ConfigPart(key=row.key, value=row.value, origin=row.origin) for row in topic.configs),
             acls=tuple(AclPart.of(row) for row in topic.acls),
             storage=None if topic.storage is None else TopicStoragePart.said(topic.storage),
+            migration=None
+            if topic.migration is None
+            else TopicMigrationPart(
+                id=topic.migration.id,
+                direction=topic.migration.direction,
+                state=topic.migration.state,
+                closed=any(each.is_closed for each in topic.migration.topics),
+            ),
         )

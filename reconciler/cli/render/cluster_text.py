@@ -10,9 +10,12 @@ from reconciler.cli.render.groups_text import readers_text
 from reconciler.cli.render.lines import EMPTY, Line, Span, Tone, line
 from reconciler.cli.render.storage_text import sums_text, tiering_lines
 from reconciler.cli.render.tables import table
+from reconciler.resources.address import cluster_of
 from reconciler.resources.configs import DEFAULT, show_value
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from reconciler.workflow.looking.actingconfigs import ConfigRow
     from reconciler.workflow.topics import TopicDescription
 
@@ -31,6 +34,7 @@ def topic_text(topic: TopicDescription) -> list[Line]:
         line(f"  {counted(len(topic.partitions), 'partition')}{records}{size}"),
         *([line(Span("  id ", Tone.QUIET), topic.incarnation)] if topic.incarnation else []),
         *([] if topic.storage is None else [line(f"  {sums_text([topic.storage])}")]),
+        *_migration(topic),
         *tiering_lines(topic.storage.tiering if topic.storage else None),
         EMPTY,
         *table(("partition", "start", "stable", "end"), partitions, numbers=(0, 1, 2, 3)),
@@ -38,6 +42,17 @@ def topic_text(topic: TopicDescription) -> list[Line]:
         *([EMPTY, *table(("config", "value", "comes from"), configs)] if configs else []),
         *acls_lines(topic.acls),
     ]
+
+
+def _migration(topic: TopicDescription) -> Iterator[Line]:
+    """Yield what has the topic in its hands, and what that means for who reads and writes it."""
+    found = topic.migration
+    if found is None:
+        return
+    what = "mounted" if found.direction == "inbound" else "unmounted"
+    meaning = "takes and gives no records" if any(each.is_closed for each in found.topics) else "cannot be changed"
+    see = f"reconciler mount status {found.id} --cluster {cluster_of(topic.address)}"
+    yield line("  ", Span(f"being {what}: {found.state}", Tone.MOVE), f", {meaning} until then; see: {see}")
 
 
 def _config(row: ConfigRow) -> tuple[Span, ...]:

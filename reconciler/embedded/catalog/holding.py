@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Catalog, Draft
 
 _NOT_THERE_YET: Final = frozenset({"planned", "preparing"})
+_SEE: Final = "See whose it is, how far, and what may be asked of it: reconciler mount status"
+"""Without an id: each cluster counts its own, and what stops a migration differs by its state."""
 SEAL: Final = "migration:"
 """What the writer of a sealed head begins with; the migration's id follows."""
 
@@ -48,7 +50,7 @@ def check_served(full_name: str, topic: TopicEntry) -> None:
             f"topic {full_name} takes and gives no records: migration {topic.hold.migration} has it "
             "(INVALID_TOPIC_EXCEPTION, RESOURCE_IS_BEING_MIGRATED)"
         )
-        raise UserError(message, hint=f"See how far it is: reconciler mount status {topic.hold.migration}")
+        raise UserError(message, hint=_SEE)
 
 
 def check_unheld(full_name: str, topic: TopicEntry, what: str) -> None:
@@ -62,9 +64,7 @@ def check_unheld(full_name: str, topic: TopicEntry, what: str) -> None:
             f"topic {full_name}: {what} is not possible: the resource is undergoing data migration "
             f"{topic.hold.migration} (POLICY_VIOLATION)"
         )
-        raise UserError(
-            message, hint=f"Wait until it is done, or stop it: reconciler mount cancel {topic.hold.migration}"
-        )
+        raise UserError(message, hint=f"Wait until it is done, or stop it. {_SEE}")
 
 
 def check_unreserved(catalog: Catalog | Draft, full_name: str, topic_id: str | None = None) -> None:
@@ -78,4 +78,4 @@ def check_unreserved(catalog: Catalog | Draft, full_name: str, topic_id: str | N
             continue
         if any(topic.name == full_name and topic.topic_id != topic_id for topic in migration.topics):
             message = f"topic {full_name} is being mounted by migration {number} (POLICY_VIOLATION)"
-            raise UserError(message, hint=f"Wait until it is done; see how far it is: reconciler mount status {number}")
+            raise UserError(message, hint=f"Wait until it is done. {_SEE}")

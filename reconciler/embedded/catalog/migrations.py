@@ -96,7 +96,7 @@ def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], asked: Asked) ->
         check_unreserved(draft, migrant.name)
         if migrant.location in under_way:
             message = f"{migrant.location} is undergoing data migration {under_way[migrant.location]}"
-            raise UserError(message, hint=f"See how far it is: reconciler mount status {under_way[migrant.location]}")
+            raise UserError(message, hint="See how far it is: reconciler mount status")
     for word, given in (("name", [each.name for each in migrants]), ("location", [each.location for each in migrants])):
         twice = next((each for each in given if given.count(each) > 1), None)
         if twice is not None:

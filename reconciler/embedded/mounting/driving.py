@@ -106,11 +106,15 @@ class _Bound:
 
     def __call__(self) -> None:
         self.mounts.may_go_on()
-        if self.timeout_ms is None or self.mounts.cluster.now_ms() - self.began_ms <= self.timeout_ms:
+        if (
+            self.timeout_ms is None
+            or self.timeout_ms < 0
+            or self.mounts.cluster.now_ms() - self.began_ms <= self.timeout_ms
+        ):
             return
         found = self.mounts.cluster.catalog.known().migrations.get(str(self.migration))
         if found is not None and MigrationState(found.state) in _BOUNDED:
-            message = f"migration {self.migration} was {found.state} after {format_duration(self.timeout_ms)}"
+            message = f"migration {self.migration} is still {found.state} after {format_duration(self.timeout_ms)}"
             raise OverdueError(message, hint="Give it more spec.timeout, or find out what is slow, and apply again.")
 
 

@@ -46,7 +46,13 @@ class Reach:
             UserError: There is no workspace here, or no state there.
         """
         if self.state_url is None:
-            return open_work(self.invocation, self.select, is_reader=is_reader)
+            try:
+                return open_work(self.invocation, self.select, is_reader=is_reader)
+            except UserError as error:
+                error.hint = (
+                    f"{error.hint.removesuffix('.')}. To go on without the files: --state URL, as `spec.state` has it"
+                )
+                raise
         return open_site(self.invocation, self.state_url, is_reader=is_reader)
 
     def recorded(self, site: Site) -> Mapping[Address, str | None]:

@@ -131,7 +131,10 @@ class Migrations:
             left = sum(pending_bytes(cluster.store, topic.topic_id) for topic in found.topics)
         waits = list(self._keeps_inbound(cluster, found) if is_inbound else _keeps_outbound(cluster, catalog, found))
         if not found.is_automatic and state in _BY_HAND:
-            waits.append(f"it goes on where somebody asks for it: {_BY_HAND[state]}")
+            waits.append(
+                f"it goes on where somebody asks for it: {_BY_HAND[state]}, "
+                f'by the library: cluster.mounts.ask({number}, "{_BY_HAND[state]}")'
+            )
         return replace(_said(catalog, number, found), bytes_left=left, waits=tuple(waits))
 
     def _keeps_inbound(self, cluster: EmbeddedCluster, found: MigrationEntry) -> Iterator[str]:
