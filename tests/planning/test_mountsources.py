@@ -130,6 +130,10 @@ class TestByLocation:
         error = nothing_there(wanted, URL)
         assert f"no detached topic lies at {at('shop:clicks')} in {URL}" in error.message
         assert WEST in error.hint
+        assert (
+            f"its register is lost; whose it is says: reconciler mount release {at('shop:clicks')} --owner {WEST}"
+            in error.hint
+        )
 
 
 class TestOwned:

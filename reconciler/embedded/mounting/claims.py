@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.embedded.catalog.tiering import TopicLocation
 from reconciler.embedded.keys import mountable_key
+from reconciler.embedded.remote.manifests.manifest import NOBODY
 from reconciler.errors import OwnershipLostError, UserError
 
 if TYPE_CHECKING:
@@ -116,15 +117,17 @@ def detach_topic(storage: ObjectStore, location: TopicLocation, detached: Owners
     update_ownership(storage, location, detach, mark=f"detach-{detached.claim}")
 
 
-def seize_topic(storage: ObjectStore, location: TopicLocation, seized: Ownership) -> None:
+def seize_topic(storage: ObjectStore, location: TopicLocation, seized: Ownership, described: str) -> None:
     """Take the claim from the owner of a topic, in whose name it stays: from here on no migration of it is its own.
+
+    `described` is the owner by its `topic.json`: see `check_owner`.
 
     Raises:
         UserError: It has another owner, or none.
     """
 
     def seize(found: Ownership | None) -> Ownership | None:
-        check_owner(location, found, seized.owner or "")
+        check_owner(location, found, seized.owner or "", described)
         return seized if found is None else replace(found, claim=seized.claim)
 
     update_ownership(storage, location, seize, mark=f"seize-{seized.claim}")
@@ -163,13 +166,16 @@ def release_topic(storage: ObjectStore, location: TopicLocation, owner: str, rel
     update_ownership(storage, location, release, mark=f"release-{released.claim}")
 
 
-def check_owner(location: TopicLocation, found: Ownership | None, owner: str) -> None:
+def check_owner(location: TopicLocation, found: Ownership | None, owner: str, described: str = NOBODY) -> None:
     """Refuse to take a topic from a cluster that does not have it.
+
+    Without a register it was never detached, or the register is lost: whose it is says `described`, its `topic.json`.
 
     Raises:
         UserError: It has another owner, or none.
     """
-    has = location.cluster_id if found is None else found.owner
+    first = location.cluster_id if described == NOBODY else described
+    has = first if found is None else found.owner
     if found is not None and found.state is Owning.DETACHED:
         message = f"{location} is detached: nobody owns it"
         raise UserError(message, hint="Mount it where it is wanted; there is nothing to release.")

@@ -34,7 +34,7 @@ def release(storage: ObjectStore, location: TopicLocation, owner: str, *, now_ms
     there = located(storage, location)
     mark, place = fresh_mark(), there.location
     seized = Ownership(place, Owning.MOUNTED, owner, mark, there.name, there.partitions, at_ms=now_ms)
-    seize_topic(storage, place, seized)
+    seize_topic(storage, place, seized, there.owner)
 
     def check() -> None:
         check_seized(place, read_ownership(storage, place), owner, mark)

@@ -148,7 +148,9 @@ def nothing_there(mounting: Mounting, url: str) -> UserError:
         owner = source.split("/")[1]
         return UserError(
             f"no detached topic lies at {source} in {url}",
-            hint=f"{_SEE}. What was never detached belongs to the cluster that made it, {owner}: unmount it there.",
+            hint=f"{_SEE}. What was never detached belongs to the cluster that made it, {owner}: unmount it there. "
+            f"Where it is not, its register is lost; whose it is says: "
+            f"reconciler mount release {source} --owner {owner}",
         )
     name = join_name(mounting.metadata.namespace, source or mounting.metadata.name)
     return UserError(f"no detached topic {name} lies in {url}", hint=f"{_SEE}, or correct source.")

@@ -12,6 +12,7 @@ from reconciler.embedded.keys import (
     location_of_topic_manifest,
     partition_of_manifest,
     remote_place_of,
+    topic_manifest_key,
 )
 from reconciler.embedded.mounting.ownership import Owning, read_ownership
 from reconciler.embedded.remote.manifests.topicmanifest import read_topic_manifest
@@ -63,10 +64,12 @@ def located(storage: ObjectStore, location: TopicLocation) -> TopicManifest:
     """
     found = read_topic_manifest(storage, location.cluster_id, location.revision)
     if found is None:
-        message = f"there is no topic at {location} in {storage.url}"
-        raise UserError(
-            message, hint="See which there are: reconciler export CLUSTER --from-object-storage --out FOLDER"
+        lost = topic_manifest_key(location.cluster_id, location.revision)
+        hint = (
+            "See which there are: reconciler export CLUSTER --from-object-storage --out FOLDER. Where its partitions "
+            "lie there, restore that object from a version or copy of the bucket."
         )
+        raise UserError(f"there is no topic at {location} in {storage.url}: {lost} is not there", hint=hint)
     name = found.location.topic
     if location.topic not in {name, split_name(name)[1]}:
         message = f"at {location} in {storage.url} lies topic {name}"
