@@ -44,7 +44,7 @@ def wait_for(sides: Sides, situation: Situation, decision: Decision) -> None:
     if changes:
         paths = ", ".join(change.path.removeprefix("configs.") for change in changes)
         message = f"it is being mounted or unmounted ({MIGRATING}): {paths} cannot change until that is done"
-        hint = "`reconciler run` finishes it; then plan again. See how far it is: reconciler mount status"
+        hint = "Plan again once `run` has finished it, or whoever is to tell it. How far it is: reconciler mount status"
         decision.refuse(sides.address, sides.wanted.source, message, hint)
 
 

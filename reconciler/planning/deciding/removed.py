@@ -63,7 +63,7 @@ def _leave(address: Address, last: Recorded, situation: Situation, decision: Dec
     elif before.state == MIGRATING:
         decision.waiting.append(Waiting(address, MIGRATING))
         message = f"it is being mounted or unmounted ({MIGRATING}), and cannot be deleted until that is done"
-        hint = "`reconciler run` finishes it. See how far it is: reconciler mount status"
+        hint = "`reconciler run` finishes it, unless it waits to be told. See how far it is: reconciler mount status"
         decision.refuse(address, None, message, hint)
     else:
         decision.actions.append(
