@@ -81,11 +81,10 @@ class _Looking:
 
     def all(self) -> Looked:
         """Look."""
-        mountings = {
-            address: declared.resource
-            for address, declared in sorted(self._desired.items())
-            if isinstance(declared.resource, Mounting)
-        }
+        if not any(map(self._can_look, self._clusters)):
+            return Looked({}, {})
+        declared = ((address, each.resource) for address, each in self._desired.items())
+        mountings = dict(sorted((address, each) for address, each in declared if isinstance(each, Mounting)))
         asked = {address: each for address, each in mountings.items() if self._is_asked(each)}
         mounts = {
             address: found
