@@ -144,7 +144,7 @@ def killed(cluster: str) -> int:
     )
     with started("apply", "--yes") as applying:
         while applying.poll() is None and not under_way(looking):
-            time.sleep(0.001)
+            time.sleep(0.001)  # Between looks: a process tells nobody where it is.
         applying.kill()
     found = under_way(looking)
     insist(that=found is not None, otherwise="the apply was done before it was killed")

@@ -36,6 +36,12 @@ class SideBySide:
             yield asked.popleft().result()
 
 
+def all_side_by_side(call: Callable[[A], object], given: Iterable[A], *, name: str) -> None:
+    """Call with each, and return once all are done; as `side_by_side`."""
+    for _ in side_by_side(call, given, name=name):
+        pass
+
+
 def side_by_side(call: Callable[[A], R], given: Iterable[A], *, name: str) -> Iterator[R]:
     """Yield what `call` returns of each, in their order, from a pool of its own; threads are called `name`."""
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix=name) as threads:

@@ -68,3 +68,9 @@ MOUNT: Final = Lifecycle("mount", _S.PLANNED, _MOVES, _REFUSALS)
 
 UNMOUNT: Final = Lifecycle("unmount", _S.PLANNED, _MOVES, _REFUSALS)
 """Outbound: from a cluster into object storage."""
+
+ADVANCES: Final = {_S.PLANNED: "prepare", _S.PREPARED: "execute", _S.EXECUTED: "finish"}
+"""The states that wait to be told, and the verb that leads on."""
+
+BEFORE_EXECUTED: Final = frozenset({_S.PLANNED, _S.PREPARING, _S.PREPARED, _S.EXECUTING})
+"""Where something is still uploaded or looked for, and where a migration may take too long."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reconciler.planning.actions import Action, Block, Delete, Estimate, Reason, Risk, Transition
+from reconciler.planning.actions import Action, Delete, Reason, Risk, Transition
+from reconciler.planning.estimates import Block, Estimate
 from reconciler.planning.plan import Base, Plan, Waiting
 from reconciler.resources.address import Address
 from reconciler.resources.mounting import Mounting

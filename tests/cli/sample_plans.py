@@ -8,11 +8,9 @@ from functools import cache
 from reconciler.planning.actions import (
     Action,
     Adopt,
-    Block,
     Change,
     Create,
     Delete,
-    Estimate,
     Forget,
     Reason,
     Risk,
@@ -20,6 +18,7 @@ from reconciler.planning.actions import (
     Transition,
     Update,
 )
+from reconciler.planning.estimates import Block, Estimate
 from reconciler.planning.finding import Finding
 from reconciler.planning.plan import Base, DriftFinding, Plan, Waiting
 from reconciler.resources.address import Address

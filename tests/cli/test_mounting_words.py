@@ -16,9 +16,10 @@ from reconciler.cli.render.remarks import plan_remarks
 from reconciler.cli.render.saved import plan_of
 from reconciler.cli.reporting import Lines
 from reconciler.errors import UserError
-from reconciler.planning.actions import Estimate, Forget, Reason
+from reconciler.planning.actions import Forget, Reason
 from reconciler.planning.document.documents import PlanDocument
 from reconciler.planning.document.rows import plan_row
+from reconciler.planning.estimates import Estimate
 from reconciler.planning.finding import Finding
 from reconciler.planning.plan import Plan, Waiting
 from reconciler.resources.address import Address

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from reconciler.embedded.catalog.tiering import location_of
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.mounting.mounts import Mount, Mounts
 from reconciler.objectstore.memory import MemoryStore
@@ -70,8 +71,6 @@ class Bucket:
 
     def location(self, full_name: str = CLICKS, cluster: str = "west") -> str:
         """Return where a topic lies in object storage."""
-        from reconciler.embedded.catalog.tiering import location_of  # noqa: PLC0415
-
         opened = self.cluster(cluster)
         return str(location_of(full_name, opened.topics()[full_name], opened.cluster_id))
 

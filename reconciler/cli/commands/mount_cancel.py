@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from typer import Option
 
-from reconciler.cli import signals
-from reconciler.cli.asking import approved
 from reconciler.cli.bundles import bundled
+from reconciler.cli.migrating import Which, asked
 from reconciler.cli.options import Files, Place, TextOrJson
 from reconciler.cli.presenting import present
 from reconciler.cli.reaching import ByState, Cluster, Id
-
-if TYPE_CHECKING:
-    from reconciler.workflow.mounting.migrations import Underway
 
 
 @bundled
@@ -29,14 +25,7 @@ def command(
 ) -> None:
     """Stop a mount or unmount that has begun, and undo what it did: the topics are as before."""
     from reconciler.cli.documents.mounts import MigrationDocument
-    from reconciler.cli.render.mountables_text import asking_text, cancelled_text
-    from reconciler.workflow.mounting.migrations import ask_migration
-    from reconciler.workflow.running.stopping import Stop
+    from reconciler.cli.render.mountables_text import cancelled_text
 
-    def confirm(underway: Underway) -> bool:
-        return approved(asking_text(underway, "cancel"), "Cancel it?", yes=yes, form=form)
-
-    stop = Stop()
-    with signals.stopping(stop, patience_s=signals.RUN_S):
-        done = ask_migration(by_state.reach(files, place), migration, "cancel", cluster, confirm=confirm, stop=stop)
+    done = asked(by_state.reach(files, place), Which(migration, cluster), "cancel", yes=yes, form=form)
     present(form, lambda: cancelled_text(done), lambda: MigrationDocument.of(done))

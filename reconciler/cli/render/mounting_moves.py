@@ -13,7 +13,8 @@ from reconciler.resources.mounting import Mounting
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from reconciler.planning.actions import Action, Estimate
+    from reconciler.planning.actions import Action
+    from reconciler.planning.estimates import Estimate
 
 _NAMED = 3
 

@@ -10,18 +10,8 @@ from reconciler.cli.render.mounting_moves import mount_headline, mount_notes
 from reconciler.cli.render.reasons import reason_text
 from reconciler.cli.render.values import change_text, configs_text, field_name, value_text
 from reconciler.lifecycles.tiering import TIERING
-from reconciler.planning.actions import (
-    Action,
-    Adopt,
-    Create,
-    Delete,
-    Estimate,
-    Forget,
-    Risk,
-    RunJob,
-    Transition,
-    Update,
-)
+from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, Risk, RunJob, Transition, Update
+from reconciler.planning.estimates import Estimate
 from reconciler.resources.aclpaths import rule_fields
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.kinds import Resource

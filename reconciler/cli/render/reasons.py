@@ -6,7 +6,8 @@ from typing import assert_never
 
 from reconciler.cli.render.amounts import bytes_text, counted
 from reconciler.lifecycles.mounting import UNMOUNT
-from reconciler.planning.actions import Action, Create, Delete, Estimate, Forget, Reason, Transition
+from reconciler.planning.actions import Action, Create, Delete, Forget, Reason, Transition
+from reconciler.planning.estimates import Estimate
 from reconciler.resources.topic import Topic
 
 

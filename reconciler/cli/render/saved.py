@@ -8,20 +8,18 @@ from typing import TYPE_CHECKING, Any, Final, assert_never
 from reconciler.planning.actions import (
     Action,
     Adopt,
-    Block,
     Change,
     Create,
     Delete,
-    Estimate,
     Forget,
     Reason,
     Risk,
     RunJob,
     Transition,
-    Unreadable,
     Update,
     Value,
 )
+from reconciler.planning.estimates import Block, Estimate, Unreadable
 from reconciler.planning.finding import Finding
 from reconciler.planning.plan import Base, DriftFinding, Plan, Waiting
 from reconciler.resources.address import Address

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from reconciler.embedded.access.permissions import Level, Permissions, Verdict
-    from reconciler.embedded.catalog.entries import AclEntry
+    from reconciler.embedded.catalog.namespaceentries import AclEntry
 
 _KAFKA: Final[Mapping[Kind, str]] = {
     Kind.TOPIC: "TopicAuthorizationException",

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 from reconciler.embedded.catalog.tiering import TopicLocation
 from reconciler.embedded.keys import mountable_key
+from reconciler.embedded.mounting.ownership import Ownership, Owning, read_ownership, update_ownership
 from reconciler.embedded.remote.manifests.manifest import NOBODY
 from reconciler.errors import OwnershipLostError, UserError
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
-
-from reconciler.embedded.mounting.ownership import Ownership, Owning, read_ownership, update_ownership
 
 
 def check_claimable(location: TopicLocation, found: Ownership | None, cluster_id: str | None, claim: str = "") -> None:

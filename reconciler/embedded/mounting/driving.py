@@ -15,7 +15,7 @@ from reconciler.embedded.catalog.grouping import GroupedCatalog
 from reconciler.embedded.catalog.lookups import names_by_id
 from reconciler.embedded.catalog.migrations import INBOUND
 from reconciler.errors import ReconcilerError, RetryableError, UserError
-from reconciler.lifecycles.mounting import MigrationState
+from reconciler.lifecycles.mounting import BEFORE_EXECUTED, MigrationState
 from reconciler.resources.quantities import format_duration
 
 if TYPE_CHECKING:
@@ -40,8 +40,6 @@ _UNDONE_BY: Final = {
     _S.EXECUTED: "cancel",
     _S.CANCELLED: "delete",
 }
-_BOUNDED: Final = frozenset({_S.PLANNED, _S.PREPARING, _S.PREPARED, _S.EXECUTING})
-"""Where a migration may take too long; what was executed is finished, however long that takes."""
 
 
 class OverdueError(UserError):
@@ -113,7 +111,7 @@ class _Bound:
         ):
             return
         found = self.mounts.cluster.catalog.known().migrations.get(str(self.migration))
-        if found is not None and MigrationState(found.state) in _BOUNDED:
+        if found is not None and MigrationState(found.state) in BEFORE_EXECUTED:  # What was executed is finished.
             message = f"migration {self.migration} is still {found.state} after {format_duration(self.timeout_ms)}"
             raise OverdueError(message, hint="Give it more spec.timeout, or find out what is slow, and apply again.")
 

@@ -29,7 +29,7 @@ from reconciler.errors import RetryableError, UserError
 from reconciler.records.log import OffsetRange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from reconciler.embedded.partition.head import Head
     from reconciler.embedded.remote.manifests.manifest import Manifest
@@ -45,11 +45,10 @@ class Flush:
     """What one topic has that object storage lacks, and how it gets there."""
 
     upkeep: Upkeep
+    """Whose `may_go_on` is asked between rounds; may raise, and whoever comes next goes on."""
     remote: RemoteTier
     full_name: str
     topic_id: str
-    may_go_on: Callable[[], None]
-    """Asked between rounds, from any thread; may raise, and whoever comes next goes on."""
     spread: Spread | None = None
     """Where there is much to do; `None`: here."""
 
@@ -70,12 +69,12 @@ class Flush:
         for done in itertools.count():
             if done == rounds:
                 break
-            self.may_go_on()
+            self.upkeep.may_go_on()
             tended, lying = Tended(), list(self._lying())
             if chores := _all_of(side_by_side(lambda one: uploads.due(*one)[0], lying, name="flush")):
-                self.upkeep.upload_all(uploads, chores, tended, self.spread, self.may_go_on)
+                self.upkeep.upload_all(uploads, chores, tended, self.spread)
             elif chores := _all_of(side_by_side(lambda one: _outdated(uploads, *one), lying, name="flush")):
-                self.upkeep.reupload_all(chores, tended, self.spread, self.may_go_on)
+                self.upkeep.reupload_all(chores, tended, self.spread)
             else:
                 break
             for error in tended.errors:
@@ -96,10 +95,7 @@ class Flush:
         """
         lying = list(self._lying())
 
-        def finish(one: tuple[Lying, Head]) -> Manifest:
-            return self._finish(*one)
-
-        found = side_by_side(finish, lying, name="flush")
+        found = side_by_side(lambda one: self._finish(*one), lying, name="flush")
         return {one.partition.number: manifest for (one, _), manifest in zip(lying, found, strict=True)}
 
     def _finish(self, one: Lying, head: Head) -> Manifest:

@@ -19,16 +19,15 @@ from reconciler.embedded.consuming.groups import bring_offsets
 from reconciler.embedded.mounting.claims import check_claimable, check_owned, claim_topic, settle_topic, unclaim_topic
 from reconciler.embedded.mounting.handing import Handing
 from reconciler.embedded.mounting.overtaking import OvertakenError, check_current, until_overtaken
-from reconciler.embedded.mounting.ownership import Ownership, Owning, read_ownership
-from reconciler.embedded.partition.head import PRODUCERS, Head, head_register, read_head
+from reconciler.embedded.mounting.ownership import Ownership, Owning, check_hands, read_ownership
+from reconciler.embedded.partition.head import read_head
 from reconciler.embedded.partition.removing import remove_partition
-from reconciler.embedded.partition.spilling import Spill
-from reconciler.embedded.remote.manifests.manifest import NOBODY
 from reconciler.embedded.remote.manifests.topicmanifest import TopicManifest, hand_over
+from reconciler.embedded.remote.recovery.heads import make_head
 from reconciler.embedded.remote.recovery.locating import located
 from reconciler.embedded.remote.recovery.wholeness import whole_partitions_of
-from reconciler.embedded.threads import side_by_side
-from reconciler.errors import LostRaceError, OwnershipLostError
+from reconciler.embedded.threads import all_side_by_side, side_by_side
+from reconciler.errors import OwnershipLostError
 from reconciler.lifecycles.mounting import MigrationState
 from reconciler.resources.address import split_name
 
@@ -197,10 +196,11 @@ class Inbound:
             return self._ours(found, tiered_epoch)
 
         manifests = Handing(means.storage, location, check, means.may_go_on)(range(there.partitions), ours)
-        for _ in side_by_side(
-            lambda number: self._make_head(topic.topic_id, number, manifests[number], key), manifests, name="mount"
-        ):
-            pass
+        all_side_by_side(
+            lambda number: self._make_head((topic.topic_id, number), manifests[number], key),
+            manifests,
+            name="mount",
+        )
         self._check_here(topic.topic_id, there.partitions)
         staying_out = self._restore_groups(topic.topic_id, there)
         told = replace(TopicManifest.of(catalog, name, means.cluster_id), groups=staying_out)
@@ -213,19 +213,16 @@ class Inbound:
         hand_over(means.storage, location, handed, f"mount-{self.migration.claim}")
 
     def _told(self, found: TopicManifest | None, told: TopicManifest) -> TopicManifest | None:
-        if found is not None and found.owner not in {NOBODY, self.means.cluster_id}:
-            message = f"{told.location} belongs to cluster {found.owner} now"
-            raise OwnershipLostError(message, hint="Nothing was changed; see who mounted it: reconciler mount list")
+        if found is not None:
+            check_hands(told.location, found.owner, self.means.cluster_id)
         return None if found == told else told
 
     def _ours(self, found: Manifest, tiered_epoch: int) -> Manifest | None:
         """Take over what is nobody's."""
         cluster_id = self.means.cluster_id
+        check_hands("a manifest of the topic", found.owner, cluster_id)
         if found.owner == cluster_id:
             return None
-        if found.owner != NOBODY:
-            message = f"a manifest of the topic belongs to cluster {found.owner} now"
-            raise OwnershipLostError(message, hint="Nothing was changed; see who mounted it: reconciler mount list")
         return replace(found, owner=cluster_id, owner_epoch=found.owner_epoch + 1, tiered_epoch=tiered_epoch)
 
     def _check_current(self) -> Catalog:
@@ -240,27 +237,9 @@ class Inbound:
                 remove_partition(self.means.store, topic_id, number)
             raise OvertakenError
 
-    def _make_head(self, topic_id: str, number: int, manifest: Manifest, kms_key_id: str | None) -> None:
-        """Make the head where there is none: nothing is local, all is remote, and what comes now has a new epoch."""
-        store = self.means.store
-        if read_head(store, topic_id, number) is not None:
-            return
-        epoch, end = manifest.epochs[-1][0] + 1, manifest.end
-        head = Head(
-            PRODUCERS,
-            start=manifest.start,
-            local_start=end,
-            end=end,
-            epochs=(*manifest.epochs, (epoch, end)),
-            compacted_to=min(manifest.compacted_to, end),
-            kms_key_id=kms_key_id,
-            uploaded_to=end,
-        )
-        spill = Spill(store, topic_id, number)
-        try:
-            head_register(store, topic_id, number).swap(None, spill.spilled(head).to_json(), epoch=epoch)
-        except LostRaceError:
-            store.delete(spill.keys)  # Somebody else mounts it too, and was faster.
+    def _make_head(self, of: tuple[str, int], manifest: Manifest, kms_key_id: str | None) -> None:
+        if read_head(self.means.store, *of) is None:
+            make_head(self.means.store, of, manifest, kms_key_id)
 
     def _restore_groups(self, topic_id: str, there: TopicManifest) -> Mapping[str, Mapping[int, Committed]]:
         """Let groups go on where they were; nobody has read with them here yet. Return those that have no namespace."""
@@ -274,8 +253,7 @@ class Inbound:
             bring_offsets(means.store, self._check_current, group, offsets, mark=mark)
 
         names = [name for name in there.groups if not (space := split_name(name)[0]) or space in catalog.namespaces]
-        for _ in side_by_side(restore, names, name="groups"):
-            pass
+        all_side_by_side(restore, names, name="groups")
         staying_out = {name: offsets for name, offsets in there.groups.items() if name not in names}
         if staying_out:
             warning = "topic %s: its groups %s have no namespace here; their offsets stay in object storage with it"

@@ -25,12 +25,12 @@ from reconciler.embedded.keys import fresh_mark
 from reconciler.embedded.mounting.claims import check_claimable
 from reconciler.embedded.mounting.driving import error_of, side_by_side
 from reconciler.embedded.mounting.means import Means
-from reconciler.embedded.mounting.ownership import Ownership, ownerships, read_ownership
+from reconciler.embedded.mounting.ownership import Ownership, read_ownership, sound_ownerships
 from reconciler.embedded.remote.recovery.locating import located
 from reconciler.embedded.remote.storagefile import check_storage
 from reconciler.embedded.upkeep.passes import Upkeep
 from reconciler.errors import ReconcilerError, UserError
-from reconciler.lifecycles.mounting import MigrationState
+from reconciler.lifecycles.mounting import ADVANCES, MigrationState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -41,12 +41,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.upkeep.passes import Spread
     from reconciler.objectstore.base import ObjectStore
 
-_BY_ITSELF: Final = {
-    MigrationState.PLANNED: "prepare",
-    MigrationState.PREPARED: "execute",
-    MigrationState.EXECUTED: "finish",
-    MigrationState.FINISHED: "delete",
-}
+_BY_ITSELF: Final = {**ADVANCES, MigrationState.FINISHED: "delete"}
 """What auto-advance asks for in the states that wait to be told."""
 
 
@@ -136,18 +131,16 @@ class Mounts:
         Raises:
             UserError: There is none, or that is not legal in its state: it says what is.
         """
-        after = None
+        asked: list[MigrationEntry] = []
 
         def decide(draft: Draft) -> None:
-            nonlocal after
             found = migration_with(draft, migration)
             for topic in found.topics:
                 self._check(draft, Operation.CREATE if found.direction == INBOUND else Operation.DELETE, topic.name)
-            after = ask(draft, migration, verb)
+            asked[:] = [ask(draft, migration, verb)]  # It decides anew where another commit was faster.
 
         self.cluster.catalog.commit(decide, may_go_on=self.may_go_on)
-        assert after is not None  # noqa: S101 - the commit decided
-        return after
+        return asked[0]
 
     def cancel(self, migration: int) -> None:
         """Cancel a migration and undo what it did: an unmounted topic is open again, a mounted one gone.
@@ -183,10 +176,8 @@ class Mounts:
                 self._advance(migration, found, verb)
                 continue
             kind, means = Inbound if found.direction == INBOUND else Outbound, self._means()
-            if not is_checked and (state, kind) != (
-                MigrationState.CANCELING,
-                Outbound,
-            ):  # That is of the catalog alone.
+            is_catalog_alone = kind is Outbound and state is MigrationState.CANCELING
+            if not (is_checked or is_catalog_alone):
                 check_storage(means.storage, self.cluster.catalog.known().cluster.storage_id)
                 is_checked = True
             kind(means, migration, found).work(state)
@@ -212,13 +203,9 @@ class Mounts:
         Raises:
             UserError: A register is damaged.
         """
-        storage, found = self._storage(), []
+        storage = self._storage()
         check_storage(storage, self.cluster.catalog.known().cluster.storage_id)
-        for _, each in ownerships(storage):
-            if isinstance(each, UserError):
-                raise each
-            found.append(each)
-        return sorted(found, key=lambda one: one.location)
+        return sound_ownerships(storage)
 
     def _advance(self, migration: int, found: MigrationEntry, verb: str) -> None:
         """Ask for what auto-advance asks for; where somebody was faster, nothing."""
@@ -233,7 +220,14 @@ class Mounts:
         cluster, remote = self.cluster, self.cluster.remote
         if remote is None:
             raise _no_storage()
-        upkeep = Upkeep(cluster.store, cluster.catalog, cluster.cluster_id, cluster.now_ms, storage=cluster.storage)
+        upkeep = Upkeep(
+            cluster.store,
+            cluster.catalog,
+            cluster.cluster_id,
+            cluster.now_ms,
+            storage=cluster.storage,
+            may_go_on=self.may_go_on,
+        )
         return Means(
             cluster.store,
             cluster.catalog,

@@ -19,12 +19,12 @@ from reconciler.embedded.mounting.claims import detach_topic
 from reconciler.embedded.mounting.flushing import Flush
 from reconciler.embedded.mounting.handing import Handing
 from reconciler.embedded.mounting.overtaking import check_current, until_overtaken
-from reconciler.embedded.mounting.ownership import Ownership, Owning, read_ownership
+from reconciler.embedded.mounting.ownership import Ownership, Owning, check_hands, read_ownership
 from reconciler.embedded.partition.head import NOBODY as REMOVED
 from reconciler.embedded.partition.head import head_register, parse_head, read_heads
 from reconciler.embedded.remote.manifests.manifest import NOBODY
 from reconciler.embedded.remote.manifests.topicmanifest import TopicManifest, hand_over
-from reconciler.embedded.threads import side_by_side
+from reconciler.embedded.threads import all_side_by_side, side_by_side
 from reconciler.embedded.transactions.finishing import abort, finish
 from reconciler.embedded.upkeep.deletion import heads_of
 from reconciler.errors import OwnershipLostError
@@ -87,15 +87,14 @@ class Outbound:
 
     def _each(self, do: Callable[[MigrantEntry], object]) -> None:
         """Do something with each topic, side by side: nobody writes meanwhile."""
-        for _ in side_by_side(do, self._here(), name="topics"):
-            pass
+        all_side_by_side(do, self._here(), name="topics")
 
     def _flush(self, topic: MigrantEntry, rounds: int | None = None) -> None:
         self.means.flushed(self._flushing(topic).upload(rounds))
 
     def _flushing(self, topic: MigrantEntry) -> Flush:
         means = self.means
-        return Flush(means.upkeep, means.remote, topic.name, topic.topic_id, means.may_go_on, means.spread)
+        return Flush(means.upkeep, means.remote, topic.name, topic.topic_id, means.spread)
 
     def _here(self) -> list[MigrantEntry]:
         """Return the topics that are there, by the catalog as it is now; what is gone was detached before."""
@@ -187,16 +186,15 @@ class Outbound:
 
     def _told(self, found: TopicManifest | None, told: TopicManifest) -> TopicManifest | None:
         self._check_current()
-        if found is not None and found.owner not in {self.means.cluster_id, NOBODY}:
-            raise _elsewhere(f"{told.location}", found.owner)
+        if found is not None:
+            check_hands(told.location, found.owner, self.means.cluster_id)
         return told if found is None else replace(told, groups=_both(found.groups, told.groups))
 
     def _let_go(self, found: Manifest) -> Manifest | None:
         """Take a manifest out of everybody's hands."""
+        check_hands("a manifest of the topic", found.owner, self.means.cluster_id)
         if found.owner == NOBODY:
             return None
-        if found.owner != self.means.cluster_id:
-            raise _elsewhere("a manifest of the topic", found.owner)
         return replace(found, owner=NOBODY, owner_epoch=found.owner_epoch + 1)
 
     def _check_current(self) -> None:
@@ -227,8 +225,3 @@ class Outbound:
 def _both(travelling: Groups, own: Groups) -> Groups:
     """Return the offsets of groups, their own before those that only travel with the topic."""
     return {group: {**travelling.get(group, {}), **own.get(group, {})} for group in sorted({*travelling, *own})}
-
-
-def _elsewhere(what: str, owner: str) -> OwnershipLostError:
-    message = f"{what} belongs to cluster {owner} now"
-    return OwnershipLostError(message, hint="Nothing was changed; see who mounted it: reconciler mount list")

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.embedded.catalog.tiering import TopicLocation
 from reconciler.embedded.jsonobjects import damaged
 from reconciler.embedded.keys import MOUNTABLE, is_mountable_key, mountable_key
+from reconciler.embedded.remote.manifests.manifest import NOBODY
 from reconciler.embedded.threads import side_by_side
-from reconciler.errors import UserError
+from reconciler.errors import OwnershipLostError, UserError
 from reconciler.objectstore.register import Register
 
 if TYPE_CHECKING:
@@ -125,6 +126,31 @@ def ownership_at(storage: ObjectStore, key: str) -> Ownership | UserError | None
         return None if held is None else _parsed(register, held)
     except UserError as error:
         return error
+
+
+def sound_ownerships(storage: ObjectStore) -> list[Ownership]:
+    """Return every topic that was ever detached, sorted by location; costs as `ownerships`.
+
+    Raises:
+        UserError: A register is damaged.
+    """
+    found = []
+    for _, each in ownerships(storage):
+        if isinstance(each, UserError):
+            raise each
+        found.append(each)
+    return sorted(found, key=lambda one: one.location)
+
+
+def check_hands(what: object, owner: str, cluster_id: str) -> None:
+    """Refuse what a migration meets in object storage that is neither the cluster's nor nobody's.
+
+    Raises:
+        OwnershipLostError: It is another cluster's by now.
+    """
+    if owner not in {cluster_id, NOBODY}:
+        message = f"{what} belongs to cluster {owner} now"
+        raise OwnershipLostError(message, hint="Nothing was changed; see who mounted it: reconciler mount list")
 
 
 def update_ownership(

@@ -68,6 +68,8 @@ class Upkeep:
     """Where the cluster's remote objects are, if it has object storage."""
     tidying: Tidying = field(default_factory=Tidying)
     """When the remote tier may be tidied."""
+    may_go_on: Callable[[], None] = lambda: None
+    """Asked before each round is published; may raise, and that job breaks off."""
     disk_bytes: Callable[[ObjectStore], int | None] = disk_under
     """How large the disk under a store is; `None`: there is none."""
 
@@ -110,36 +112,13 @@ class Upkeep:
         self.reupload_all(again, tended, spread)
         return tended
 
-    def upload_all(
-        self,
-        uploads: Uploads,
-        chores: Sequence[Chore],
-        tended: Tended,
-        spread: Spread | None,
-        may_go_on: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Upload what was found due, and name it round by round; `may_go_on` is asked before each."""
+    def upload_all(self, uploads: Uploads, chores: Sequence[Chore], tended: Tended, spread: Spread | None) -> None:
+        """Upload what was found due, and name it round by round."""
+        self._spread("upload", spread, chores, tended, lambda taken, put_ms: self._name(uploads, taken, put_ms, tended))
 
-        def name(taken: Iterable[Outcome], put_ms: int) -> None:
-            may_go_on()
-            self._name(uploads, taken, put_ms, tended)
-
-        self._spread("upload", spread, chores, tended, name)
-
-    def reupload_all(
-        self,
-        chores: Sequence[Chore],
-        tended: Tended,
-        spread: Spread | None,
-        may_go_on: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Upload once more what was found compacted since; `may_go_on` as in `upload_all`."""
-
-        def publish(taken: Iterable[Outcome], put_ms: int) -> None:
-            may_go_on()
-            self._publish(taken, put_ms, tended)
-
-        self._spread("reupload", spread, chores, tended, publish)
+    def reupload_all(self, chores: Sequence[Chore], tended: Tended, spread: Spread | None) -> None:
+        """Upload once more what was found compacted since."""
+        self._spread("reupload", spread, chores, tended, lambda taken, put_ms: self._publish(taken, put_ms, tended))
 
     def compact(self, spread: Spread | None = None) -> Tended:
         """Compact every partition of which it is worth it by now; `spread` as in `roll`."""
@@ -211,6 +190,7 @@ class Upkeep:
         do = do_here if spread is None or is_little(chores) else spread
         try:
             for taken in do(chores, task):
+                self.may_go_on()
                 publish(taken, put_ms)
                 if self.is_stopped():
                     break

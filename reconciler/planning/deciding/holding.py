@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from reconciler.planning.actions import Block, Delete, Forget
+from reconciler.planning.actions import Delete, Forget
 from reconciler.planning.deciding.moved import moved_from
+from reconciler.planning.estimates import Block
 from reconciler.planning.finding import Finding
 from reconciler.planning.ordering.mounting import unmounted_by
 from reconciler.planning.situation import IMPLIED, STOPPED

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.planning.actions import Create, Estimate, Reason
+from reconciler.planning.actions import Create, Reason
 from reconciler.planning.deciding.converge import compare, create
+from reconciler.planning.estimates import Estimate
 from reconciler.planning.plan import Waiting
 from reconciler.resources.mountable import MIGRATING
 from reconciler.resources.quantities import format_duration, format_size

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from reconciler.planning.actions import Delete, Estimate, Forget, Reason
+from reconciler.planning.actions import Delete, Forget, Reason
 from reconciler.planning.deciding.converge import GOING, is_another
 from reconciler.planning.deciding.decision import Decision, precondition
+from reconciler.planning.estimates import Estimate
 from reconciler.planning.plan import Waiting
 from reconciler.planning.situation import IMPLIED, STOPPED, Situation
 from reconciler.resources.address import Address, cluster_address, cluster_of, kind_of, rank

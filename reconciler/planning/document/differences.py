@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, assert_never, cast
 
-from reconciler.planning.actions import Block, Reason
+from reconciler.planning.actions import Reason
 from reconciler.planning.canonical import plain
 from reconciler.planning.document.digest import after_of, parameters_of
 from reconciler.planning.document.rows import changes_of, name_of
+from reconciler.planning.estimates import Block
 from reconciler.resources.address import Address
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.lifecycles.mounting import UNMOUNT
-from reconciler.planning.actions import Estimate, Reason, Unreadable
+from reconciler.planning.actions import Reason
+from reconciler.planning.estimates import Estimate, Unreadable
 from reconciler.planning.situation import mounted_by
 from reconciler.resources.measures import Measure
 from reconciler.resources.mountable import MountSource

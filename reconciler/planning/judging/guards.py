@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from reconciler.planning.actions import Adopt, Block, Create, Delete, Forget, Risk, RunJob, Transition, Update
+from reconciler.planning.actions import Adopt, Create, Delete, Forget, Risk, RunJob, Transition, Update
 from reconciler.planning.deciding.holding import Holding
+from reconciler.planning.estimates import Block
 from reconciler.planning.judging.allowances import Allowed, granted_by
 from reconciler.planning.judging.instead import with_advice
 from reconciler.planning.judging.rules import violations

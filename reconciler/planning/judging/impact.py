@@ -6,19 +6,9 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, assert_never
 
-from reconciler.planning.actions import (
-    Adopt,
-    Create,
-    Delete,
-    Estimate,
-    Forget,
-    Reason,
-    Risk,
-    RunJob,
-    Transition,
-    Update,
-)
+from reconciler.planning.actions import Adopt, Create, Delete, Forget, Reason, Risk, RunJob, Transition, Update
 from reconciler.planning.deciding.moved import moved_from
+from reconciler.planning.estimates import Estimate
 from reconciler.planning.judging.access import access_reason
 from reconciler.planning.judging.detaching import BYTES_A_SECOND, brought_by, detached, size_of, unreadable_of
 from reconciler.planning.judging.retention import KEYS, Keeping, Loss, config_at, loss, reason_of

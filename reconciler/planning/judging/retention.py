@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from reconciler.planning.actions import Estimate, Reason, Risk
+from reconciler.planning.actions import Reason, Risk
+from reconciler.planning.estimates import Estimate
 from reconciler.planning.fields import CONFIGS, PROPERTIES
 from reconciler.resources.clusterproperties import CONFIG_DEFAULTS
 

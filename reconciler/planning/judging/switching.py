@@ -8,10 +8,11 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from reconciler.lifecycles.tiering import TieringState
-from reconciler.planning.actions import Estimate, Reason, Transition, Unreadable, Update
+from reconciler.planning.actions import Reason, Transition, Update
 from reconciler.planning.deciding.moved import moved_from
 from reconciler.planning.deciding.movednamespaces import implied_moves
 from reconciler.planning.document.rows import moves_of
+from reconciler.planning.estimates import Estimate, Unreadable
 from reconciler.planning.finding import Finding
 from reconciler.planning.wanted.switched import SWITCH_PATHS, Switched
 from reconciler.resources.address import cluster_of, full_name_of, split_name

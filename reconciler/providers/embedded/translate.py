@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from reconciler.embedded.access.operations import Kind, Operation
 from reconciler.embedded.access.rules import entries_of, namespace_rules, topic_rules
-from reconciler.embedded.catalog.entries import LinkEntry, NamespaceEntry, QuotaEntry, TopicEntry
+from reconciler.embedded.catalog.entries import LinkEntry, TopicEntry
+from reconciler.embedded.catalog.namespaceentries import NamespaceEntry, QuotaEntry
 from reconciler.embedded.catalog.syncing import synced_configs
 from reconciler.embedded.catalog.topics import TopicShape
 from reconciler.errors import StalePlanError, UserError

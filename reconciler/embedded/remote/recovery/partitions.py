@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.keys import copied_segment_key, index_key, part_key
-from reconciler.embedded.partition.head import PRODUCERS, Head, head_register, read_head
+from reconciler.embedded.partition.head import read_head
 from reconciler.embedded.partition.pages import all_entries
-from reconciler.embedded.partition.spilling import Spill
 from reconciler.embedded.remote.manifests.manifest import Manifest, read_manifest
 from reconciler.embedded.remote.manifests.segmentfiles import footer_of
 from reconciler.embedded.remote.manifests.swaps import ManifestSwap
+from reconciler.embedded.remote.recovery.heads import make_head
 from reconciler.embedded.remote.recovery.wholeness import check_named
 from reconciler.embedded.remote.tier import remote_partition
 from reconciler.embedded.threads import SideBySide
-from reconciler.errors import LostRaceError, MissingObjectError
+from reconciler.errors import MissingObjectError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -179,26 +179,9 @@ class Recovery:
         return after
 
     def _make_head(self, number: int, manifest: Manifest) -> None:
-        """Make the head under an epoch of its own: what comes now is not what came there after it was lost."""
         fetched = self._fetched(number, manifest)
-        epoch, end = manifest.epochs[-1][0] + 1, manifest.end
-        head = Head(
-            PRODUCERS,
-            start=manifest.start,
-            local_start=max(manifest.start, fetched[0].base) if fetched else end,
-            end=end,
-            epochs=(*manifest.epochs, (epoch, end)),
-            entries=tuple(fetched),
-            compacted_to=min(manifest.compacted_to, end),
-            kms_key_id=self.kms_key_id,
-            uploaded_to=end,
-        )
-        spill = Spill(self.store, self.topic_id, number)
         self.may_go_on()
-        try:
-            head_register(self.store, self.topic_id, number).swap(None, spill.spilled(head).to_json(), epoch=epoch)
-        except LostRaceError:  # Somebody else recovers it too, and was faster.
-            self.store.delete([*(entry.key for entry in fetched), *spill.keys])
+        make_head(self.store, (self.topic_id, number), manifest, self.kms_key_id, fetched)
 
     def _fetched(self, number: int, manifest: Manifest) -> list[Entry]:
         """Bring the newest segments into the local tier, as far as that was asked for."""

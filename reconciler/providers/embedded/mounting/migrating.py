@@ -21,9 +21,9 @@ from reconciler.embedded.remote.recovery.wholeness import whole_partitions_of
 from reconciler.embedded.remote.tier import remote_partition
 from reconciler.embedded.threads import side_by_side
 from reconciler.errors import IncompleteError, InterruptedRunError, ReconcilerError, UserError
-from reconciler.lifecycles.mounting import MigrationState
+from reconciler.lifecycles.mounting import ADVANCES, BEFORE_EXECUTED, MigrationState
 from reconciler.providers.base import go_on
-from reconciler.providers.embedded.mounting.mountable import mountable_of
+from reconciler.providers.embedded.mounting.mountable import given, mountable_of
 from reconciler.resources.migration import Migrant, Migration
 from reconciler.resources.mountable import Mountable
 
@@ -38,13 +38,8 @@ if TYPE_CHECKING:
     from reconciler.resources.address import Address
 
 _S = MigrationState
-_FLUSHES: Final = frozenset({_S.PLANNED, _S.PREPARING, _S.PREPARED, _S.EXECUTING})
-"""The states of an unmount before all is uploaded."""
-_LOOKS: Final = frozenset({_S.PLANNED, _S.PREPARING, _S.PREPARED, _S.EXECUTING})
-"""The states of a mount before all that it needs was seen."""
 _CLAIMED: Final = frozenset({_S.EXECUTED, _S.CUT_OVER})
 """The states of a mount in which it has its topics, unless somebody took them away."""
-_BY_HAND: Final = {_S.PLANNED: "prepare", _S.PREPARED: "execute", _S.EXECUTED: "finish"}
 
 
 @dataclass(frozen=True)
@@ -119,27 +114,24 @@ class Migrations:
         return mountable_of(release(self._storage(), TopicLocation.parse(location), owner, now_ms=self.now_ms()))
 
     def _storage(self) -> ObjectStore:
-        if self.storage is None:
-            hint = "Declare its objectStorage: topics are mounted from it."
-            raise UserError(f"{self.address} has no object storage", hint=hint)
-        return self.storage
+        return given(self.address, self.storage)
 
     def _measured(self, cluster: EmbeddedCluster, catalog: Catalog, number: int, found: MigrationEntry) -> Migration:
         state, is_inbound = MigrationState(found.state), found.direction == INBOUND
         left = None
-        if not is_inbound and state in _FLUSHES:
+        if not is_inbound and state in BEFORE_EXECUTED:
             left = sum(pending_bytes(cluster.store, topic.topic_id) for topic in found.topics)
         waits = list(self._keeps_inbound(cluster, found) if is_inbound else _keeps_outbound(cluster, catalog, found))
-        if not found.is_automatic and state in _BY_HAND:
+        if not found.is_automatic and state in ADVANCES:
             waits.append(
-                f"it goes on where somebody asks for it: {_BY_HAND[state]}, "
-                f'by the library: cluster.mounts.ask({number}, "{_BY_HAND[state]}")'
+                f"it goes on where somebody asks for it: {ADVANCES[state]}, "
+                f'by the library: cluster.mounts.ask({number}, "{ADVANCES[state]}")'
             )
         return replace(_said(catalog, number, found), bytes_left=left, waits=tuple(waits))
 
     def _keeps_inbound(self, cluster: EmbeddedCluster, found: MigrationEntry) -> Iterator[str]:
         state = MigrationState(found.state)
-        if state not in _LOOKS | _CLAIMED:
+        if state not in BEFORE_EXECUTED | _CLAIMED:
             return
         if self.storage is None:
             yield f"{self.address} has no object storage any more"
@@ -171,7 +163,7 @@ def _unfinished(migration: int, error: ReconcilerError) -> IncompleteError:
 
 
 def _keeps_outbound(cluster: EmbeddedCluster, catalog: Catalog, found: MigrationEntry) -> Iterator[str]:
-    if MigrationState(found.state) not in _FLUSHES:
+    if MigrationState(found.state) not in BEFORE_EXECUTED:
         return
     for name in sorted(names_by_id(catalog, {topic.topic_id for topic in found.topics}).values()):
         tiering = tiering_of(catalog, name, cluster.cluster_id)

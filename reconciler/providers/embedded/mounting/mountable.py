@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reconciler.embedded.mounting.ownership import ownerships
+from reconciler.embedded.mounting.ownership import sound_ownerships
 from reconciler.errors import UserError
 from reconciler.resources.mountable import Mountable
 
@@ -22,16 +22,19 @@ def mountable_in(cluster: Address, storage: ObjectStore | None) -> Sequence[Moun
     Raises:
         UserError: There is no object storage, or a register of it is damaged.
     """
+    return [mountable_of(each) for each in sound_ownerships(given(cluster, storage))]
+
+
+def given(cluster: Address, storage: ObjectStore | None) -> ObjectStore:
+    """Return the object storage of a cluster.
+
+    Raises:
+        UserError: It has none.
+    """
     if storage is None:
-        raise UserError(
-            f"{cluster} has no object storage", hint="Declare its objectStorage: topics are mounted from it."
-        )
-    found = []
-    for _, each in ownerships(storage):
-        if isinstance(each, UserError):
-            raise each
-        found.append(mountable_of(each))
-    return sorted(found, key=lambda one: one.location)
+        hint = "Declare its objectStorage: topics are mounted from it."
+        raise UserError(f"{cluster} has no object storage", hint=hint)
+    return storage
 
 
 def mountable_of(found: Ownership) -> Mountable:
