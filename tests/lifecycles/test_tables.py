@@ -13,6 +13,7 @@ from reconciler.lifecycles.mirror import LINK, LINK_IS_PAUSED, MIRROR, REVERSAL_
 from reconciler.lifecycles.mounting import MOUNT, UNMOUNT, MigrationState
 from reconciler.lifecycles.segments import PARTITION_DELETION, SEGMENT, advanced
 from reconciler.lifecycles.tiering import TIERING, TieringState
+from tests.lifecycles.mirror_states import as_lines
 
 if TYPE_CHECKING:
     from reconciler.lifecycles.table import Lifecycle
@@ -28,25 +29,6 @@ finished   | delete=gone                       | gone
 canceling  |                                   | cancelled
 cancelled  | delete=gone                       |
 gone       |                                   |
-"""
-
-MIRRORS = """
-ABSENT                    | create=ACTIVE |
-REGULAR                   | truncate-and-restore=PENDING_SETUP_FOR_RESTORE delete=ABSENT | PENDING_MIRROR
-ACTIVE                    | pause=PAUSED promote=PENDING_STOPPED failover=STOPPED delete=ABSENT \
-    reverse-and-start=PENDING_SYNCHRONIZE reverse-and-pause=PENDING_SYNCHRONIZE | \
-    SOURCE_UNAVAILABLE LINK_PAUSED LINK_FAILED FAILED
-PAUSED                    | resume=ACTIVE promote=PENDING_STOPPED failover=STOPPED delete=ABSENT | LINK_FAILED FAILED
-LINK_PAUSED               | failover=STOPPED delete=ABSENT | ACTIVE PAUSED
-PENDING_SYNCHRONIZE       | pause=PAUSED failover=STOPPED | PENDING_STOPPED
-PENDING_MIRROR            | failover=STOPPED | ACTIVE PAUSED
-PENDING_SETUP_FOR_RESTORE | failover=STOPPED | PENDING_RESTORE
-PENDING_RESTORE           | failover=STOPPED | ACTIVE
-PENDING_STOPPED           | failover=STOPPED | STOPPED
-STOPPED                   | truncate-and-restore=PENDING_SETUP_FOR_RESTORE delete=ABSENT | PENDING_MIRROR
-SOURCE_UNAVAILABLE        | failover=STOPPED delete=ABSENT | ACTIVE FAILED
-LINK_FAILED               | failover=STOPPED delete=ABSENT | ACTIVE
-FAILED                    | failover=STOPPED delete=ABSENT |
 """
 
 LINKS = """
@@ -87,7 +69,7 @@ stopped  |              |
 TABLES = {
     "mount": MIGRATION,
     "unmount": MIGRATION,
-    "mirror": MIRRORS,
+    "mirror": as_lines(),
     "link": LINKS,
     "tiering": TIERS,
     "segment": SEGMENTS,

@@ -11,6 +11,7 @@ from reconciler.cli.documents.checks import DriftDocument, ValidateDocument
 from reconciler.cli.documents.clusters import NamespacesDocument, TopicDocument, TopicsDocument
 from reconciler.cli.documents.events import EventDocument
 from reconciler.cli.documents.exports import ExportDocument
+from reconciler.cli.documents.graphs import GraphDocument
 from reconciler.cli.documents.groups import (
     GroupDeletionDocument,
     GroupDocument,
@@ -57,6 +58,7 @@ OUTPUTS: Final[Mapping[str, type[BaseModel]]] = {
     "event": EventDocument,
     "explain": ExplainDocument,
     "export": ExportDocument,
+    "graph": GraphDocument,
     "group-deletion": GroupDeletionDocument,
     "group-description": GroupDocument,
     "group-reset": GroupResetDocument,

@@ -24,11 +24,11 @@ def picture(plan: Plan) -> list[str]:
     if not shown or len(by_id) > MOST:
         return []
     names = {name: f"a{position}" for position, name in enumerate(shown)}
-    nodes = [f'  {names[name]}["{_label(f"{mark(by_id[name])[0]} {title(by_id[name])}")}"]' for name in shown]
+    nodes = [f'  {names[name]}["{label(f"{mark(by_id[name])[0]} {title(by_id[name])}")}"]' for name in shown]
     arrows = [f"  {names[before]} --> {names[after]}" for before, after in pairs]
     return [*block("mermaid", ["graph LR", *nodes, *arrows]), ""]
 
 
-def _label(text: str) -> str:
+def label(text: str) -> str:
     """Return a label in which every sign that mermaid or the page could read is an entity."""
     return "".join(each if each.isalnum() or each in " /:.-_+~±✗»▶=…" else f"#{ord(each)};" for each in visible(text))
