@@ -33,7 +33,8 @@ from reconciler.objectstore.encryption import refuse_key
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from reconciler.embedded.catalog.entries import LinkEntry, TopicEntry
+    from reconciler.embedded.catalog.entries import TopicEntry
+    from reconciler.embedded.catalog.linkentries import LinkEntry
     from reconciler.embedded.catalog.links import MirrorShape
     from reconciler.embedded.catalog.namespaceentries import AclEntry, QuotaEntry
     from reconciler.embedded.catalog.tables import Catalog, Draft

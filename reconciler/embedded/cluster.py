@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from reconciler.embedded.consuming.consumer import Beginning, Consumer, Record
+    from reconciler.embedded.linking.linking import Linking
     from reconciler.embedded.mounting.mounts import Mounts
     from reconciler.embedded.partition.entries import Entry
     from reconciler.embedded.partition.log import EmbeddedLog
@@ -136,6 +137,13 @@ class EmbeddedCluster(Admin):
         from reconciler.embedded.mounting.mounts import Mounts
 
         return Mounts(self)
+
+    @property
+    def linking(self) -> Linking:
+        """Its side of links and mirrors: verbs, and the steps of what takes both clusters."""
+        from reconciler.embedded.linking.linking import Linking
+
+        return Linking(self)
 
     def finish_transactions(self) -> int:
         """Finish what is decided, abort what is open for longer than its time-out; return how many transactions."""

@@ -112,7 +112,7 @@ def _topic(
     cluster: str, name: str, entry: TopicEntry, links: Mapping[str, str], heads: Mapping[tuple[str, int], Head]
 ) -> TopicVitals:
     found = [heads[place] for number in range(entry.partitions) if (place := (entry.id, number)) in heads]
-    mirror = entry.mirror
+    mirror = entry.follows
     from_cluster = None if mirror is None else links.get(mirror.link_id)
     source = address_of("topic", from_cluster, mirror.source) if mirror is not None and from_cluster else None
     return TopicVitals(

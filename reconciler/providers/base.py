@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import ControlAction
     from reconciler.providers.groups import GroupsOfCluster
     from reconciler.providers.keeping import Means, Upkept
+    from reconciler.providers.links import LinksOfCluster
     from reconciler.providers.migrations import MigrationsOfCluster
     from reconciler.records.log import Bounds, Isolation, Lost, StagedSink, TopicLog, TopicProducer, TransactionalSink
     from reconciler.resources.capabilities import Capabilities, ClusterIdentity
@@ -179,6 +180,11 @@ class Provider(Protocol):
     @property
     def migrations(self) -> MigrationsOfCluster:
         """The mounts and unmounts of this cluster."""
+        ...
+
+    @property
+    def links(self) -> LinksOfCluster:
+        """The links whose destination is this cluster, and their mirrors."""
         ...
 
     def standing(self, topic: TopicAddress) -> Standing:

@@ -15,7 +15,8 @@ import pytest
 from reconciler.cli.metricsfile import metrics_body, put_metrics, totals_in
 from reconciler.cli.render.prometheus import prometheus_text
 from reconciler.embedded import vitals
-from reconciler.embedded.catalog.entries import DeletionEntry, LinkEntry, RewriteEntry
+from reconciler.embedded.catalog.entries import DeletionEntry, RewriteEntry
+from reconciler.embedded.catalog.linkentries import LinkEntry
 from reconciler.embedded.catalog.links import MirrorShape
 from reconciler.embedded.consuming.groups import commit_offsets
 from reconciler.embedded.remote.cache.chunks import ChunkCache

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from reconciler.embedded.access.rules import entries_of
-from reconciler.embedded.catalog.entries import LinkEntry
+from reconciler.embedded.catalog.linkentries import LinkEntry
 from reconciler.embedded.catalog.links import MirrorShape
 from reconciler.embedded.catalog.namespaceentries import AclEntry
 from reconciler.embedded.cluster import EmbeddedCluster

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from reconciler.embedded.catalog.entries import DeletionEntry, MirrorEntry, RewriteEntry, TopicEntry
+from reconciler.embedded.catalog.entries import DeletionEntry, RewriteEntry, TopicEntry
+from reconciler.embedded.catalog.linkentries import MirrorEntry
 from reconciler.embedded.checking.check import check_cluster
 from reconciler.embedded.checking.findings import Kind, Severity
 from reconciler.embedded.checking.mending import mend

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from reconciler.embedded.catalog.entries import LinkEntry
+from reconciler.embedded.catalog.linkentries import LinkEntry
 from reconciler.embedded.catalog.links import MirrorShape
 from reconciler.embedded.partition import partfiles, parts
 from reconciler.embedded.partition.head import read_head

@@ -186,7 +186,7 @@ def check_writing(who: Permissions, catalog: Catalog, full_name: str) -> None:
         return
     who.check(catalog, Operation.WRITE, Kind.TOPIC, full_name)
     topic = catalog.topics.get(full_name)
-    if topic is not None and topic.mirror is not None:
+    if topic is not None and topic.follows is not None:
         who.check_super_user(f"write to mirror {full_name}")
 
 

@@ -38,7 +38,7 @@ TAIL: Final = 64
 
 def catalog_register(store: ObjectStore) -> Register:
     """Return the register of a cluster's catalog: its head, not what it names."""
-    return Register(store, CATALOG, format="reconciler.catalog/4", shape=HEAD)
+    return Register(store, CATALOG, format="reconciler.catalog/5", shape=HEAD)
 
 
 def named_by(store: ObjectStore, held: Held) -> list[str]:

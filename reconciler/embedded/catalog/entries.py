@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
+from reconciler.embedded.catalog.linkentries import MirrorEntry
 from reconciler.embedded.catalog.namespaceentries import AclEntry
 
 Json = dict[str, Any]
-
-ACTIVE: Final = "ACTIVE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,38 +39,6 @@ class ClusterEntry:
     def from_json(cls, kept: Json) -> ClusterEntry:
         """Read it back."""
         return cls(kept.get("properties", {}), kept.get("storage_id"))
-
-
-@dataclass(frozen=True, slots=True)
-class MirrorEntry:
-    """What makes a topic a mirror: its link, its source, known by id from the first look at it, and its state."""
-
-    link_id: str
-    source: str
-    source_topic_id: str | None = None
-    state: str = ACTIVE
-    first_copy_done: bool = False
-
-    def to_json(self) -> Json:
-        """Return what the catalog keeps."""
-        return {
-            "link_id": self.link_id,
-            "source": self.source,
-            "source_topic_id": self.source_topic_id,
-            "state": self.state,
-            "first_copy_done": self.first_copy_done,
-        }
-
-    @classmethod
-    def from_json(cls, kept: Json) -> MirrorEntry:
-        """Read it back."""
-        return cls(
-            link_id=kept["link_id"],
-            source=kept["source"],
-            source_topic_id=kept["source_topic_id"],
-            state=kept["state"],
-            first_copy_done=kept["first_copy_done"],
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +103,11 @@ class TopicEntry:
     recovering: str | None = None
     hold: HoldEntry | None = None
 
+    @property
+    def follows(self) -> MirrorEntry | None:
+        """What makes it read-only; `None` for an ordinary topic, one whose mirroring is over included."""
+        return None if self.mirror is None or self.mirror.is_stopped else self.mirror
+
     def to_json(self) -> Json:
         """Return what the catalog keeps."""
         kept: Json = {"id": self.id, "partitions": self.partitions, "revision": self.revision}
@@ -177,24 +149,6 @@ class TopicEntry:
             kept.get("recovering"),
             None if hold is None else HoldEntry.from_json(hold),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class LinkEntry:
-    """A link on its destination: where records come from. `declared` is the rest of what was asked for, as given."""
-
-    id: str
-    source_cluster: str
-    declared: Json = field(default_factory=dict)
-
-    def to_json(self) -> Json:
-        """Return what the catalog keeps."""
-        return {"id": self.id, "source_cluster": self.source_cluster, "declared": self.declared}
-
-    @classmethod
-    def from_json(cls, kept: Json) -> LinkEntry:
-        """Read it back."""
-        return cls(kept["id"], kept["source_cluster"], kept["declared"])
 
 
 @dataclass(frozen=True, slots=True)

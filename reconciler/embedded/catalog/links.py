@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from reconciler.embedded.catalog.configs import CONFIGS, changed_configs, checked_configs, set_configs
-from reconciler.embedded.catalog.entries import Json, LinkEntry, MirrorEntry, TopicEntry
+from reconciler.embedded.catalog.entries import Json, TopicEntry
+from reconciler.embedded.catalog.linkentries import LinkEntry, MirrorEntry
 from reconciler.embedded.catalog.lookups import check_free, link_named, topic_named
+from reconciler.embedded.catalog.mirroring import drop_records
 from reconciler.embedded.catalog.quotas import Usage, check_quotas
 from reconciler.embedded.catalog.syncing import check_not_synced, check_synced, synced_configs, synced_with
 from reconciler.embedded.catalog.topics import check_growth
@@ -18,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from reconciler.embedded.catalog.tables import Catalog, Draft
-
-STOPPED: Final = "STOPPED"
 
 
 def create_link(draft: Draft, name: str, entry: LinkEntry) -> None:
@@ -48,7 +48,7 @@ def alter_link(draft: Draft, name: str, declared: Json) -> None:
 
 
 def delete_link(draft: Draft, name: str) -> bool:
-    """Remove a link; say whether it was there.
+    """Remove a link; say whether it was there. Its stopped mirrors are ordinary topics from then on.
 
     Raises:
         BlockedError: It has mirrors that are not stopped.
@@ -56,10 +56,11 @@ def delete_link(draft: Draft, name: str) -> bool:
     entry = draft.links.get(name)
     if entry is None:
         return False
-    live = [topic for topic, mirror in mirrors_of(draft, entry).items() if mirror.state != STOPPED]
+    live = [f"{topic} ({mirror.state})" for topic, mirror in mirrors_of(draft, entry).items() if not mirror.is_stopped]
     if live:
         message = f"link {name} has mirrors that are not stopped: {', '.join(live[:5])}{' …' if live[5:] else ''}"
         raise BlockedError(message, hint="Promote, fail over or delete them first.")
+    drop_records(draft, entry)
     draft.put_link(name, None)
     return True
 
@@ -80,9 +81,12 @@ class MirrorShape:
     link: str
     source: str
     configs: Mapping[str, str] = field(default_factory=dict)
+    is_automatic: bool = False
 
 
-def create_mirror(draft: Draft, full_name: str, shape: MirrorShape, of: SourceTopic, *, topic_id: str) -> None:
+def create_mirror(
+    draft: Draft, full_name: str, shape: MirrorShape, of: SourceTopic, *, topic_id: str, now_ms: int = 0
+) -> None:
     """Make the destination of a mirror, with the partitions and synced configs its source has.
 
     Raises:
@@ -92,7 +96,8 @@ def create_mirror(draft: Draft, full_name: str, shape: MirrorShape, of: SourceTo
     link = link_named(draft, shape.link)
     check_free(draft, full_name)
     check_quotas(draft, full_name, Usage(1, of.partitions))
-    mirror, synced = MirrorEntry(link.id, shape.source, of.incarnation), synced_configs(link)
+    synced = synced_configs(link)
+    mirror = MirrorEntry(link.id, shape.source, of.incarnation, since_ms=now_ms, is_automatic=shape.is_automatic)
     check_not_synced(full_name, mirror, shape.configs, draft)
     taken = {key: value for key, value in of.configs.items() if key in synced}
     entry = TopicEntry(
@@ -112,7 +117,7 @@ def follow_source(draft: Draft, full_name: str, source: SourceTopic) -> None:
         UserError: It is no mirror, its source was deleted and made anew, or a namespace would hold too many partitions.
     """
     entry = topic_named(draft, full_name)
-    mirror = entry.mirror
+    mirror = entry.follows
     if mirror is None:
         raise UserError(f"topic {full_name} is not a mirror", hint="Only mirrors follow a source.")
     if source.incarnation is not None and mirror.source_topic_id not in {None, source.incarnation}:

@@ -12,7 +12,8 @@ from reconciler.resources.names import check_full_name
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from reconciler.embedded.catalog.entries import LinkEntry, TopicEntry
+    from reconciler.embedded.catalog.entries import TopicEntry
+    from reconciler.embedded.catalog.linkentries import LinkEntry
     from reconciler.embedded.catalog.tables import Catalog, Draft
 
 

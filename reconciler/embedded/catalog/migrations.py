@@ -163,7 +163,7 @@ def _leaving(draft: Draft, full_name: str, mounting: str | None, cluster_id: str
             error.message = f"{error.message} (Topic does not exists)"
         raise
     check_unheld(full_name, topic, "to unmount it")
-    if topic.mirror is not None:
+    if topic.follows is not None:
         message = f"topic {full_name} is a mirror: what it holds belongs to its source"
         raise UserError(message, hint="Promote or delete the mirror first; its source can be unmounted where it is.")
     if topic.recovering is not None:

@@ -10,7 +10,7 @@ from reconciler.resources.syncedconfigs import ALWAYS_SYNCED, SYNCED_BY_DEFAULT
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from reconciler.embedded.catalog.entries import LinkEntry, MirrorEntry
+    from reconciler.embedded.catalog.linkentries import LinkEntry, MirrorEntry
     from reconciler.embedded.catalog.tables import Catalog, Draft
 
 

@@ -81,9 +81,9 @@ def alter_topic(
     """
     entry = topic_named(draft, full_name)
     check_unheld(full_name, entry, "to change it")
-    if entry.mirror is not None:
+    if entry.follows is not None:
         keys = (*changes, "partitions") if partitions is not None else tuple(changes)
-        check_not_synced(full_name, entry.mirror, keys, draft)
+        check_not_synced(full_name, entry.follows, keys, draft)
     check_not_disabling(full_name, entry, changes)
     if partitions is not None:
         check_growth(full_name, entry.partitions, partitions)

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from reconciler.embedded.catalog.entries import TopicEntry
 from reconciler.embedded.catalog.holding import SEAL, check_served, sealed_by
 from reconciler.embedded.catalog.lookups import topic_with_id
+from reconciler.embedded.keys import fresh_mark
+from reconciler.embedded.partition.handing import hand_over, is_mirroring
 from reconciler.embedded.partition.head import NOBODY, PRODUCERS, Head, head_register, link_writer, parse_head
 from reconciler.embedded.partition.recent import Recent, RecentHeads
 from reconciler.embedded.partition.rekeying import Rekeying
@@ -38,7 +40,7 @@ def writer_of(topic: TopicEntry) -> str:
     """Return who may append to a topic's partitions."""
     if topic.hold is not None and topic.hold.is_closed:
         return sealed_by(topic.hold.migration)
-    return PRODUCERS if topic.mirror is None else link_writer(topic.mirror.link_id)
+    return PRODUCERS if topic.follows is None else link_writer(topic.follows.link_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ class Gate:
         tried: list[_Tried] = []
 
         def change(held: Held | None) -> Json | None:
-            before = self._found(register.key, held, recent)
+            before = self._found(partition, register.key, held, recent)
             after = extend(before, 0 if held is None else held.epoch)
             spilled = None if after is None else spill.spilled(keys.agreed(None if held is None else before, after))
             tried.append(_Tried(spilled, None if spilled is None else spilled.to_json()))
@@ -90,20 +92,24 @@ class Gate:
         if held is not None and not held.value["is_settled"]:
             keys.confirm(self._confirm(partition), held.value.get("kms_key_id"))
 
-    def _found(self, key: str, held: Held | None, recent: Recent | None) -> Head:
+    def _found(self, partition: int, key: str, held: Held | None, recent: Recent | None) -> Head:
         if held is None:
             return Head(self.writer)
         is_known = recent is not None and held is recent.held
-        return self._settled(
-            recent.head if recent is not None and is_known else parse_head(self.store, key, held.value)
-        )
+        head = recent.head if recent is not None and is_known else parse_head(self.store, key, held.value)
+        return self._settled(partition, head)
 
-    def _settled(self, head: Head) -> Head:
+    def _settled(self, partition: int, head: Head) -> Head:
         if head.writer == self.writer and head.is_settled:
             return head
         self._check(self.catalog.read())
         if head.writer.startswith(SEAL):
             return replace(head, writer=self.writer, is_settled=True)  # Of a migration that was cancelled.
+        if is_mirroring(head.writer, self.writer):
+            # Mirroring began or ended, and whoever said so died before this head. What is tried now loses its race
+            # against the next epoch, and is tried again.
+            hand_over(self.store, (self.topic_id, partition), self.writer, mark=fresh_mark(), makes=False)
+            return replace(head, writer=self.writer, is_settled=True)
         if head.writer != self.writer:
             raise UserError(f"{self.full_name} takes no records now: {head.writer} may write", hint="Try again later.")
         return replace(head, is_settled=True)
@@ -151,7 +157,10 @@ def check_writer(full_name: str, topic: TopicEntry, writer: str) -> None:
         check_served(full_name, topic)
     if owner == writer:
         return
-    if topic.mirror is not None and owner != NOBODY:
-        message = f"{full_name} is a mirror of {topic.mirror.source}: only its link writes to it"
+    if topic.follows is not None and owner != NOBODY:
+        message = (
+            f"{full_name} is a mirror of {topic.follows.source}: only its link writes to it "
+            f"(INVALID_REQUEST, Cannot append records to read-only mirror topic '{full_name}')"
+        )
         raise UserError(message, hint="Produce to the source, or promote the mirror first.")
     raise UserError(f"{full_name} is not a mirror of that link", hint="Plan again.")

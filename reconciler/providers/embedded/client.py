@@ -127,7 +127,7 @@ class Batch:
         if existing is None:
             create_topic(draft, topic.full_name, shape, topic_id=self._new_id())
         elif (None, shape.partitions, shape.configs, shape.acls) != (
-            existing.mirror,
+            existing.follows,
             existing.partitions,
             existing.configs,
             existing.acls,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from reconciler.embedded.catalog.entries import MirrorEntry
+    from reconciler.embedded.catalog.linkentries import MirrorEntry
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.embedded.cluster import EmbeddedCluster
     from reconciler.records.log import OffsetRange
@@ -41,8 +41,8 @@ class OneTopic:
         catalog = cluster.catalog.read()
         check_writing(cluster.permissions, catalog, full_name)
         topic = topic_shown(cluster.permissions, catalog, full_name)
-        if topic.mirror is not None:
-            raise _is_mirror(catalog, name, full_name, topic.mirror)
+        if topic.follows is not None:
+            raise _is_mirror(catalog, name, full_name, topic.follows)
         check_writer(full_name, topic, PRODUCERS)
         return cls(cluster.producer(), full_name)
 

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
     from reconciler.planning.actions import ControlAction
     from reconciler.providers.base import Edge, Outcome, Scope, Standing, TopicAddress
+    from reconciler.providers.embedded.linking import EmbeddedLinks
     from reconciler.providers.embedded.mounting.migrating import Migrations
     from reconciler.providers.embedded.producing import OneTopic
     from reconciler.providers.keeping import Means, Upkept
@@ -204,6 +205,13 @@ class EmbeddedProvider:
 
         who = Permissions.of(self._edge.principal, self._edge.host)
         return Migrations(self._declared.address, self._storage, who, self._edge.now_ms, self._cluster)
+
+    @property
+    def links(self) -> EmbeddedLinks:
+        """The links whose destination is this cluster, and their mirrors."""
+        from reconciler.providers.embedded.linking import EmbeddedLinks  # noqa: PLC0415 - only who mirrors pays
+
+        return EmbeddedLinks(self._cluster(), self._declared.metadata.name)
 
     def standing(self, topic: TopicAddress) -> Standing:
         """Return what a topic holds: one listing, a GET for each partition ever written, and for each manifest."""

@@ -37,7 +37,7 @@ def jobs_of(
 
     def is_wanted(full_name: str) -> bool:
         topic = cluster.catalog.known().topics.get(full_name)
-        is_mirror = topic is not None and topic.mirror is not None
+        is_mirror = topic is not None and topic.follows is not None
         return means.is_wanted(address_of("mirror" if is_mirror else "topic", name, full_name))
 
     counting = None if cluster.storage is None else CountingStore(unmetered(cluster.storage))

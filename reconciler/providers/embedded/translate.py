@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from reconciler.embedded.access.operations import Kind, Operation
 from reconciler.embedded.access.rules import entries_of, namespace_rules, topic_rules
-from reconciler.embedded.catalog.entries import LinkEntry, TopicEntry
+from reconciler.embedded.catalog.entries import TopicEntry
+from reconciler.embedded.catalog.linkentries import LinkEntry
+from reconciler.embedded.catalog.mirroring import status_of
 from reconciler.embedded.catalog.namespaceentries import NamespaceEntry, QuotaEntry
 from reconciler.embedded.catalog.syncing import synced_configs
 from reconciler.embedded.catalog.topics import TopicShape
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from reconciler.embedded.access.permissions import Permissions
-    from reconciler.embedded.catalog.entries import MirrorEntry
+    from reconciler.embedded.catalog.linkentries import MirrorEntry
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.planning.actions import Change, Value
     from reconciler.resources.inventory import RemoteLegacy
@@ -52,11 +54,12 @@ def observed_in(
     yield from _topics(catalog, cluster, legacies)
     links = {entry.id: (name, entry) for name, entry in catalog.links.items()}
     for name, link in links.values():
-        yield address_of("link", cluster, name), Observed(_link(name, cluster, link), link.id)
+        yield address_of("link", cluster, name), Observed(link_in(name, cluster, link), link.id)
     for full_name, topic in catalog.topics.items():
         if topic.mirror is not None and topic.mirror.link_id in links:
             resource = _mirror(full_name, topic, topic.mirror, (cluster, *links[topic.mirror.link_id]))
-            state, is_copied, legacy = topic.mirror.state, topic.mirror.first_copy_done, legacies.get(full_name)
+            state, is_copied = status_of(topic.mirror, links[topic.mirror.link_id][1]), topic.mirror.first_copy_done
+            legacy = legacies.get(full_name)
             yield resource.address, Observed(resource, topic.id, None, state, is_copied, legacy=legacy)
 
 
@@ -66,9 +69,15 @@ def _only(catalog: Catalog, cluster: str, is_wanted: Callable[[str], bool]) -> C
     topics = {
         name: entry
         for name, entry in catalog.topics.items()
-        if is_wanted(f"{'topic' if entry.mirror is None else 'mirror'}/{cluster}/{name}")
+        if any(is_wanted(f"{kind}/{cluster}/{name}") for kind in _kinds(entry))
     }
     return replace(catalog, namespaces=namespaces, topics=topics)
+
+
+def _kinds(entry: TopicEntry) -> tuple[str, ...]:
+    """Return the kinds of addresses an entry is seen at: a mirror that was stopped is a topic, too."""
+    mirror, topic = entry.mirror is not None, entry.follows is None
+    return (*(["mirror"] if mirror else []), *(["topic"] if topic else []))
 
 
 def overview_in(catalog: Catalog, cluster: str, who: Permissions) -> Overview:
@@ -76,10 +85,10 @@ def overview_in(catalog: Catalog, cluster: str, who: Permissions) -> Overview:
     links = {entry.id for entry in catalog.links.values()}
     shown = [
         TopicShown(Address(f"topic/{cluster}/{name}"), entry.partitions, entry.replication_factor)
-        if entry.mirror is None
+        if entry.follows is None
         else TopicShown(Address(f"mirror/{cluster}/{name}"), entry.partitions, None)
         for name, entry in sorted(catalog.topics.items())
-        if entry.mirror is None or entry.mirror.link_id in links
+        if entry.follows is None or entry.follows.link_id in links
         if who.is_super_user or who.may(catalog, Operation.DESCRIBE, Kind.TOPIC, name)
     ]
     namespaces = {
@@ -95,7 +104,7 @@ def _topics(catalog: Catalog, cluster: str, legacies: Mapping[str, RemoteLegacy]
     pattern = Topic(metadata=InNamespace(name="t", cluster=cluster), spec=TopicSpec(partitions=1))
     specs: dict[object, TopicSpec] = {}
     for full_name, entry in catalog.topics.items():
-        if entry.mirror is None:
+        if entry.follows is None:
             namespace, name = split_name(full_name)
             alike = entry.partitions, entry.replication_factor, entry.acls, *entry.configs.items()
             spec = specs.get(alike)
@@ -148,7 +157,8 @@ def namespace_entry(namespace: Namespace) -> NamespaceEntry:
     )
 
 
-def _link(name: str, cluster: str, entry: LinkEntry) -> MirrorLink:
+def link_in(name: str, cluster: str, entry: LinkEntry) -> MirrorLink:
+    """Return a link of a cluster as it was declared, without its mirrors."""
     spec = MirrorLinkSpec.model_validate(entry.declared)
     return MirrorLink(metadata=OnCluster(name=name, cluster=cluster), spec=spec)
 

@@ -1,0 +1,188 @@
+"""The links of an embedded cluster, in the words of every platform."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from reconciler.embedded.catalog.linkentries import TroubleEntry
+from reconciler.embedded.catalog.mirroring import Peer, link_of, link_status, mirror_named, status_of
+from reconciler.embedded.partition.head import read_heads
+from reconciler.errors import UserError
+from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
+from reconciler.providers.base import go_on
+from reconciler.providers.embedded.translate import link_in
+from reconciler.resources.mirroring import NEVER_FETCHED, LinkSeen, MirrorSeen, Operation, Position, Trouble
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from reconciler.embedded.catalog.linkentries import MirrorEntry
+    from reconciler.embedded.catalog.tables import Catalog
+    from reconciler.embedded.cluster import EmbeddedCluster
+    from reconciler.embedded.linking.linking import Linking
+    from reconciler.embedded.partition.head import Head
+    from reconciler.records.log import Bounds
+    from reconciler.resources.mirroring import Truncated
+
+
+@dataclass(frozen=True)
+class EmbeddedLinks:
+    """`LinksOfCluster` over an embedded cluster; `name` is what manifests call it."""
+
+    cluster: EmbeddedCluster
+    name: str
+
+    def links(self) -> Sequence[LinkSeen]:
+        """Return the links, by name: the catalog alone is read."""
+        catalog = self.cluster.catalog.read()
+        return [
+            LinkSeen(
+                link_in(name, self.name, link),
+                link.id,
+                link_status(link),
+                _told(link.trouble),
+                {task: _trouble(trouble) for task, trouble in sorted(link.tasks.items())},
+                link.source_cluster_id,
+            )
+            for name, link in sorted(catalog.links.items())
+        ]
+
+    def mirrors(self, link: str | None = None) -> Sequence[MirrorSeen]:
+        """Return the mirrors by full name, of one link or of all: the catalog alone is read."""
+        catalog = self.cluster.catalog.read()
+        found = (
+            self._seen(catalog, name) for name, topic in sorted(catalog.topics.items()) if topic.mirror is not None
+        )
+        return [mirror for mirror in found if link is None or mirror.link == link]
+
+    def mirror(self, full_name: str) -> MirrorSeen:
+        """Return one mirror.
+
+        Raises:
+            UserError: There is no such topic, or it is not mirrored.
+        """
+        return self._seen(self.cluster.catalog.read(), full_name)
+
+    def positions(self, full_name: str) -> Mapping[int, Position]:
+        """Return where partitions stand; those never written stand at the beginning."""
+        topic = self.cluster.topic(full_name)
+        heads = read_heads(self.cluster.store, topic.id)
+        return {number: _position(heads.get(number)) for number in range(topic.partitions)}
+
+    def ask(
+        self, full_name: str, verb: str, *, operation: str = "", may_go_on: Callable[[], None] = go_on
+    ) -> MirrorSeen:
+        """Ask for a verb of the table on this side."""
+        self._linking(may_go_on).ask(full_name, verb, operation=operation)
+        return self.mirror(full_name)
+
+    def join(
+        self, full_name: str, of: MirrorSeen, *, operation: str, verb: str, may_go_on: Callable[[], None] = go_on
+    ) -> MirrorSeen:
+        """Let an ordinary topic become the mirror of `of`, its own mirror on the peer."""
+        self._linking(may_go_on).join(full_name, Peer(of.link, of.name, of.topic_id), verb, operation=operation)
+        return self.mirror(full_name)
+
+    def aim(self, full_name: str, *, operation: str, ends: Mapping[int, int]) -> MirrorSeen:
+        """Write down where an operation is to end; the first ones count."""
+        self.cluster.linking.aim(full_name, ends, operation=operation)
+        return self.mirror(full_name)
+
+    def advance(
+        self, full_name: str, to: MirrorStatus, *, operation: str, may_go_on: Callable[[], None] = go_on
+    ) -> MirrorSeen:
+        """Let a mirror go to the next state of its operation."""
+        self._linking(may_go_on).advance(full_name, to, operation=operation)
+        return self.mirror(full_name)
+
+    def truncate(
+        self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = go_on
+    ) -> Mapping[int, Truncated]:
+        """Cut what a restore has to cut."""
+        return self._linking(may_go_on).truncate(full_name, operation=operation)
+
+    def stand(self, full_name: str, source_topic_id: str, bounds: Mapping[int, Bounds]) -> None:
+        """Note that a new mirror equals its source up to its own ends."""
+        self.cluster.linking.stand(full_name, source_topic_id, bounds)
+
+    def begin(self, full_name: str, offsets: Mapping[int, int]) -> MirrorSeen:
+        """Note where a new mirror begins."""
+        self.cluster.linking.begin(full_name, offsets)
+        return self.mirror(full_name)
+
+    def follow_starts(self, full_name: str, starts: Mapping[int, int]) -> None:
+        """Let go of what lies below the log starts of the source."""
+        from reconciler.embedded.linking.starts import follow_starts  # noqa: PLC0415 - brings Arrow
+
+        follow_starts(self.cluster, full_name, starts)
+
+    def trouble(self, full_name: str, trouble: Trouble | None, *, fails: bool = False) -> None:
+        """Note why a mirror cannot fetch or go on, or that it can again."""
+        self.cluster.linking.set_trouble(full_name, self._kept(trouble), fails=fails)
+
+    def link_trouble(self, link: str, status: LinkStatus, trouble: Trouble | None) -> None:
+        """Note whether a link reaches its source."""
+        self.cluster.linking.set_link_trouble(link, status, self._kept(trouble))
+
+    def task_trouble(self, link: str, task: str, trouble: Trouble | None) -> None:
+        """Note what is wrong with a task of a link."""
+        self.cluster.linking.set_task_trouble(link, task, self._kept(trouble))
+
+    def _linking(self, may_go_on: Callable[[], None]) -> Linking:
+        return replace(self.cluster.linking, may_go_on=may_go_on)
+
+    def _kept(self, trouble: Trouble | None) -> TroubleEntry | None:
+        if trouble is None:
+            return None
+        return TroubleEntry(trouble.code, trouble.message, trouble.since_ms or self.cluster.now_ms())
+
+    def _seen(self, catalog: Catalog, full_name: str) -> MirrorSeen:
+        topic, mirror = mirror_named(catalog, full_name)
+        found = link_of(catalog, mirror)
+        if found is None:
+            message = f"mirror {full_name} has lost its link"
+            raise UserError(message, hint="Find it with `reconciler cluster check`.")
+        name, link = found
+        return MirrorSeen(
+            self.name,
+            full_name,
+            topic.id,
+            name,
+            link.source_cluster,
+            mirror.source,
+            status_of(mirror, link),
+            topic.partitions,
+            mirror.since_ms,
+            mirror.source_topic_id,
+            _operation(mirror),
+            _told(mirror.trouble),
+            mirror.stopped_by,
+            mirror.is_automatic,
+            mirror.first_copy_done,
+            mirror.begins,
+        )
+
+
+def _operation(mirror: MirrorEntry) -> Operation | None:
+    kept = mirror.operation
+    return None if kept is None else Operation(kept.id, kept.verb, kept.ends or {})
+
+
+def _told(trouble: TroubleEntry | None) -> Trouble | None:
+    return None if trouble is None else _trouble(trouble)
+
+
+def _trouble(trouble: TroubleEntry) -> Trouble:
+    return Trouble(trouble.code, trouble.message, trouble.since_ms)
+
+
+def _position(head: Head | None) -> Position:
+    if head is None:
+        return Position(0, 0)
+    source = head.source
+    if source is None:
+        return Position(head.start, head.end, head.epochs)
+    epochs = tuple((epoch, start) for epoch, start in source["epochs"])
+    fetched = source.get("fetched", NEVER_FETCHED)
+    return Position(head.start, head.end, head.epochs, source["topic_id"], epochs, fetched)
