@@ -1,0 +1,303 @@
+"""Transitions of mirrors over two clusters: the first step that is not done, again and again, until all are.
+
+Every step is durable on its own cluster before the next, so it does not matter who takes it: a run that was killed is
+gone on with by the next one, and of two at once one finds that the other was faster. Both sides are never writable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from reconciler.errors import IncompleteError, ReconcilerError, UserError
+from reconciler.lifecycles.mirror import MirrorStatus
+from reconciler.providers.base import go_on
+from reconciler.resources.address import address_of
+from reconciler.resources.mirroring import Trouble, agreed_to
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from reconciler.providers.base import Provider
+    from reconciler.providers.links import LinksOfCluster
+    from reconciler.resources.address import Address
+    from reconciler.resources.mirroring import MirrorSeen, Truncated
+
+_M = MirrorStatus
+
+PROMOTE: Final = "promote"
+RESTORE: Final = "truncate-and-restore"
+REVERSALS: Final = frozenset({"reverse-and-start", "reverse-and-pause"})
+TWO_SIDED: Final = frozenset({PROMOTE, RESTORE, *REVERSALS})
+"""Verbs that need both clusters, and take more than one step."""
+
+UNDER_WAY: Final = frozenset(
+    {_M.PENDING_STOPPED, _M.PENDING_SYNCHRONIZE, _M.PENDING_MIRROR, _M.PENDING_SETUP_FOR_RESTORE, _M.PENDING_RESTORE}
+)
+"""States in which there is something to drive."""
+
+
+@dataclass(frozen=True)
+class Driver:
+    """Drives the mirrors of some clusters, by name. Safe to use again after any failure."""
+
+    providers: Mapping[str, Provider]
+    copy: Callable[[MirrorSeen, Mapping[int, int] | None], object]
+    """Brings a mirror to these ends, or to those its source has now."""
+    sync: Callable[[MirrorSeen], object]
+    """Brings configs and groups of a mirror to what its source has, for the last time."""
+    new_id: Callable[[], str]
+    may_go_on: Callable[[], None] = field(default=go_on)
+    """Asked before every step; may raise: whoever comes next goes on."""
+
+    def promote(self, cluster: str, full_name: str) -> MirrorSeen:
+        """Let a mirror become an ordinary topic that has all its source has; drives a promotion that has begun.
+
+        Raises:
+            UserError: That is not legal in its state.
+            IncompleteError: It could not reach its source's ends; it goes on when it can.
+            RetryableError: Its source does not answer.
+        """
+        links = self._links(cluster)
+        here = links.mirror(full_name)
+        if not _is_begun(here, PROMOTE):
+            self.providers[here.source_cluster].source_topic(_source(here))  # Without it, nothing is begun.
+            links.ask(full_name, PROMOTE, operation=self.new_id(), may_go_on=self.may_go_on)
+        return self.drive(cluster, full_name)
+
+    def reverse(self, cluster: str, full_name: str, *, is_paused: bool = False) -> MirrorSeen:
+        """Let a mirror and its source change roles without loss; return the new mirror, which is on the other side.
+
+        Raises:
+            UserError: That is not legal in its state, the link is not bidirectional, or has no half over there.
+            RetryableError: One of the two does not answer.
+        """
+        verb = "reverse-and-pause" if is_paused else "reverse-and-start"
+        links = self._links(cluster)
+        here = links.mirror(full_name)
+        if here.operation is None or here.operation.verb not in REVERSALS:
+            self._check_other_half(here.link, here.source_cluster, cluster)
+            self.providers[here.source_cluster].source_topic(_source(here))
+            links.ask(full_name, verb, operation=self.new_id(), may_go_on=self.may_go_on)
+        self.drive(cluster, full_name)
+        return self._links(here.source_cluster).mirror(here.source)
+
+    def restore(self, cluster: str, full_name: str) -> tuple[MirrorSeen, Mapping[int, Truncated]]:
+        """Let the original source of a stopped mirror become its mirror; what was written here since is cut off.
+
+        Return the mirror, and what was cut off each partition.
+
+        Raises:
+            UserError: Nothing that is stopped was a mirror of it, or the link is not bidirectional.
+            RetryableError: The other cluster does not answer.
+        """
+        peer = self.restorable(cluster, full_name)
+        here = self._found(cluster, full_name)
+        begun = None if here is None or here.operation is None else here.operation
+        operation = begun.id if begun is not None and begun.verb == RESTORE else self.new_id()
+        self._links(cluster).join(full_name, peer, operation=operation, verb=RESTORE, may_go_on=self.may_go_on)
+        cut: dict[int, Truncated] = {}
+        return self.drive(cluster, full_name, cut), cut
+
+    def restorable(self, cluster: str, full_name: str) -> MirrorSeen:
+        """Return the stopped mirror whose original source a topic is.
+
+        Raises:
+            UserError: There is none that could be restored from; says what is missing.
+        """
+        for link in self._links(cluster).links():
+            peer = self.providers.get(link.declared.spec.source)
+            found = () if peer is None else peer.links.mirrors(link.name)
+            for mirror in found:
+                if mirror.source == full_name and mirror.source_cluster == cluster and mirror.status is _M.STOPPED:
+                    self._check_restorable(cluster, full_name, mirror)
+                    return mirror
+        message = f"topic {full_name} of cluster {cluster} cannot be restored: no stopped mirror of it is known"
+        hint = "Restore works on the original source of a stopped mirror, over a bidirectional link."
+        raise UserError(message, hint=hint)
+
+    def cuts(self, cluster: str, full_name: str, peer: MirrorSeen) -> dict[int, int]:
+        """Return where each partition of an original source is to be cut: where it and its mirror agree last."""
+        ours = self._links(cluster).positions(full_name)
+        theirs = self._links(peer.cluster).positions(peer.name)
+        cuts: dict[int, int] = {}
+        for partition, here in ours.items():
+            there = theirs.get(partition)
+            fetched = 0 if there is None else max(there.fetched, 0)
+            epochs = () if there is None else there.source_epochs
+            cuts[partition] = min(here.end, agreed_to(epochs, here.epochs, fetched) if fetched else 0)
+        return cuts
+
+    def drive(self, cluster: str, full_name: str, cut: dict[int, Truncated] | None = None) -> MirrorSeen:
+        """Take steps until a transition has ended, and return what the mirror is then.
+
+        What keeps it from going on is noted on it, and raised.
+        """
+        links = self._links(cluster)
+        here = links.mirror(full_name)
+        while here.status in UNDER_WAY:
+            try:
+                self.may_go_on()
+                after = self._step(links, here, {} if cut is None else cut)
+            except ReconcilerError as error:
+                self._note(links, full_name, error)
+                raise
+            if after.status is here.status and after.operation == here.operation:
+                return after
+            here = after
+        if here.status is _M.STOPPED and here.stopped_by in REVERSALS:
+            self._go_on_there(here)
+        return here
+
+    def _step(self, links: LinksOfCluster, here: MirrorSeen, cut: dict[int, Truncated]) -> MirrorSeen:
+        verb = "" if here.operation is None else here.operation.verb
+        match here.status:
+            case _M.PENDING_STOPPED if verb == PROMOTE:
+                return self._promote(links, here)
+            case _M.PENDING_SYNCHRONIZE:
+                return self._synchronize(links, here)
+            case _M.PENDING_STOPPED:
+                self.sync(here)
+                return self._advance(links, here, _M.STOPPED)
+            case _M.PENDING_MIRROR:
+                return self._become_mirror(links, here)
+            case _M.PENDING_SETUP_FOR_RESTORE:
+                return self._set_up(links, here)
+            case _M.PENDING_RESTORE:
+                return self._restore(links, here, cut)
+            case _:
+                return here
+
+    def _promote(self, links: LinksOfCluster, here: MirrorSeen) -> MirrorSeen:
+        operation = here.operation
+        if operation is None:
+            return here
+        if not operation.ends:
+            bounds = self.providers[here.source_cluster].log(_source(here)).bounds()
+            ends = {partition: bound.end for partition, bound in bounds.items()}
+            here = links.aim(here.name, operation=operation.id, ends=ends)
+        self._copy_all(links, here)
+        self.sync(here)
+        return self._advance(links, here, _M.STOPPED)
+
+    def _synchronize(self, links: LinksOfCluster, here: MirrorSeen) -> MirrorSeen:
+        """Shut the source, which becomes a mirror; then nothing can be missed."""
+        operation = here.operation
+        if operation is None:
+            return here
+        there = self._links(here.source_cluster)
+        there.join(here.source, here, operation=operation.id, verb=operation.verb, may_go_on=self.may_go_on)
+        bounds = self.providers[here.source_cluster].log(_source(here)).bounds()
+        here = links.aim(here.name, operation=operation.id, ends={part: bound.end for part, bound in bounds.items()})
+        self._copy_all(links, here)
+        return self._advance(links, here, _M.PENDING_STOPPED)
+
+    def _become_mirror(self, links: LinksOfCluster, here: MirrorSeen) -> MirrorSeen:
+        """Go on where the old mirror has stopped; until then the old mirror is what is driven."""
+        there = self._links(here.source_cluster)
+        peer = there.mirror(here.source)
+        operation = here.operation
+        if operation is None:
+            return here
+        if peer.status in UNDER_WAY and peer.operation is not None and peer.operation.id == operation.id:
+            self.drive(here.source_cluster, here.source)
+            return links.mirror(here.name)
+        if peer.status is not _M.STOPPED or peer.stopped_by not in REVERSALS:
+            message = f"the reversal of {here.source} on cluster {here.source_cluster} was broken off: {peer.status}"
+            raise UserError(message, hint=f"Let {here.name} take records again with: reconciler mirror failover")
+        bounds = self.providers[here.source_cluster].log(_source(here)).bounds()
+        links.stand(here.name, peer.topic_id, bounds)
+        return self._advance(links, here, _M.PAUSED if operation.verb == "reverse-and-pause" else _M.ACTIVE)
+
+    def _set_up(self, links: LinksOfCluster, here: MirrorSeen) -> MirrorSeen:
+        operation = here.operation
+        if operation is None:
+            return here
+        peer = self._links(here.source_cluster).mirror(here.source)
+        self._check_restorable(here.cluster, here.name, peer)
+        links.join(here.name, peer, operation=operation.id, verb=RESTORE, may_go_on=self.may_go_on)  # All is sealed.
+        here = links.aim(here.name, operation=operation.id, ends=self.cuts(here.cluster, here.name, peer))
+        return self._advance(links, here, _M.PENDING_RESTORE)
+
+    def _restore(self, links: LinksOfCluster, here: MirrorSeen, cut: dict[int, Truncated]) -> MirrorSeen:
+        operation = here.operation
+        if operation is None:
+            return here
+        cut |= links.truncate(here.name, operation=operation.id, may_go_on=self.may_go_on)
+        self.sync(here)
+        bounds = self.providers[here.source_cluster].log(_source(here)).bounds()
+        links.stand(here.name, here.source_topic_id or "", bounds)
+        return self._advance(links, here, _M.ACTIVE)
+
+    def _go_on_there(self, here: MirrorSeen) -> None:
+        """Let the old source of a reversal become the mirror, where it waits for that."""
+        there = self._found(here.source_cluster, here.source)
+        if there is not None and there.status is _M.PENDING_MIRROR and there.source == here.name:
+            self.drive(here.source_cluster, here.source)
+
+    def _copy_all(self, links: LinksOfCluster, here: MirrorSeen) -> None:
+        ends = {} if here.operation is None else here.operation.ends
+        self.copy(here, ends)
+        reached = links.positions(here.name)
+        behind = {part: end - reached[part].end for part, end in ends.items() if reached[part].end < end}
+        if behind:
+            part, lag = next(iter(sorted(behind.items())))
+            message = f"partition {part} of mirror {here.name} lacks {lag:,} records of its source"
+            hint = "A transaction is open there: it goes on once that has ended. `mirror failover` does not wait."
+            raise IncompleteError(message, hint=hint)
+
+    def _advance(self, links: LinksOfCluster, here: MirrorSeen, to: MirrorStatus) -> MirrorSeen:
+        operation = "" if here.operation is None else here.operation.id
+        return links.advance(here.name, to, operation=operation, may_go_on=self.may_go_on)
+
+    def _check_other_half(self, link: str, cluster: str, peer: str) -> None:
+        halves = {half.name: half for half in self._links(cluster).links()}
+        if link not in halves or halves[link].declared.spec.source != peer:
+            message = f"link {link} has no half on cluster {cluster}"
+            raise UserError(message, hint="Declare the link with `mode: bidirectional`, and apply that first.")
+
+    def _check_restorable(self, cluster: str, full_name: str, peer: MirrorSeen) -> None:
+        topic = self.providers[cluster].source_topic(address_of("topic", cluster, full_name))
+        what = f"topic {full_name} of cluster {cluster} cannot be restored from {peer.name} of cluster {peer.cluster}"
+        if peer.source_topic_id not in {None, topic.incarnation}:
+            raise UserError(
+                f"{what}: it was deleted and made anew (SOURCE_TOPIC_ID_CHANGED)",
+                hint="Delete it here, and mirror it afresh.",
+            )
+        if peer.partitions < topic.partitions:
+            raise UserError(
+                f"{what}: it has {topic.partitions} partitions, and {peer.name} {peer.partitions}",
+                hint=f"Add partitions to {peer.name} first: a mirror has as many as its source.",
+            )
+
+    def _found(self, cluster: str, full_name: str) -> MirrorSeen | None:
+        return next((seen for seen in self._links(cluster).mirrors() if seen.name == full_name), None)
+
+    def _links(self, cluster: str) -> LinksOfCluster:
+        found = self.providers.get(cluster)
+        if found is None:
+            message = f"cluster {cluster} is not known here"
+            raise UserError(message, hint="Declare it, or name a state that has it with --state.")
+        return found.links
+
+    def _note(self, links: LinksOfCluster, full_name: str, error: ReconcilerError) -> None:
+        """Keep why a transition does not end where `mirror errors` finds it; what it ends with is told anyway."""
+        code = getattr(error, "code", None) or _CODES.get(type(error).__name__, "INTERNAL_ERROR")
+        links.trouble(full_name, Trouble(code, error.message))
+
+
+_CODES: Final = {
+    "NotAuthorizedError": "AUTHORIZATION_ERROR",
+    "RetryableError": "REMOTE_LINK_NOT_FOUND_ERROR",
+    "IncompleteError": "INTERNAL_ERROR",
+    "UserError": "INVALID_REQUEST_ERROR",
+    "InvalidNamespaceError": "INVALID_TOPIC",
+}
+
+
+def _is_begun(here: MirrorSeen, verb: str) -> bool:
+    return here.operation is not None and here.operation.verb == verb and here.status in UNDER_WAY
+
+
+def _source(mirror: MirrorSeen) -> Address:
+    return address_of("topic", mirror.source_cluster, mirror.source)
