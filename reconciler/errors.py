@@ -9,6 +9,7 @@
     · ProducerFencedError     a newer producer of the same transactional id took over
     · OutOfOrderSequenceError a producer's sequence numbers have a gap
     · NewerFormatError        a newer version wrote it: upgrade this one
+    · SourceChangedError      the source of a mirror is not the log that was copied
   - BlockedError          a guard refused; allow it by name, or change the files
   - UsageError            call it differently
   - StalePlanError        plan again
@@ -105,6 +106,15 @@ class OutOfOrderSequenceError(UserError):
 
 class NewerFormatError(UserError):
     """A newer version of reconciler wrote it; to guess what it means would be to damage it."""
+
+
+class SourceChangedError(UserError):
+    """The source of a mirror is not the log that was copied; nothing of the two is ever mixed."""
+
+    def __init__(self, message: str, *, code: str, hint: str) -> None:
+        """Say how it changed, by a code of the field (`SOURCE_TOPIC_ID_CHANGED`, `UNEXPECTED_TRUNCATION`)."""
+        super().__init__(message, hint=hint)
+        self.code = code
 
 
 class BlockedError(ReconcilerError):

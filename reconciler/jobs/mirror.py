@@ -1,8 +1,10 @@
-"""Bringing one log to the end of another: same offsets, timestamps, keys, headers, bytes.
+"""Bringing logs to the ends of others: same offsets, timestamps, keys, headers, bytes.
 
 The driver plans ranges, tasks stage them under fresh names, the driver publishes each round by compare-and-swap. A
 job keeps nothing of its own: what is left to do is source minus sink, computed anew, so one that was killed is simply
 started again, two at once only waste work, and nothing is ever published twice.
+
+Many flows are copied side by side, in the same rounds; what fails for one does not stop the others.
 """
 
 from __future__ import annotations
@@ -10,156 +12,199 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from reconciler.errors import IncompleteError, RetryableError
-from reconciler.jobs.progress import JobProgress, unseen
-from reconciler.jobs.ranges import Budget, joined, missing, pieces_of, rounds, tasks_of
-from reconciler.jobs.stage import Cores, described, run_stage
+from reconciler.embedded.threads import side_by_side
+from reconciler.errors import IncompleteError, ReconcilerError, RetryableError
+from reconciler.jobs.flows import Copy, Flow, Following, always
+from reconciler.jobs.progress import unseen
+from reconciler.jobs.ranges import joined, rounds
+from reconciler.jobs.tasks import LITTLE_BYTES, Tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
     from reconciler.jobs.progress import Report
     from reconciler.jobs.ranges import Piece
-    from reconciler.records.log import OffsetRange, Staged, StagedSink, TopicLog
+    from reconciler.records.log import Staged, StagedSink, TopicLog
 
-_FRUITLESS_PASSES: Final = 3
+_WORDS: Final = "reconciler: mirror"
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
-    """What one mirror job published, over all partitions; `offsets` counts those without records too."""
+class Copying:
+    """How a job copies: where Spark comes from, who may stop it, and when it does without."""
 
-    records: int = 0
-    bytes: int = 0
-    offsets: int = 0
+    session: Callable[[], SparkSession]
+    is_stopped: Callable[[], bool] = lambda: False
+    clock: Callable[[], float] = time.monotonic
+    little_bytes: int = LITTLE_BYTES
 
 
-def mirror(
-    session: SparkSession,
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one flow: what it got, and why it did not get all where there is an error."""
+
+    copy: Copy
+    error: ReconcilerError | None = None
+
+
+def mirror(  # noqa: PLR0913 - each is an option of a copy, and has a default
+    session: Callable[[], SparkSession],
     source: TopicLog,
     sink: StagedSink,
     *,
+    until: Mapping[int, int] | None = None,
+    is_wanted: Callable[[], bool] = always,
     progress: Report = unseen,
     is_stopped: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.monotonic,
+    little_bytes: int = LITTLE_BYTES,
 ) -> Copy:
     """Copy what `sink` lacks of `source`, up to its end as it is now, and mark the first copy as complete.
+
+    `until` are offsets beyond which nothing is copied; then no first copy is complete. `session` is called only where
+    more than `little_bytes` are missing. `is_wanted` is asked before each publishing; a copy that is not wanted any
+    more ends there, and says that it is not whole.
 
     Raises:
         UserError: The sink is no copy of the source, or an executor does not see one of them.
         IncompleteError: It was stopped; what is published stays.
         RetryableError: Spark gave up, or somebody else kept publishing.
     """
-    with described(session, "reconciler: mirror"):
-        job = _Mirror(source, sink, _Means(session, progress, is_stopped, clock))
-        return job.run()
+    flow = Flow(source, sink, None, until, is_wanted, progress)
+    (outcome,) = mirrors([flow], Copying(session, is_stopped, clock, little_bytes))
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome.copy
+
+
+def mirrors(flows: Sequence[Flow], how: Copying) -> list[Outcome]:
+    """Copy what each sink lacks of its source, as `mirror` does, all side by side; return what came of each."""
+    return _Job([Following(number, flow, how.clock) for number, flow in enumerate(flows)], how).run()
 
 
 @dataclass(frozen=True, slots=True)
-class _Means:
-    """What a copy needs beside what it copies."""
+class _Work:
+    """A piece of one of the flows."""
 
-    session: SparkSession
-    progress: Report
-    is_stopped: Callable[[], bool]
-    clock: Callable[[], float]
+    flow: int
+    piece: Piece
+
+    @property
+    def cost(self) -> int:
+        return self.piece.cost
 
 
-class _Mirror:
-    """One job: passes over what is missing, each in rounds, until nothing is."""
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    """What a task staged for one of the flows, or why it could not."""
 
-    def __init__(self, source: TopicLog, sink: StagedSink, means: _Means) -> None:
-        self._source, self._sink, self._means = source, sink, means
-        self._cores = Cores(means.session)
-        self._budget = Budget(self._cores.now)
-        self._began = means.clock()
-        self._done = Copy()
-        self._total = Copy()
+    flow: int
+    staged: Staged | None
+    error: ReconcilerError | None = None
 
-    def run(self) -> Copy:
-        bounds = self._source.bounds()
-        fruitless = 0
-        while wanted := missing(bounds, self._sink.ends()):
-            before = self._done.offsets
-            if self._is_all_gained(wanted):
-                break
-            fruitless = fruitless + 1 if self._done.offsets == before else 0
-            if fruitless == _FRUITLESS_PASSES:
-                hint = "See whether another `apply` or `run` copies it, then run the same command again."
-                raise RetryableError("what was copied never fitted onto the mirror's end", hint=hint)
-        self._sink.complete()
-        return self._done
 
-    def _is_all_gained(self, wanted: Mapping[int, OffsetRange]) -> bool:
-        """Go over what is missing once; say whether all of it was published."""
-        pieces = [piece for partition, offsets in wanted.items() for piece in self._pieces(partition, offsets)]
-        records, stored = sum(piece.records for piece in pieces), sum(piece.stored_bytes for piece in pieces)
-        self._total = Copy(self._done.records + records, self._done.bytes + stored)
-        before = self._done.offsets
-        self._tell({})
-        for taken in rounds(pieces, self._budget):
-            began = self._means.clock()
-            self._round(taken)
-            self._budget.learn(taken, self._means.clock() - began, cores=self._cores.now)
-        return self._done.offsets - before == sum(offsets.length for offsets in wanted.values())
+class _Job:
+    """Passes over what is missing, each in rounds, until nothing is."""
 
-    def _pieces(self, partition: int, offsets: OffsetRange) -> Iterator[Piece]:
-        return pieces_of(partition, offsets, self._source.extents(partition, offsets))
+    def __init__(self, flows: list[Following], how: Copying) -> None:
+        self._flows, self._how = flows, how
+        self._tasks = Tasks(how.session, how.is_stopped, how.little_bytes)
 
-    def _round(self, pieces: Sequence[Piece]) -> None:
-        if self._means.is_stopped():
-            raise _stopped()
+    def run(self) -> list[Outcome]:
+        self._each(Following.begin, self._flows)
+        while active := [flow for flow in self._flows if flow.is_open]:
+            self._pass(active)
+        self._each(Following.end, self._flows)
+        return [Outcome(flow.copy(), flow.error) for flow in self._flows]
+
+    def _each(self, do: Callable[[Following], object], flows: Iterable[Following]) -> None:
+        """Do something with flows side by side; what it raises ends the flow it is about."""
+
+        def tried(flow: Following) -> None:
+            try:
+                do(flow)
+            except ReconcilerError as error:
+                flow.refuse(error)
+
+        asked = [flow for flow in flows if flow.error is None]
+        if len(asked) == 1:
+            tried(asked[0])
+        else:
+            for _ in side_by_side(tried, asked, name="flows"):
+                pass
+
+    def _pass(self, active: Sequence[Following]) -> None:
+        """Go over what is missing once."""
+        found: dict[int, list[Piece]] = {}
+
+        def cut(flow: Following) -> None:
+            found[flow.number] = flow.pieces()
+
+        self._each(cut, active)
+        work = [_Work(number, piece) for number in sorted(found) for piece in found[number]]
         try:
-            staged, error = run_stage(
-                self._means.session,
-                tasks_of(pieces, self._cores.now),
-                partial(stage_pieces, self._source, self._sink),
-                what="copying records",
-            )
+            with self._tasks.over(sum(one.piece.stored_bytes for one in work), _WORDS):
+                for taken in rounds(work, self._tasks.budget):
+                    began = self._how.clock()
+                    self._round(taken)
+                    self._tasks.budget.learn(taken, self._how.clock() - began, cores=self._tasks.cores)
+        except ReconcilerError as error:
+            for flow in active:
+                flow.cut_short(error)
+        self._each(Following.end_pass, active)
+
+    def _round(self, taken: Sequence[_Work]) -> None:
+        if self._how.is_stopped():
+            raise _stopped()
+        flows = [self._flows[number] for number in dict.fromkeys(one.flow for one in taken)]
+        self._each(Following.look_again, flows)
+        staged = self._staged([one for one in taken if self._flows[one.flow].is_open])
+        got: dict[int, list[Staged]] = {flow.number: [] for flow in flows}
+        for one in staged:
+            if one.staged is not None:
+                got[one.flow].append(one.staged)
+        # What other tasks staged is good even where one failed: it need not be copied again.
+        self._each(lambda flow: flow.publish(got[flow.number]), [flow for flow in flows if got[flow.number]])
+        for one in staged:
+            if one.error is not None:
+                self._flows[one.flow].refuse(one.error)
+        for flow in self._flows:
+            flow.is_fresh = False
+
+    def _staged(self, work: Sequence[_Work]) -> list[_Staged]:
+        if not work:
+            return []
+        ends = {one.flow: self._flows[one.flow].ends for one in work}
+        do = partial(_stage, ends, is_shared=self._tasks.is_here)
+        try:
+            staged, error = self._tasks.run(work, do, what="copying records")
         except RetryableError as failure:
             # A cancelled round looks like a failed one.
-            raise (_stopped() if self._means.is_stopped() else failure) from failure
-        # What other tasks staged is good even where one failed: it need not be copied again.
-        self._count(staged, self._sink.publish(staged))
+            raise (_stopped() if self._how.is_stopped() else failure) from failure
         if error is not None:
             raise error
-
-    def _count(self, staged: Sequence[Staged], gained: Mapping[int, OffsetRange]) -> None:
-        done = [one for one in staged if one.at is not None and _is_within(one.at, gained.get(one.partition))]
-        self._done = Copy(
-            self._done.records + sum(one.records for one in done),
-            self._done.bytes + sum(one.stored_bytes for one in done),
-            self._done.offsets + sum(one.at.length for one in done if one.at is not None),
-        )
-        self._tell(gained)
-
-    def _tell(self, gained: Mapping[int, OffsetRange]) -> None:
-        self._means.progress(
-            JobProgress(
-                records=self._done.records,
-                records_total=max(self._total.records, self._done.records),
-                bytes=self._done.bytes,
-                bytes_total=max(self._total.bytes, self._done.bytes),
-                seconds=self._means.clock() - self._began,
-                ends={partition: offsets.stop for partition, offsets in sorted(gained.items())},
-            )
-        )
+        return staged
 
 
-def stage_pieces(source: TopicLog, sink: StagedSink, pieces: Sequence[Piece]) -> Iterator[Staged]:
-    """Do one task: stage pieces under fresh names, wherever it runs."""
-    source.check_shared()
-    sink.check_shared()
-    for piece in joined(pieces):
-        yield sink.stage_copy(piece.partition, source, piece.offsets)
-
-
-def _is_within(offsets: OffsetRange, gained: OffsetRange | None) -> bool:
-    return gained is not None and gained.holds(offsets)
+def _stage(
+    ends: Mapping[int, tuple[TopicLog, StagedSink]], task: Sequence[_Work], *, is_shared: bool
+) -> Iterator[_Staged]:
+    """Do one task, wherever it runs; what fails for one flow leaves the others alone."""
+    for number, work in groupby(task, key=lambda one: one.flow):
+        source, sink = ends[number]
+        try:
+            if not is_shared:
+                source.check_shared()
+                sink.check_shared()
+            for piece in joined(one.piece for one in work):
+                yield _Staged(number, sink.stage_copy(piece.partition, source, piece.offsets))
+        except ReconcilerError as error:
+            yield _Staged(number, None, error)
 
 
 def _stopped() -> IncompleteError:

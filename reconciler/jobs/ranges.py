@@ -52,8 +52,12 @@ class Piece:
         return self.stored_bytes + PIECE_COST
 
 
-def missing(bounds: Mapping[int, Bounds], ends: Mapping[int, int]) -> dict[int, OffsetRange]:
+def missing(
+    bounds: Mapping[int, Bounds], ends: Mapping[int, int], until: Mapping[int, int] | None = None
+) -> dict[int, OffsetRange]:
     """Return what a sink lacks of its source, up to the last stable offsets.
+
+    `until` are offsets beyond which nothing is wanted; of a partition that is not among them, nothing at all.
 
     Raises:
         UserError: The sink has no such partition, or goes on where its source ends.
@@ -68,8 +72,9 @@ def missing(bounds: Mapping[int, Bounds], ends: Mapping[int, int]) -> dict[int, 
             raise UserError(
                 message, hint="It is not a copy of this source: `reconciler verify` shows where they differ."
             )
-        if ends[partition] < source.stable:
-            ranges[partition] = OffsetRange(ends[partition], source.stable)
+        stop = source.stable if until is None else min(source.stable, until.get(partition, 0))
+        if ends[partition] < stop:
+            ranges[partition] = OffsetRange(ends[partition], stop)
     return ranges
 
 

@@ -34,7 +34,7 @@ _OUTCOME: Final = pa.schema([pa.field("outcome", pa.binary(), nullable=False)])
 
 
 @dataclass(frozen=True, slots=True)
-class _Refused:
+class Refused:
     """An error of ours on its way back: Spark would hand on only its text."""
 
     error: ReconcilerError
@@ -62,22 +62,34 @@ def run_stage(
     began = now()
     try:
         rows = ranges.mapInArrow(in_task, "outcome binary").collect()
-    except Exception as error:
-        note(_LOGGER, "stage", what=what, tasks=len(tasks), trouble=type(error).__name__, ms=ms_since(began))
-        raise failed(what, error) from error
+    except Exception as trouble:
+        note(_LOGGER, "stage", what=what, tasks=len(tasks), trouble=type(trouble).__name__, ms=ms_since(began))
+        raise failed(what, trouble) from trouble
     # What is unpickled was pickled by `in_task`, in a session that is ours.
     found = [pickle.loads(row.outcome) for row in rows]  # noqa: S301
-    errors = [outcome.error for outcome in found if isinstance(outcome, _Refused)]
-    note(_LOGGER, "stage", what=what, tasks=len(tasks), failed=len(errors), ms=ms_since(began))
-    return [outcome for outcome in found if not isinstance(outcome, _Refused)], errors[0] if errors else None
+    done, error = told_apart(found)
+    note(_LOGGER, "stage", what=what, tasks=len(tasks), refused=error is not None, ms=ms_since(began))
+    return done, error
 
 
-def attempt(do: Callable[[W], Iterable[R]], task: W) -> Iterator[R | _Refused]:
+def told_apart(outcomes: Iterable[R | Refused]) -> tuple[list[R], ReconcilerError | None]:
+    """Return what came of tasks, and the first error where there was one."""
+    done: list[R] = []
+    error: ReconcilerError | None = None
+    for outcome in outcomes:
+        if isinstance(outcome, Refused):
+            error = error or outcome.error
+        else:
+            done.append(outcome)
+    return done, error
+
+
+def attempt(do: Callable[[W], Iterable[R]], task: W) -> Iterator[R | Refused]:
     """Yield what comes of a task, an error of ours as the last."""
     try:
         yield from do(task)
     except ReconcilerError as error:
-        yield _Refused(error)
+        yield Refused(error)
 
 
 class Cores:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, get_args
 from reconciler.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -123,6 +123,15 @@ class Staged:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceSeen:
+    """The log that a copy follows, as it was seen before a round of copying: what goes with what is published."""
+
+    topic_id: str | None
+    """Another one: it was deleted and made anew. `None`: its platform has none."""
+    bounds: Mapping[int, Bounds]
+
+
+@dataclass(frozen=True, slots=True)
 class Copied:
     """What a transactional sink has committed of one partition."""
 
@@ -136,6 +145,11 @@ class Copied:
 class TopicLog(Protocol):
     """The records of one topic."""
 
+    @property
+    def topic_id(self) -> str | None:
+        """Which topic it is: one of the same name that is made later has another. `None`: its platform has none."""
+        ...
+
     def check_shared(self) -> None:
         """Return if the log is to be found from this machine.
 
@@ -144,8 +158,8 @@ class TopicLog(Protocol):
         """
         ...
 
-    def bounds(self) -> Mapping[int, Bounds]:
-        """Return every partition's bounds, in one bulk call."""
+    def bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
+        """Return every partition's bounds, in one bulk call; of `only` some, looked at one by one, where few matter."""
         ...
 
     def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
@@ -182,8 +196,19 @@ class StagedSink(Protocol):
         """
         ...
 
-    def ends(self) -> Mapping[int, int]:
-        """Return each partition's end: where the next range must start."""
+    def following(self, source: SourceSeen) -> StagedSink:
+        """Return the same sink for one round: it keeps with what it publishes which log that was copied from.
+
+        Where what was copied before is of another log, or of another past of the same one, `ends` and `publish` raise.
+        """
+        ...
+
+    def ends(self, only: Collection[int] | None = None) -> Mapping[int, int]:
+        """Return each partition's end, where the next range must start; of `only` some, where few matter.
+
+        Raises:
+            SourceChangedError: What is there is no copy of the log that is followed.
+        """
         ...
 
     def stage(self, partition: int, batches: Iterable[pa.RecordBatch], *, at: OffsetRange | None) -> Staged:
@@ -198,6 +223,9 @@ class StagedSink(Protocol):
         """Make staged ranges readable, one swap a partition, and return what each partition gained.
 
         A range is published only where its `at.start` is the log's end; the end becomes `at.stop` even after a gap.
+
+        Raises:
+            SourceChangedError: As `ends`; of the partitions that are not concerned, what fits is published.
         """
         ...
 

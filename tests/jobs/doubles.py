@@ -6,18 +6,22 @@ import itertools
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import UserError
+from reconciler.jobs.mirror import mirror
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.records.log import OffsetRange
 
 if TYPE_CHECKING:
-    from reconciler.records.log import Staged, StagedSink, TopicLog
+    from pyspark.sql import SparkSession
+
+    from reconciler.jobs.flows import Copy
+    from reconciler.records.log import SourceSeen, Staged, StagedSink, TopicLog
 
 TOPIC = "orders"
 
@@ -31,8 +35,12 @@ class Wrapped:
     def check_shared(self) -> None:
         self.sink.check_shared()
 
-    def ends(self) -> Mapping[int, int]:
-        return self.sink.ends()
+    def following(self, source: SourceSeen) -> StagedSink:
+        self.sink = self.sink.following(source)
+        return self
+
+    def ends(self, only: Collection[int] | None = None) -> Mapping[int, int]:
+        return self.sink.ends(only)
 
     def stage(self, partition: int, batches: Any, *, at: OffsetRange | None) -> Staged:
         return self.sink.stage(partition, batches, at=at)
@@ -98,6 +106,11 @@ class Unlucky(Wrapped):
 
     def publish(self, staged: Sequence[Staged]) -> Mapping[int, OffsetRange]:
         return super().publish(staged[:0])
+
+
+def in_spark(spark: SparkSession, source: TopicLog, sink: StagedSink, **options: Any) -> Copy:
+    """Mirror in Spark, however little there is to copy."""
+    return mirror(lambda: spark, source, sink, little_bytes=-1, **options)
 
 
 def fill(cluster: EmbeddedCluster, *, partitions: int = 3, count: int = 40, parts: int = 2) -> None:

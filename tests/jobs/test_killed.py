@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.jobs.mirror import mirror
 from reconciler.jobs.verify import verify
 from tests.embedded.samples import read
-from tests.jobs.doubles import TOPIC, append
+from tests.jobs.doubles import TOPIC, append, in_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,12 +29,11 @@ RUNNER = """
 import os, signal, sys, threading
 from pathlib import Path
 from reconciler.errors import IncompleteError
-from reconciler.jobs.mirror import mirror
 from reconciler.jobs.session import start_session
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.resources.workspace import SparkSpec
-from tests.jobs.doubles import TOPIC, Halting
+from tests.jobs.doubles import TOPIC, Halting, in_spark
 
 def opened(name):
     return EmbeddedCluster.open(DirectoryStore(folder / name), now_ms=lambda: 0, new_id=lambda: "")
@@ -52,7 +50,7 @@ with start_session(SparkSpec(master="local[2]"), environ=os.environ) as spark:
     signal.signal(signal.SIGTERM, stop)
     sink = Halting(east.sink(TOPIC), where, folder / "halted")
     try:
-        mirror(spark.session, west.log(TOPIC), sink, is_stopped=stopped.is_set)
+        in_spark(spark.session, west.log(TOPIC), sink, is_stopped=stopped.is_set)
     except IncompleteError as error:
         print(error, flush=True)
 """
@@ -75,7 +73,7 @@ def test_a_copy_killed_half_way_goes_on_and_copies_nothing_twice(
     said = when_halted(tmp_path, where, signal.SIGKILL)
     assert said == ""
     assert sum(east.sink(TOPIC).ends().values()) == published
-    assert mirror(spark, west.log(TOPIC), east.sink(TOPIC)).records == 80 - published
+    assert in_spark(spark, west.log(TOPIC), east.sink(TOPIC)).records == 80 - published
     assert verify(None, west.log(TOPIC), east.log(TOPIC), deep=True).is_equal
     for partition in range(4):
         assert [row["offset"] for row in read(east.log(TOPIC), partition)] == list(range(20))

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.errors import IncompleteError, RetryableError, UserError
-from reconciler.jobs.mirror import mirror
 from reconciler.jobs.verify import verify
 from reconciler.records.log import OffsetRange
 from tests.embedded.samples import numbered, read
-from tests.jobs.doubles import TOPIC, Broken, Interrupted, Refusing, Unlucky, Unshared, append, fill
+from tests.jobs.doubles import TOPIC, Broken, Interrupted, Refusing, Unlucky, Unshared, append, fill, in_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +32,7 @@ def filled(west: EmbeddedCluster, east: EmbeddedCluster) -> None:
 def test_a_copy_has_the_same_offsets_times_keys_headers_and_bytes(
     spark: SparkSession, west: EmbeddedCluster, east: EmbeddedCluster
 ) -> None:
-    copied = mirror(spark, west.log(TOPIC), east.sink(TOPIC))
+    copied = in_spark(spark, west.log(TOPIC), east.sink(TOPIC))
     assert (copied.records, copied.offsets) == (240, 240)
     for partition in range(3):
         assert read(east.log(TOPIC), partition) == read(west.log(TOPIC), partition)
@@ -43,10 +42,10 @@ def test_a_copy_has_the_same_offsets_times_keys_headers_and_bytes(
 
 @pytest.mark.usefixtures("filled")
 def test_only_what_is_missing_is_copied(spark: SparkSession, west: EmbeddedCluster, east: EmbeddedCluster) -> None:
-    mirror(spark, west.log(TOPIC), east.sink(TOPIC))
-    assert mirror(spark, west.log(TOPIC), east.sink(TOPIC)).offsets == 0
+    in_spark(spark, west.log(TOPIC), east.sink(TOPIC))
+    assert in_spark(spark, west.log(TOPIC), east.sink(TOPIC)).offsets == 0
     append(west, partitions=2, count=5)
-    assert mirror(spark, west.log(TOPIC), east.sink(TOPIC)).records == 10
+    assert in_spark(spark, west.log(TOPIC), east.sink(TOPIC)).records == 10
     assert verify(None, west.log(TOPIC), east.log(TOPIC)).is_equal
 
 
@@ -58,7 +57,7 @@ def test_gaps_and_an_end_without_records_are_kept(
     source = west.sink(TOPIC)
     source.publish([source.stage(0, [numbered(3, 4)], at=OffsetRange(0, 20))])
     source.publish([source.stage(0, [numbered(25, 2)], at=OffsetRange(20, 30))])
-    assert mirror(spark, west.log(TOPIC), east.sink(TOPIC)).offsets == 30
+    assert in_spark(spark, west.log(TOPIC), east.sink(TOPIC)).offsets == 30
     assert east.sink(TOPIC).ends() == {0: 30}
     assert read(east.log(TOPIC)) == read(west.log(TOPIC))
 
@@ -69,7 +68,7 @@ def test_dozens_of_small_partitions_are_one_round(
     fill(west, partitions=60, count=2, parts=1)
     east.create_topic(TOPIC, partitions=60)
     seen: list[JobProgress] = []
-    assert mirror(spark, west.log(TOPIC), east.sink(TOPIC), progress=seen.append).records == 120
+    assert in_spark(spark, west.log(TOPIC), east.sink(TOPIC), progress=seen.append).records == 120
     assert len(seen) == 2
     assert (seen[0].records, seen[0].records_total) == (0, 120)
     assert seen[1].ends == dict.fromkeys(range(60), 2)
@@ -82,7 +81,7 @@ def test_progress_ends_where_its_total_is_and_tells_rate_and_time_left(
 ) -> None:
     seen: list[JobProgress] = []
     ticks = iter(range(1000))
-    mirror(spark, west.log(TOPIC), east.sink(TOPIC), progress=seen.append, clock=lambda: float(next(ticks)))
+    in_spark(spark, west.log(TOPIC), east.sink(TOPIC), progress=seen.append, clock=lambda: float(next(ticks)))
     last = seen[-1]
     assert (last.records, last.bytes) == (last.records_total, last.bytes_total) == (240, last.bytes)
     assert last.bytes > 0
@@ -95,7 +94,7 @@ def test_two_mirrors_at_once_publish_nothing_twice(
     spark: SparkSession, west: EmbeddedCluster, east: EmbeddedCluster
 ) -> None:
     with ThreadPoolExecutor(2) as runners:
-        copies = list(runners.map(lambda _: mirror(spark, west.log(TOPIC), east.sink(TOPIC)), range(2)))
+        copies = list(runners.map(lambda _: in_spark(spark, west.log(TOPIC), east.sink(TOPIC)), range(2)))
     assert sum(copy.records for copy in copies) == 240
     assert verify(None, west.log(TOPIC), east.log(TOPIC)).is_equal
 
@@ -108,7 +107,7 @@ def test_what_somebody_else_published_meanwhile_is_not_published_again(
         sink = east.sink(TOPIC)
         sink.publish([sink.stage_copy(1, west.log(TOPIC), OffsetRange(0, 33))])
 
-    copied = mirror(spark, west.log(TOPIC), Interrupted(east.sink(TOPIC), faster))
+    copied = in_spark(spark, west.log(TOPIC), Interrupted(east.sink(TOPIC), faster))
     assert copied.records == 240 - 33
     assert verify(None, west.log(TOPIC), east.log(TOPIC)).is_equal
 
@@ -116,7 +115,7 @@ def test_what_somebody_else_published_meanwhile_is_not_published_again(
 @pytest.mark.usefixtures("filled")
 def test_a_copy_that_never_fits_gives_up(spark: SparkSession, west: EmbeddedCluster, east: EmbeddedCluster) -> None:
     with pytest.raises(RetryableError, match="never fitted"):
-        mirror(spark, west.log(TOPIC), Unlucky(east.sink(TOPIC)))
+        in_spark(spark, west.log(TOPIC), Unlucky(east.sink(TOPIC)))
     assert east.sink(TOPIC).ends() == {0: 0, 1: 0, 2: 0}
 
 
@@ -125,7 +124,7 @@ def test_an_executor_that_does_not_see_the_sink_is_named_and_nothing_is_publishe
     spark: SparkSession, west: EmbeddedCluster, east: EmbeddedCluster
 ) -> None:
     with pytest.raises(UserError, match="not shared with this executor") as refused:
-        mirror(spark, west.log(TOPIC), Unshared(east.sink(TOPIC)))
+        in_spark(spark, west.log(TOPIC), Unshared(east.sink(TOPIC)))
     assert refused.value.hint == "Share it."
     assert east.sink(TOPIC).ends() == {0: 0, 1: 0, 2: 0}
 
@@ -136,7 +135,7 @@ def test_what_other_tasks_copied_is_kept_when_one_is_refused(
     fill(west, count=4)
     east.create_topic(TOPIC, partitions=3)
     with pytest.raises(UserError, match="no space left for partition 1"):
-        mirror(spark, west.log(TOPIC), Refusing(east.sink(TOPIC)))
+        in_spark(spark, west.log(TOPIC), Refusing(east.sink(TOPIC)))
     assert east.sink(TOPIC).ends()[0] == 8
     assert east.sink(TOPIC).ends()[1] == 0
 
@@ -146,7 +145,7 @@ def test_a_bug_in_a_task_is_one_line_and_not_a_page_of_java(
     spark: SparkSession, west: EmbeddedCluster, east: EmbeddedCluster
 ) -> None:
     with pytest.raises(RetryableError) as failed:
-        mirror(spark, west.log(TOPIC), Broken(east.sink(TOPIC)))
+        in_spark(spark, west.log(TOPIC), Broken(east.sink(TOPIC)))
     assert failed.value.message == "copying records failed in Spark: division by zero in partition 1"
 
 
@@ -155,5 +154,5 @@ def test_a_stopped_copy_keeps_what_it_published_and_says_it_is_incomplete(
     spark: SparkSession, west: EmbeddedCluster, east: EmbeddedCluster
 ) -> None:
     with pytest.raises(IncompleteError):
-        mirror(spark, west.log(TOPIC), east.sink(TOPIC), is_stopped=lambda: True)
-    assert mirror(spark, west.log(TOPIC), east.sink(TOPIC)).records == 240
+        in_spark(spark, west.log(TOPIC), east.sink(TOPIC), is_stopped=lambda: True)
+    assert in_spark(spark, west.log(TOPIC), east.sink(TOPIC)).records == 240

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.jobs.mirror import mirror
 from reconciler.jobs.verify import verify
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.opening import open_store
 from reconciler.objectstore.settings import StoreSettings
 from tests.embedded.samples import NOW, cluster_in, read
-from tests.jobs.doubles import TOPIC, fill
+from tests.jobs.doubles import TOPIC, fill, in_spark
 from tests.servers.proxy import Proxy
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def bucket(
 def copied(spark: SparkSession, west: EmbeddedCluster, east: EmbeddedCluster) -> None:
     fill(west)
     east.create_topic(TOPIC, partitions=3)
-    assert mirror(spark, west.log(TOPIC), east.sink(TOPIC)).records == 240
+    assert in_spark(spark, west.log(TOPIC), east.sink(TOPIC)).records == 240
     for partition in range(3):
         assert read(east.log(TOPIC), partition) == read(west.log(TOPIC), partition)
         assert len(read(east.log(TOPIC), partition)) == 80
@@ -73,5 +72,5 @@ def test_a_folder_is_copied_into_a_bucket_and_back(spark: SparkSession, bucket: 
     copied(spark, folder, inside)
     back = cluster_in(DirectoryStore(tmp_path / "back"), now_ms=NOW + 2)
     back.create_topic(TOPIC, partitions=3)
-    assert mirror(spark, inside.log(TOPIC), back.sink(TOPIC)).records == 240
+    assert in_spark(spark, inside.log(TOPIC), back.sink(TOPIC)).records == 240
     assert verify(spark, folder.log(TOPIC), back.log(TOPIC)).is_equal

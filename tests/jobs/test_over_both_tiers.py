@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.jobs.datasource import register
-from reconciler.jobs.mirror import mirror
 from reconciler.jobs.verify import verify
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.records.log import OffsetRange
 from tests.embedded.archiving import TIERED, archive, cached_in, evict, tiered_cluster
 from tests.embedded.samples import numbered, read, rows_of
-from tests.jobs.doubles import TOPIC
+from tests.jobs.doubles import TOPIC, in_spark
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,7 +51,7 @@ def test_a_data_frame_has_the_records_of_both(spark: SparkSession, west: Embedde
 @pytest.mark.spark
 def test_a_mirror_is_copied_from_both(spark: SparkSession, west: EmbeddedCluster, east: EmbeddedCluster) -> None:
     east.create_topic(TOPIC)
-    assert mirror(spark, west.log(TOPIC), east.sink(TOPIC)).records == COUNT
+    assert in_spark(spark, west.log(TOPIC), east.sink(TOPIC)).records == COUNT
     assert read(east.log(TOPIC)) == read(west.log(TOPIC)) == rows_of([numbered(0, COUNT)])
 
 

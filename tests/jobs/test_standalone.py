@@ -18,13 +18,12 @@ from reconciler.embedded.remote.manifests.manifest import read_manifest
 from reconciler.embedded.remote.tier import remote_partition
 from reconciler.embedded.upkeep import chores
 from reconciler.jobs.chores import spread
-from reconciler.jobs.mirror import mirror
 from reconciler.jobs.verify import verify
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.records.log import OffsetRange
 from tests.embedded.samples import NOW, read, rows_of
 from tests.jobs import doubles
-from tests.jobs.doubles import TOPIC, Deadly, DeadlyStorage, append, tiered_west
+from tests.jobs.doubles import TOPIC, Deadly, DeadlyStorage, append, in_spark, tiered_west
 from tests.jobs.standalone import standalone
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ def test_executors_run_the_package_that_was_sent(cluster: RunningSpark) -> None:
 
 @pytest.mark.usefixtures("topics")
 def test_a_copy_is_done_by_all_executors(cluster: RunningSpark, west: EmbeddedCluster, east: EmbeddedCluster) -> None:
-    assert mirror(cluster.session, west.log(TOPIC), east.sink(TOPIC)).records == 2400
+    assert in_spark(cluster.session, west.log(TOPIC), east.sink(TOPIC)).records == 2400
     assert verify(cluster.session, west.log(TOPIC), east.log(TOPIC), deep=True).is_equal
 
 
@@ -74,7 +73,7 @@ def test_a_copy_is_done_by_all_executors(cluster: RunningSpark, west: EmbeddedCl
 def test_a_task_that_is_killed_is_done_again_and_nothing_is_there_twice(
     cluster: RunningSpark, west: EmbeddedCluster, east: EmbeddedCluster, tmp_path: Path
 ) -> None:
-    copied = mirror(cluster.session, west.log(TOPIC), Deadly(east.sink(TOPIC), tmp_path / "died"))
+    copied = in_spark(cluster.session, west.log(TOPIC), Deadly(east.sink(TOPIC), tmp_path / "died"))
     assert (tmp_path / "died").exists()
     assert copied.records == 2400
     for partition in range(4):

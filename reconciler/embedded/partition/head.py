@@ -13,7 +13,7 @@ from reconciler.objectstore.register import Register
 from reconciler.records.log import Bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from reconciler.objectstore.base import ObjectStore
     from reconciler.objectstore.register import Held
@@ -36,6 +36,7 @@ _SHAPE: Final = {
     "kms_key_id?": str,
     "uploaded_to?": int,
     "tiered_epoch?": int,
+    "truncated?": {"operation": str, "offset": int, "epoch": int, "records": int},
 }
 
 PRODUCERS: Final = "producers"
@@ -79,6 +80,14 @@ class Head:
     and never runs ahead of it."""
     tiered_epoch: int = 0
     """Of the disabling that took `uploaded_to` back; who knows only an older epoch does not raise it (F-K-056)."""
+    truncated: Json | None = None
+    """The last cut of the log's end: `{operation, offset, epoch, records}`, the epoch that began with it, and how many
+    records went. A manifest that knows only older epochs is still to be cut there."""
+
+    @property
+    def truncated_in(self) -> int:
+        """The epoch that began with the last cut: what was read of the log under an older one may be gone. 0: none."""
+        return 0 if self.truncated is None else int(self.truncated["epoch"])
 
     @property
     def bounds(self) -> Bounds:
@@ -128,6 +137,8 @@ class Head:
             kept["uploaded_to"] = self.uploaded_to
         if self.tiered_epoch:
             kept["tiered_epoch"] = self.tiered_epoch
+        if self.truncated is not None:
+            kept["truncated"] = self.truncated
         return kept
 
     @classmethod
@@ -149,6 +160,7 @@ class Head:
             kms_key_id=kept.get("kms_key_id"),
             uploaded_to=kept.get("uploaded_to", 0),
             tiered_epoch=kept.get("tiered_epoch", 0),
+            truncated=kept.get("truncated"),
         )
 
 
@@ -215,22 +227,35 @@ def read_heads(store: ObjectStore, topic_id: str) -> dict[int, Head]:
     return {partition: parse_head(store, key, kept) for partition, key, kept in _kept_heads(store, topic_id)}
 
 
-def read_bounds(store: ObjectStore, topic_id: str, partitions: int) -> dict[int, Bounds]:
-    """Return where each partition begins and ends, without looking at what lies between."""
-    found = dict.fromkeys(range(partitions), NEVER_WRITTEN)
-    for partition, key, kept in _kept_heads(store, topic_id):
-        if partition in found:
-            found[partition] = parse_head(store, key, _at_borders(kept)).bounds
-    return found
+def read_bounds(
+    store: ObjectStore, topic_id: str, partitions: int, only: Collection[int] | None = None
+) -> dict[int, Bounds]:
+    """Return where each partition, or of `only` some, begins and ends, without looking at what lies between."""
+    found = dict.fromkeys(range(partitions) if only is None else sorted(only), NEVER_WRITTEN)
+    heads = read_borders(store, topic_id, only)
+    return {partition: heads[partition].bounds if partition in heads else bounds for partition, bounds in found.items()}
+
+
+def read_borders(store: ObjectStore, topic_id: str, only: Collection[int] | None = None) -> dict[int, Head]:
+    """Return heads that name only what lies at their ends: a listing and a GET each; of `only` some, just the GETs."""
+    return {
+        partition: parse_head(store, key, _at_borders(kept))
+        for partition, key, kept in _kept_heads(store, topic_id, only)
+    }
 
 
 def _at_borders(kept: Json) -> Json:
     return {**kept, "pages": kept["pages"][-1:], "entries": kept["entries"][-1:]}
 
 
-def _kept_heads(store: ObjectStore, topic_id: str) -> Iterator[tuple[int, str, Json]]:
-    """Yield what is kept of every partition ever written; many are read side by side."""
-    keys = [listed.key for listed in store.list(heads_prefix(topic_id))]
+def _kept_heads(
+    store: ObjectStore, topic_id: str, only: Collection[int] | None = None
+) -> Iterator[tuple[int, str, Json]]:
+    """Yield what is kept of every partition ever written, or of `only` those; many are read side by side."""
+    if only is None:
+        keys = [listed.key for listed in store.list(heads_prefix(topic_id))]
+    else:
+        keys = [head_key(topic_id, partition) for partition in sorted(only)]
     partitions = [partition_of_head(key)[1] for key in keys]
 
     def read(partition: int) -> Held | None:

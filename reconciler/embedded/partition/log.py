@@ -21,7 +21,7 @@ from reconciler.records.hashing import digest_of
 from reconciler.records.log import MAX_OFFSET, Extent, Lost, OffsetRange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     import pyarrow as pa
 
@@ -66,8 +66,10 @@ class EmbeddedLog:
         if self.remote is not None and found is not None and found.tiering is not None and not self._tiers().is_hiding:
             check_storage(self.remote.storage, catalog.cluster.storage_id)
 
-    def bounds(self) -> Mapping[int, Bounds]:
+    def bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
         """Return every partition's bounds: the catalog, one listing, one GET for each partition ever written.
+
+        Of `only` some: without the listing.
 
         Raises:
             UserError: The topic is gone, or is being mounted or unmounted.
@@ -78,7 +80,7 @@ class EmbeddedLog:
         if topic is None:
             raise _gone(self.full_name)
         check_served(self.full_name, topic)
-        found, tiers = read_bounds(self.store, self.topic_id, topic.partitions), self._tiers()
+        found, tiers = read_bounds(self.store, self.topic_id, topic.partitions, only), self._tiers()
         return {partition: tiers.shown(bounds) for partition, bounds in found.items()}
 
     def bounds_of(self, partition: int) -> Bounds:

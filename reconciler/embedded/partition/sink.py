@@ -16,8 +16,9 @@ from reconciler.embedded.catalog.lookups import name_with_id, topic_with_id
 from reconciler.embedded.clusterfile import check_shared
 from reconciler.embedded.keys import fresh_mark, part_key
 from reconciler.embedded.partition.entries import Entry
+from reconciler.embedded.partition.following import check_followed, followed
 from reconciler.embedded.partition.gate import Gate
-from reconciler.embedded.partition.head import Head, read_bounds
+from reconciler.embedded.partition.head import PRODUCERS, Head, read_borders
 from reconciler.embedded.partition.log import EmbeddedLog
 from reconciler.embedded.partition.partfiles import within
 from reconciler.embedded.partition.parts import PartWriter
@@ -27,13 +28,13 @@ from reconciler.records.digest import Digest
 from reconciler.records.log import OffsetRange, Staged
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from reconciler.embedded.catalog.entries import TopicEntry
     from reconciler.embedded.catalog.tables import Draft
     from reconciler.embedded.partition.tiers import Piece
     from reconciler.embedded.producing.admission import Rules
-    from reconciler.records.log import TopicLog
+    from reconciler.records.log import SourceSeen, TopicLog
 
 _AT_ONCE: Final = 16
 """Partitions published side by side: a swap waits for the store, not for us."""
@@ -47,6 +48,8 @@ class EmbeddedSink:
     rules: Rules
     permissions: Permissions = SUPER_USER
     """Whose writes these are."""
+    source: SourceSeen | None = None
+    """What a mirror follows, for one round: its heads keep it. `None`: nobody says."""
 
     def check_shared(self) -> None:
         """Refuse a machine that does not see the cluster.
@@ -57,10 +60,23 @@ class EmbeddedSink:
         found = topic_with_id(self.gate.catalog.read(), self.gate.topic_id, self.gate.full_name)
         check_shared(self.gate.store, self.gate.full_name, is_found=found is not None)
 
-    def ends(self) -> Mapping[int, int]:
-        """Return each partition's end."""
-        bounds = read_bounds(self.gate.store, self.gate.topic_id, self._topic().partitions)
-        return {partition: found.end for partition, found in bounds.items()}
+    def following(self, source: SourceSeen) -> EmbeddedSink:
+        """Return the same sink for one round over a source; what is no mirror keeps nothing of where it came from."""
+        return self if self.gate.writer == PRODUCERS else replace(self, source=source)
+
+    def ends(self, only: Collection[int] | None = None) -> Mapping[int, int]:
+        """Return each partition's end; of `only` some, without a listing.
+
+        Raises:
+            UserError: The topic is gone.
+            SourceChangedError: What a mirror has is no copy of the source it follows now.
+        """
+        partitions = range(self._topic().partitions)
+        heads = read_borders(self.gate.store, self.gate.topic_id, only)
+        for partition, head in heads.items():
+            self._check_followed(partition, head)
+        wanted = partitions if only is None else [partition for partition in sorted(only) if partition in partitions]
+        return {partition: heads[partition].end if partition in heads else 0 for partition in wanted}
 
     def stage(self, partition: int, batches: Iterable[pa.RecordBatch], *, at: OffsetRange | None) -> Staged:
         """Write batches of `RECORD_SCHEMA`, in offset order, under fresh names; `at=None`: they are numbered anew."""
@@ -97,6 +113,7 @@ class EmbeddedSink:
 
         Raises:
             UserError: The topic is gone, has no such partition, or belongs to another writer.
+            SourceChangedError: What a mirror has is no copy of what was staged; other partitions got theirs.
         """
         topic, by_partition = self._topic(), _by_partition(staged)
         for partition in by_partition:
@@ -106,15 +123,29 @@ class EmbeddedSink:
 
         def publish(partition: int) -> OffsetRange | None:
             found = _Publication(by_partition[partition])
-            self.gate.swap(partition, found.extend, mark=fresh_mark())
+
+            def extend(head: Head, epoch: int) -> Head | None:
+                self._check_followed(partition, head)
+                after = found.extend(head, epoch)
+                if after is None or self.source is None:
+                    return after
+                return replace(after, source=followed(self.source, partition, after.end))
+
+            self.gate.swap(partition, extend, mark=fresh_mark())
             return found.gained
 
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="publish") as threads:
-            gained = dict(zip(by_partition, threads.map(publish, by_partition), strict=True))
+        if len(by_partition) == 1:
+            gained = {partition: publish(partition) for partition in by_partition}
+        else:
+            with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="publish") as threads:
+                gained = dict(zip(by_partition, threads.map(publish, by_partition), strict=True))
         return {partition: offsets for partition, offsets in gained.items() if offsets is not None}
 
     def complete(self) -> None:
-        """Record that the first copy is done; a topic that is no mirror has none."""
+        """Record that the first copy is done; a topic that is no mirror has none, and once is enough."""
+        topic = topic_with_id(self.gate.catalog.known(), self.gate.topic_id, self.gate.full_name)
+        if topic is not None and (topic.mirror is None or topic.mirror.first_copy_done):
+            return
 
         def decide(draft: Draft) -> None:
             complete_first_copy(draft, self.gate.topic_id)
@@ -130,6 +161,10 @@ class EmbeddedSink:
         except MissingObjectError:
             return None
         return replace(piece.entry, key=key, producer=None, txn=None, kms_key_id=kms_key_id)
+
+    def _check_followed(self, partition: int, head: Head) -> None:
+        if self.source is not None:
+            check_followed(self.gate.full_name, partition, head, self.source)
 
     def _writer(self, partition: int) -> PartWriter:
         return PartWriter.of(self.gate.store, self.rules, partition)

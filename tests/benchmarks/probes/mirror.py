@@ -47,7 +47,7 @@ def settled(seconds: float) -> float:
 def mirrored(number: int) -> float:
     """Mirror `events` once; return the seconds it took."""
     began = time.perf_counter()
-    copy = mirror(spark.session, west.log(topic("west", "events")), east.sink(topic("east", f"copy-{number}")))
+    copy = mirror(lambda: spark.session, west.log(topic("west", "events")), east.sink(topic("east", f"copy-{number}")))
     if copy.records != records:
         sys.exit(f"{copy.records} records were copied, not {records}")
     return time.perf_counter() - began
@@ -56,7 +56,7 @@ def mirrored(number: int) -> float:
 took: dict[str, list[float]] = {"ours": [], "floor": [], "synced": []}
 turns = deque(took)
 with start_session(SparkSpec(), environ=os.environ) as spark:
-    mirror(spark.session, west.log(topic("west", "few")), east.sink(topic("east", f"copy-{repetitions}")))
+    mirror(lambda: spark.session, west.log(topic("west", "few")), east.sink(topic("east", f"copy-{repetitions}")))
     settled(0)
     for number in range(repetitions):
         do = {"ours": partial(mirrored, number), "floor": copied, "synced": partial(copied, "--sync")}
