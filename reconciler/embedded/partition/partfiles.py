@@ -120,7 +120,7 @@ def check_part(store: ObjectStore, entry: Entry, found: pq.FileMetaData) -> None
         DamagedObjectError: It has other columns, or another number of rows.
     """
     if found.schema.to_arrow_schema().names != PART_SCHEMA.names or found.num_rows != entry.digest.records:
-        raise _damaged(store, entry, "its columns or the number of its rows are not what the head says")
+        raise damaged_part(store, entry, "its columns or the number of its rows are not what the head says")
 
 
 @contextmanager
@@ -131,13 +131,14 @@ def undamaged(store: ObjectStore, entry: Entry) -> Iterator[None]:
     except MissingObjectError as error:
         raise missing_offsets(store, entry.key, entry.base, entry.last) from error
     except DamagedObjectError as error:
-        raise error if error.offsets else _damaged(store, entry, error.why) from error
+        raise error if error.offsets else damaged_part(store, entry, error.why) from error
     # Of the errors of files only Thrift's and the codecs' arrive here; what a store says is ours already.
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise _damaged(store, entry, str(error) or type(error).__name__) from error
+        raise damaged_part(store, entry, str(error) or type(error).__name__) from error
 
 
-def _damaged(store: ObjectStore, entry: Entry, why: str) -> DamagedObjectError:
+def damaged_part(store: ObjectStore, entry: Entry, why: str) -> DamagedObjectError:
+    """Return the error for a part that is not what an entry says, and which offsets lay in it."""
     said = " ".join(why.split()).rstrip(". ")
     lost = f"what lies at offsets {entry.base} to {entry.last} cannot be read"
     error = DamagedObjectError(f"{lost}: {store.url}: object {entry.key} is damaged: {said}", hint=RESTORE_HINT)

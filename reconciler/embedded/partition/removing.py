@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from reconciler.embedded.partition.entries import PageRef
+    from reconciler.embedded.partition.pages import Paged
     from reconciler.objectstore.base import ObjectStore
     from reconciler.objectstore.register import Held
 
@@ -29,11 +30,15 @@ def remove_partition(store: ObjectStore, topic_id: str, partition: int) -> None:
     held = register.update(seal, mark=fresh_mark(), raises_epoch=True)
     if held is None:
         return
-    head = head_as_kept(store, register.key, held.value)
-    store.delete(entry.key for entry in all_entries(store, head, skips_missing=True))
-    for pages in _by_level(all_pages(store, head, skips_missing=True)):
-        store.delete(page.key for page in pages)
+    delete_named(store, head_as_kept(store, register.key, held.value))
     store.delete([register.key])
+
+
+def delete_named(store: ObjectStore, held: Paged) -> None:
+    """Delete all that is named, a page after all that it names; what is gone already is passed over."""
+    store.delete(entry.key for entry in all_entries(store, held, skips_missing=True))
+    for pages in _by_level(all_pages(store, held, skips_missing=True)):
+        store.delete(page.key for page in pages)
 
 
 def _by_level(pages: Iterable[PageRef]) -> list[list[PageRef]]:

@@ -46,6 +46,9 @@ class Rewritten:
     """What was written of its remote tier: published first, and nothing else where that does not hold."""
     changes_key: bool = False
     """Of a rewrite: it brings parts under another key; what else is written has to lie under the one that holds."""
+    epoch: int = 0
+    """Of a compaction: the newest the log had when it was read. What it removed may be superseded by nothing any more
+    where the log's end was cut since."""
 
     def is_under(self, kms_key_id: str | None) -> bool:
         """Tell whether all that was written lies under the key its partition was brought under last."""
@@ -134,7 +137,7 @@ class _Change:
         if compacted_to is None:
             return self._rebuilt() if self.holding else None
         is_whole = len(self.holding) == len(self._rewritten.replacements)
-        if not is_whole or compacted_to > self._head.end:
+        if not is_whole or compacted_to > self._head.end or self._head.truncated_in > self._rewritten.epoch:
             return None
         head = self._rebuilt() if self.holding else self._head
         return replace(head, compacted_to=max(head.compacted_to, compacted_to))

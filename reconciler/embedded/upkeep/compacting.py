@@ -132,12 +132,19 @@ class Compaction:
                 replacement = self._cleaned(group, newest, head.compacted_to, now_ms)
                 if replacement is not None:
                     (far if group.first.is_remote else here).append(replacement)
-        return Rewritten(self._partition, tuple(here), max(through, head.compacted_to), self._remotely(tuple(far)))
+        return Rewritten(
+            self._partition,
+            tuple(here),
+            max(through, head.compacted_to),
+            self._remotely(tuple(far), head.epochs[-1][0]),
+            epoch=head.epochs[-1][0],
+        )
 
-    def _remotely(self, done: tuple[Replacement, ...]) -> RemoteRewrite | None:
+    def _remotely(self, done: tuple[Replacement, ...], epoch: int) -> RemoteRewrite | None:
         if not done or self._remote is None or self._place is None or self._policy.tiering is None:
             return None
-        return RemoteRewrite(self._place, self._remote.cluster_id, self._policy.tiering, done, is_whole=True)
+        cluster_id = self._remote.cluster_id
+        return RemoteRewrite(self._place, cluster_id, self._policy.tiering, done, is_whole=True, epoch=epoch)
 
     def _pieces(self, clean: Iterable[Segment], remote: Iterable[Entry], local_start: int) -> Iterator[_Piece]:
         there = {entry.key for entry in remote}
@@ -221,7 +228,7 @@ class Compaction:
     def _writer(self, group: _Group) -> PartWriter:
         if self._place is None or not group.first.is_remote:
             return PartWriter.of(self._store, self._rules, self._partition.number)
-        return SegmentWriter(group.first.store, self._rules, self._place, group.first.entry.epoch)
+        return SegmentWriter.under(group.first.store, self._rules, self._place, group.first.entry.epoch)
 
 
 def _loses(piece: _Piece, newest: NewestOffsets) -> bool:

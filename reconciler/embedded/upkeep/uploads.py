@@ -14,6 +14,7 @@ from reconciler.embedded.partition.entries import STALE_MS
 from reconciler.embedded.partition.headswaps import swap_head
 from reconciler.embedded.partition.pages import entries_within
 from reconciler.embedded.partition.replacing import Gain
+from reconciler.embedded.remote.leaving.truncating import is_uncut, settle
 from reconciler.embedded.remote.manifests.agreement import check_not_behind
 from reconciler.embedded.remote.manifests.manifest import read_manifest
 from reconciler.embedded.remote.manifests.owning import check_own
@@ -69,7 +70,7 @@ class Uploads:
         if tiering is None or both is None:
             return None, None
         head, manifest = both
-        self._follow(lying.partition, head, manifest.end, tiering)
+        self._follow(lying.partition, head, manifest, tiering)
         due_ms = None if tiering.max_interval_ms is None else manifest.uploaded_ms + tiering.max_interval_ms
         takes_open = self.takes_open or (due_ms is not None and due_ms <= self.now_ms())
         stable = head.bounds.stable
@@ -132,6 +133,8 @@ class Uploads:
             named.clear()
             if self.now_ms() - put_ms > STALE_MS or not manifest.tiered_epoch:
                 return None
+            if newest.epochs[-1][0] < manifest.epochs[-1][0]:
+                return None  # The log was cut since: its end may be another one.
             named.extend(_fitting(uploads, manifest.end))
             if not named:
                 return None
@@ -153,7 +156,7 @@ class Uploads:
         self._drop([one for one in uploads if one not in named])
         if after is None:
             return None
-        self._follow(newest.partition, None, after.end, newest.tiering)
+        self._follow(newest.partition, None, after, newest.tiering)
         entries = [entry for one in named for entry in one.entries]
         stored = sum(entry.bytes for entry in entries)
         return Gain(sum(entry.digest.records for entry in entries), stored, len(entries))
@@ -161,6 +164,9 @@ class Uploads:
     def _both(self, partition: Partition, tiering: Tiering, head: Head) -> tuple[Head, Manifest] | None:
         """Return head and manifest where they say the same; `None`: who knows more than we do was here already."""
         manifest = self._manifest(partition, tiering, head)
+        if manifest is not None and is_uncut(manifest, head):
+            swap = ManifestSwap(self.remote.storage, self.remote.cluster_id, tiering)
+            manifest = settle(swap, remote_partition(tiering.location, partition.number), head)
         if manifest is None or manifest.end == head.uploaded_to:
             return None if manifest is None else (head, manifest)
         return agreeing(self.store, self.remote.storage, partition, tiering)
@@ -183,11 +189,16 @@ class Uploads:
             check_own(remote, manifest, self.remote.cluster_id)
         return None if manifest is None or manifest.tiered_epoch > tiering.epoch else manifest
 
-    def _follow(self, partition: Partition, head: Head | None, end: int, tiering: Tiering) -> None:
-        """Let the head say what the manifest named under that tiering; a disabling since then has taken it back."""
+    def _follow(self, partition: Partition, head: Head | None, manifest: Manifest, tiering: Tiering) -> None:
+        """Let the head say what the manifest named under that tiering; a disabling since then has taken it back.
+
+        Of a log that was cut since, the manifest may name what is not there any more.
+        """
 
         def follow(found: Head) -> Head | None:
-            return found.uploaded(min(end, found.end), tiering.epoch)
+            if is_uncut(manifest, found):
+                return None
+            return found.uploaded(min(manifest.end, found.end), tiering.epoch)
 
         if head is None or follow(head) is not None:
             swap_head(self.store, partition, follow)

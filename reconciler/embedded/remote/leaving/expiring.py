@@ -140,7 +140,7 @@ def cut_below(storage: ObjectStore, manifest: Manifest, start: int, spill: Manif
         start=max(manifest.start, min(start, manifest.end)),
         pages=tuple(pages),
         entries=tuple(entry for entry in manifest.entries if entry.last >= start),
-        garbage=_with(manifest.garbage, whole, gone, spill),
+        garbage=marked(manifest.garbage, whole, gone, spill),
     )
     return Cut(
         after,
@@ -161,7 +161,8 @@ def _reopened(entries: Sequence[Entry], spill: ManifestSpill) -> list[PageRef]:
     return pages
 
 
-def _with(garbage: Garbage, pages: Sequence[PageRef], entries: Sequence[Entry], spill: ManifestSpill) -> Garbage:
+def marked(garbage: Garbage, pages: Sequence[PageRef], entries: Sequence[Entry], spill: ManifestSpill) -> Garbage:
+    """Return garbage with more that a manifest names no longer; of many entries a page is made."""
     if len(entries) > _FEW:
         return Garbage((*garbage.pages, *pages, spill.page(entries)), garbage.entries)
     return Garbage((*garbage.pages, *pages), (*garbage.entries, *entries))

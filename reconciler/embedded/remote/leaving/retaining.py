@@ -16,6 +16,7 @@ from reconciler.embedded.partition.headswaps import swap_head
 from reconciler.embedded.partition.pages import entries_within, read_page
 from reconciler.embedded.remote.leaving.evicting import Evicted, evict, evictable, local_policy, same_below
 from reconciler.embedded.remote.leaving.expiring import Cut, Expiry, cut_below, expiry
+from reconciler.embedded.remote.leaving.truncating import is_uncut, settle
 from reconciler.embedded.remote.manifests.agreement import is_behind
 from reconciler.embedded.remote.manifests.manifest import Manifest, read_manifest
 from reconciler.embedded.remote.manifests.owning import check_own
@@ -104,6 +105,10 @@ class TieredPartition:
         Where it lacks something, the right one is elsewhere: nothing that the wrong one names is let go of.
         """
         manifest = self.manifest()
+        if self.remote is not None and is_uncut(manifest, head):
+            # Whoever cut the log died before its remote part was.
+            found = settle(self._swap(self.remote), self.place, head)
+            manifest = Manifest(manifest.owner) if found is None else found
         if self.remote is None or not is_behind(manifest, head):
             return head, manifest
         return replace(head, uploaded_to=manifest.end), Manifest(manifest.owner)

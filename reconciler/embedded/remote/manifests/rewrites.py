@@ -48,6 +48,9 @@ class RemoteRewrite:
     replacements: tuple[Replacement, ...]
     is_whole: bool = False
     """Of a compaction: published whole or not at all."""
+    epoch: int = 0
+    """Of a compaction: the newest that the log had when it was read. A manifest that knows a newer one may be that of
+    a log whose end was cut since, and what supersedes is gone."""
 
     def gain(self, holding: Iterable[Replacement]) -> Gain:
         """Sum up what holds: of a compaction what it removed, else what was written anew."""
@@ -125,6 +128,8 @@ class _Change:
         self.holding, self._gone_pages = rebuilding.holding, rebuilding.gone_pages
         is_all = len(self.holding) == len(self._rewrite.replacements)
         if not self.holding or (self._rewrite.is_whole and not is_all):
+            return None
+        if self._rewrite.is_whole and manifest.epochs[-1][0] > self._rewrite.epoch:
             return None
         pages, entries = rebuilding.rebuilt(self._leaves, tail=TAIL)
         garbage = Garbage(manifest.garbage.pages, (*manifest.garbage.entries, *rebuilding.replaced))

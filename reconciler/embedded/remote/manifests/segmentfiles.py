@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.keys import index_key, segment_key
-from reconciler.embedded.partition.parts import PartWriter
+from reconciler.embedded.partition.parts import PART_BYTES, PartWriter
 from reconciler.errors import DamagedObjectError
 
 if TYPE_CHECKING:
@@ -22,17 +22,25 @@ _MAGIC: Final = b"PAR1"
 class SegmentWriter(PartWriter):
     """Writes records as a remote segment, with its index."""
 
-    def __init__(self, storage: ObjectStore, rules: Rules, remote: RemotePartition, epoch: int) -> None:
+    def __init__(
+        self,
+        storage: ObjectStore,
+        remote: RemotePartition,
+        epoch: int,
+        *,
+        compression: str = "producer",
+        kms_key_id: str | None = None,
+    ) -> None:
         super().__init__(
-            storage,
-            rules.full_name,
-            remote.number,
-            compression=rules.compression,
-            limit=rules.segment_bytes,
-            kms_key_id=rules.kms_key_id,
+            storage, str(remote), remote.number, compression=compression, limit=PART_BYTES, kms_key_id=kms_key_id
         )
         self._remote = remote
         self._epoch = epoch
+
+    @classmethod
+    def under(cls, storage: ObjectStore, rules: Rules, remote: RemotePartition, epoch: int) -> SegmentWriter:
+        """Return what writes records of a topic as its configs and its key have them."""
+        return cls(storage, remote, epoch, compression=rules.compression, kms_key_id=rules.kms_key_id)
 
     def _key(self, offsets: tuple[int, int], stored_bytes: int) -> str:
         return segment_key(self._remote.place, offsets, stored_bytes, self._epoch)

@@ -191,7 +191,7 @@ class Scrub:
         """Write what the local tier has at a segment's offsets; nothing, where compaction has left nothing there."""
         offsets = OffsetRange(entry.base, entry.last + 1)
         parts = list(entries_within(self.store, head, offsets))
-        writer = SegmentWriter(self.remote.storage, self.rules, self._place, entry.epoch)
+        writer = SegmentWriter.under(self.remote.storage, self.rules, self._place, entry.epoch)
         written = writer.write_one(
             batch for part in parts for batch in read_part(self.store, part, self.number, offsets)
         )

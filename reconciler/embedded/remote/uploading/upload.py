@@ -136,7 +136,7 @@ class Upload:
 
     def _one_file(self, segment: Segment, offsets: OffsetRange) -> Entry | None:
         """Make one file of what lies in the range; `None`: nothing is left of it there."""
-        writer = SegmentWriter(self.storage, self.rules, self.remote, segment.epoch)
+        writer = SegmentWriter.under(self.storage, self.rules, self.remote, segment.epoch)
         written = writer.write_one(
             batch for entry in segment.entries for batch in read_part(self.store, entry, self.partition.number, offsets)
         )

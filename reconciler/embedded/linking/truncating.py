@@ -1,0 +1,194 @@
+"""A restore cuts what its source never had: the ends of logs, on both tiers, once for each operation.
+
+The heads belong to the link by then, so nobody appends. A head is cut by one swap, under the next epoch, and keeps
+which operation cut it, where, and how many records went: whoever does it again, also when new records were mirrored
+above the cut since, finds that and cuts nothing. Its manifest follows (`remote/leaving/truncating.py`).
+
+**Compacted topics.** Compaction may have removed a record below the cut because of a later one above it, which goes
+now: the key would be lost. A log that was compacted beyond the cut is therefore cut at its beginning, and all of it is
+mirrored again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.embedded.catalog.lookups import name_with_id, topic_named
+from reconciler.embedded.catalog.tiering import tiering_of
+from reconciler.embedded.jsonobjects import missing_offsets
+from reconciler.embedded.keys import fresh_mark
+from reconciler.embedded.partition.gate import writer_of
+from reconciler.embedded.partition.head import Head, head_register, parse_head, read_head
+from reconciler.embedded.partition.headswaps import Partition
+from reconciler.embedded.partition.truncating import Truncation, records_within
+from reconciler.embedded.remote.leaving.truncating import settle
+from reconciler.embedded.remote.manifests.manifest import read_manifest
+from reconciler.embedded.remote.manifests.swaps import ManifestSwap
+from reconciler.embedded.remote.storagefile import check_given, check_storage
+from reconciler.embedded.remote.tier import remote_partition, remote_tier
+from reconciler.embedded.threads import side_by_side
+from reconciler.errors import MissingObjectError, RetryableError, UserError
+from reconciler.records.log import OffsetRange
+from reconciler.resources.mirroring import Truncated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from reconciler.embedded.admin import Admin
+    from reconciler.embedded.catalog.commits import CatalogRegister
+    from reconciler.embedded.remote.manifests.manifest import RemotePartition
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.objectstore.register import Held
+
+_LOOKS: Final = 3
+"""How often a head is read again that names an object which is not there, before that is believed."""
+
+
+def truncate_topic(
+    cluster: Admin,
+    full_name: str,
+    cuts: Mapping[int, int],
+    operation: str,
+    *,
+    may_go_on: Callable[[], None] = lambda: None,
+) -> Mapping[int, Truncated]:
+    """Cut partitions of a mirror at offsets, side by side, and return what was cut; done again, it says the same.
+
+    Raises:
+        UserError: There is no such topic, somebody else than its link may write to it, or its object storage is not
+            at hand.
+        MissingObjectError: A page, or a part across a cut, is not there.
+        LostRaceError: Others were faster every time.
+    """
+    catalog = cluster.catalog.read()
+    topic, bound = topic_named(catalog, full_name), catalog.cluster.storage_id
+    check_given(cluster.storage, bound)
+    if cluster.storage is not None and bound is not None and topic.tiering is not None:
+        check_storage(cluster.storage, bound)
+    cutting = Cutting(cluster.store, cluster.storage, cluster.cluster_id, cluster.catalog, writer_of(topic), operation)
+
+    def cut(number: int) -> Truncated:
+        may_go_on()
+        return cutting.truncate(Partition(full_name, topic.id, number), cuts[number])
+
+    numbers = sorted(cuts)
+    return dict(zip(numbers, side_by_side(cut, numbers, name="truncate"), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Cutting:
+    """One operation's cuts of one topic. Safe from any thread."""
+
+    store: ObjectStore
+    storage: ObjectStore | None
+    cluster_id: str
+    catalog: CatalogRegister
+    writer: str
+    """Of the heads while it goes on: the link."""
+    operation: str
+
+    def truncate(self, partition: Partition, at: int) -> Truncated:
+        """Cut one partition, and return where it ends now and how many records went.
+
+        Raises:
+            UserError: Somebody else may write to it: the operation is over.
+            MissingObjectError: A page, or the part across the cut, is not there.
+            LostRaceError: Others were faster every time.
+        """
+        for look in range(1, _LOOKS + 1):
+            try:
+                # What an earlier operation left is cut first: the head tells of the last one only.
+                self._settle(partition)
+                head = self._cut(partition, at)
+            except MissingObjectError:
+                # Upkeep may have put other objects in the place of those: the head tells.
+                if look == _LOOKS:
+                    raise
+            else:
+                break
+        self._settle(partition)
+        done = head.truncated or {}
+        return Truncated(int(done["offset"]), int(done["records"]))
+
+    def _cut(self, partition: Partition, at: int) -> Head:
+        register = head_register(self.store, partition.topic_id, partition.number)
+        truncation = Truncation(self.store, partition)
+        is_done = False
+
+        def changed(held: Held | None) -> dict[str, Any] | None:
+            nonlocal is_done
+            # Of a partition that was never written to a head is made: what comes later is not to be cut.
+            head = Head(self.writer) if held is None else parse_head(self.store, register.key, held.value)
+            is_done = not self._is_cut(head)
+            if not is_done:
+                return None
+            if head.writer != self.writer:
+                message = f"{partition} is not cut: {head.writer} may write to it now, not {self.writer}"
+                raise UserError(message, hint="The restore was failed over meanwhile: look at the mirror again.")
+            epoch = 1 + (0 if held is None else held.epoch)
+            return self._after(partition, truncation, head, (at, epoch)).to_json()
+
+        held = register.update(changed, mark=fresh_mark(), raises_epoch=True)
+        truncation.clear(is_done=is_done)
+        if held is None:
+            raise RetryableError(f"{partition} was deleted meanwhile", hint="Look at the mirror again.")
+        return parse_head(self.store, register.key, held.value)
+
+    def _is_cut(self, head: Head) -> bool:
+        return head.truncated is not None and head.truncated["operation"] == self.operation
+
+    def _after(self, partition: Partition, truncation: Truncation, head: Head, cut: tuple[int, int]) -> Head:
+        """Return the head as it is once it is cut at an offset, in an epoch."""
+        at, epoch = min(cut[0], head.end), cut[1]
+        if head.compacted_to > at:
+            at = min(at, head.start)
+        records = self._records(partition, head, at)
+        after = truncation.cut(head, at)
+        epochs = tuple(each for each in head.epochs if each[1] < at)
+        said = {"operation": self.operation, "offset": at, "epoch": epoch, "records": records}
+        return replace(after, epochs=(*epochs, (epoch, at)), truncated=said)
+
+    def _records(self, partition: Partition, head: Head, at: int) -> int:
+        """Count what is readable from the cut on: local records, and of what is remote alone those below them."""
+        start = max(at, head.start)
+        here = OffsetRange(max(start, head.local_start), head.end)
+        count = records_within(self.store, head, here, partition.number)
+        there = OffsetRange(start, head.local_start)
+        found = self._remote(partition)
+        if not there.length or found is None:
+            return count
+        swap, place = found
+        manifest = read_manifest(swap.storage, place)
+        if manifest is None:
+            raise missing_offsets(swap.storage, place.key, there.start, there.stop - 1)
+        return count + records_within(swap.storage, manifest, there, partition.number)
+
+    def _settle(self, partition: Partition) -> None:
+        """Let the manifest end where the head was cut.
+
+        Raises:
+            RetryableError: The tiering of the topic changed every time.
+        """
+        for _ in range(_LOOKS):
+            head = read_head(self.store, partition.topic_id, partition.number)
+            found = self._remote(partition)
+            if head is None or found is None:
+                return
+            swap, place = found
+            is_there = settle(swap, place, head, makes=head.truncated is not None and swap.tiering.uploads) is not None
+            if is_there or read_manifest(swap.storage, place) is None:
+                return
+        message = f"{partition}: its remote part could not be cut: its tiering is being switched"
+        raise RetryableError(message, hint="`run` finishes that; the restore goes on after it.")
+
+    def _remote(self, partition: Partition) -> tuple[ManifestSwap, RemotePartition] | None:
+        """Return what swaps its manifest, by the tiering it has now; `None`: it never had any."""
+        catalog = self.catalog.read()
+        name = name_with_id(catalog, partition.topic_id, partition.full_name)
+        tiering = tiering_of(catalog, name, self.cluster_id) if name in catalog.topics else None
+        remote = remote_tier(self.storage, self.cluster_id, catalog.cluster)
+        if tiering is None or remote is None:
+            return None
+        swap = ManifestSwap(remote.storage, self.cluster_id, tiering)
+        return swap, remote_partition(tiering.location, partition.number)
