@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from reconciler.embedded.catalog.holding import check_served, check_unheld
 from reconciler.embedded.catalog.linkentries import MirrorEntry, OperationEntry, TroubleEntry
 from reconciler.embedded.catalog.lookups import link_named, topic_named
 from reconciler.errors import UserError
@@ -146,6 +147,8 @@ def join_peer(draft: Draft, full_name: str, peer: Peer, verb: str, asked: Asked)
     mirror = topic.mirror
     if mirror is not None and mirror.operation is not None and mirror.operation.id == asked.operation:
         return mirror
+    check_unheld(full_name, topic, "to make it a mirror")
+    check_served(full_name, topic)
     status = _M.REGULAR if mirror is None else status_of(mirror, link)
     if verb == RESTORE:
         end = _stepped(full_name, status, verb, "")

@@ -68,7 +68,7 @@ class Linking:
         """
         asked = self._asked(operation)
         after = self._commit(lambda draft: join_peer(draft, full_name, peer, verb, asked), f"mirror over {full_name}")
-        self._seal(full_name, operation)
+        self._seal(full_name)
         return after
 
     def aim(self, full_name: str, ends: Mapping[int, int], *, operation: str) -> MirrorEntry:
@@ -92,7 +92,7 @@ class Linking:
         topic = topic_named(self.cluster.catalog.read(), full_name)
         if topic.follows is not None:
             return  # It is a mirror again.
-        heads = self._hand(topic, f"open-{topic.mirror.since_ms if topic.mirror else 0}", makes=False)
+        heads = self._hand(topic, makes=False)
         clamp_groups(self.cluster.store, topic.id, {number: head.end for number, head in heads.items()})
 
     def truncate(self, full_name: str, *, operation: str) -> Mapping[int, Truncated]:
@@ -141,7 +141,7 @@ class Linking:
         def start(number: int) -> None:
             self.may_go_on()
             place = (topic.id, number)
-            hand_over(self.cluster.store, place, writer_of(topic), mark=f"begin-{number}", makes=True)
+            hand_over(self.cluster.store, place, writer_of(topic), makes=True)
             swap_head(self.cluster.store, Partition(full_name, *place), lambda head: _begun(head, begins[number]))
 
         all_side_by_side(start, sorted(begins), name="begin")
@@ -176,22 +176,20 @@ class Linking:
         self.cluster.catalog.commit(decided, may_go_on=self.may_go_on)
         return found[0]  # type: ignore[return-value]  # None only of those that return none
 
-    def _seal(self, full_name: str, operation: str) -> None:
+    def _seal(self, full_name: str) -> None:
         """Shut producers out of every partition, those that hold nothing too, and abort what they have open."""
         topic = topic_named(self.cluster.catalog.read(), full_name)
-        heads = self._hand(topic, f"seal-{operation}", makes=True)
+        heads = self._hand(topic, makes=True)
         opened = {(name, one["epoch"]) for head in heads.values() for name, one in head.transactions.items()}
         for transactional_id, epoch in sorted(opened):
             self.may_go_on()
             abort(self.cluster.store, transactional_id, epoch)
             finish(self.cluster.store, self.cluster.catalog, transactional_id, now_ms=self.cluster.now_ms())
 
-    def _hand(self, topic: TopicEntry, mark: str, *, makes: bool) -> dict[int, Head]:
+    def _hand(self, topic: TopicEntry, *, makes: bool) -> dict[int, Head]:
         def hand(number: int) -> Head | None:
             self.may_go_on()
-            return hand_over(
-                self.cluster.store, (topic.id, number), writer_of(topic), mark=f"{mark}-{number}", makes=makes
-            )
+            return hand_over(self.cluster.store, (topic.id, number), writer_of(topic), makes=makes)
 
         found = side_by_side(hand, range(topic.partitions), name="hand")
         return {number: head for number, head in enumerate(found) if head is not None}

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from reconciler.embedded.catalog.entries import TopicEntry
 from reconciler.embedded.catalog.holding import SEAL, check_served, sealed_by
 from reconciler.embedded.catalog.lookups import topic_with_id
-from reconciler.embedded.keys import fresh_mark
 from reconciler.embedded.partition.handing import hand_over, is_mirroring
 from reconciler.embedded.partition.head import NOBODY, PRODUCERS, Head, head_register, link_writer, parse_head
 from reconciler.embedded.partition.recent import Recent, RecentHeads
@@ -108,7 +107,7 @@ class Gate:
         if is_mirroring(head.writer, self.writer):
             # Mirroring began or ended, and whoever said so died before this head. What is tried now loses its race
             # against the next epoch, and is tried again.
-            hand_over(self.store, (self.topic_id, partition), self.writer, mark=fresh_mark(), makes=False)
+            hand_over(self.store, (self.topic_id, partition), self.writer, makes=False)
             return replace(head, writer=self.writer, is_settled=True)
         if head.writer != self.writer:
             raise UserError(f"{self.full_name} takes no records now: {head.writer} may write", hint="Try again later.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from reconciler.embedded.keys import fresh_mark
 from reconciler.embedded.partition.head import NOBODY, PRODUCERS, Head, head_register
 
 if TYPE_CHECKING:
@@ -27,23 +28,25 @@ def _kind(writer: str) -> str:
     return LINK if writer.startswith(LINK) else writer
 
 
-def hand_over(store: ObjectStore, partition: tuple[str, int], writer: str, *, mark: str, makes: bool) -> Head | None:
+def hand_over(store: ObjectStore, partition: tuple[str, int], writer: str, *, makes: bool) -> Head | None:
     """Let `writer` alone append to a partition, by topic id and number, and return its head; it may be done again.
 
-    Where there is no head one is made, if it `makes` one: the first append of somebody else would not be noticed.
+    Where there is no head one is made, if it `makes` one: the first append of somebody else would not be noticed. The
+    head is not settled: who comes late and hands it to the wrong one lets nobody in, for the next append reads the
+    catalog.
     """
     topic_id, number = partition
     register = head_register(store, topic_id, number)
 
     def handed(held: Held | None) -> dict[str, Any] | None:
         if held is None:
-            return Head(writer, is_settled=True).to_json() if makes else None
+            return Head(writer).to_json() if makes else None
         if held.value["writer"] in {NOBODY, writer}:
             return None
         end = held.value["end"]
         # An epoch in which nothing was written tells nothing.
         epochs = [each for each in held.value["epochs"] if each[1] < end]
-        return {**held.value, "writer": writer, "is_settled": True, "epochs": [*epochs, [held.epoch + 1, end]]}
+        return {**held.value, "writer": writer, "is_settled": False, "epochs": [*epochs, [held.epoch + 1, end]]}
 
-    held = register.update(handed, mark=mark, raises_epoch=True)
+    held = register.update(handed, mark=fresh_mark(), raises_epoch=True)
     return None if held is None else Head.from_json(held.value)
