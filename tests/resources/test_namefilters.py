@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+
+from reconciler.resources.linksyncs import NameFilter
+from reconciler.resources.namefilters import is_never_made, is_never_mirrored, takes
+
+
+def filters(*texts: str) -> list[NameFilter]:
+    """Return filters written as `+name` or `-name`; a name that ends in `…` is a prefix."""
+    return [
+        NameFilter(
+            name=text[1:].removesuffix("…"),
+            pattern_type="prefixed" if text.endswith("…") else "literal",
+            filter_type="include" if text[0] == "+" else "exclude",
+        )
+        for text in texts
+    ]
+
+
+@pytest.mark.fact("F-C-022")
+@pytest.mark.parametrize(
+    ("written", "taken", "left"),
+    [
+        ([], [], ["foo"]),
+        (["+foo"], ["foo"], ["football", "shop:foo"]),
+        (["+foo…"], ["foo", "football", "foo.fighters"], ["fo", "shop:foo"]),
+        (["+*"], ["foo", "shop:eu:orders", "*"], []),
+        (["+*…"], ["*a"], ["foo"]),
+        (["+foo…", "-foo.bar…"], ["foo.fighters"], ["foo.bar", "foo.bar.fighters"]),
+        (["+*", "-secret…", "+secret.but.wanted"], ["orders"], ["secret", "secret.but.wanted"]),
+        (["-foo"], [], ["foo", "bar"]),
+        (["+foo", "-*"], [], ["foo"]),
+        (["+shop:eu:…"], ["shop:eu:orders"], ["shop:us:orders", "shop:eu"]),
+    ],
+)
+def test_exclude_wins_whatever_the_order_and_what_is_unmatched_is_left(
+    written: list[str], taken: list[str], left: list[str]
+) -> None:
+    for ordered in permutations(filters(*written)):
+        assert [name for name in [*taken, *left] if takes(ordered, name)] == taken
+
+
+@pytest.mark.fact("F-C-024")
+@pytest.mark.parametrize(
+    ("name", "never_mirrored", "never_made"),
+    [
+        ("__consumer_offsets", True, True),
+        ("__confluent.support", True, True),
+        ("_confluent-metrics", True, True),
+        ("shop:_confluent-metrics", True, True),
+        ("shop:__consumer_timestamps", True, True),
+        ("confluent-audit-log-events", True, True),
+        ("_schemas", False, True),
+        ("shop:_schemas", False, True),
+        ("_orders", False, False),
+        ("orders__", False, False),
+    ],
+)
+def test_internal_topics_are_never_mirrored_and_schemas_only_by_hand(
+    name: str, never_mirrored: bool, never_made: bool
+) -> None:
+    assert (is_never_mirrored(name), is_never_made(name)) == (never_mirrored, never_made)
