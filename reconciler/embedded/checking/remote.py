@@ -18,6 +18,7 @@ from reconciler.embedded.checking.heads import are_numbers, judge_page
 from reconciler.embedded.checking.segments import SegmentCheck
 from reconciler.embedded.checking.stored import list_below
 from reconciler.embedded.partition.pages import read_page
+from reconciler.embedded.remote.leaving.truncating import is_uncut
 from reconciler.embedded.remote.manifests.manifest import NOBODY, read_manifest
 from reconciler.embedded.remote.tier import remote_partition
 from reconciler.errors import MissingObjectError, UserError
@@ -127,6 +128,10 @@ class RemoteCheck:
 
 def judge_manifest(manifest: Manifest, head: Head, place: Place) -> Iterator[Finding]:
     """Yield where a manifest does not have what the head says is in it. Pure."""
+    if is_uncut(manifest, head) and manifest.end > head.uploaded_to:
+        what = f"it ends at offset {manifest.end}, and the log was cut at {_cut_at(head)}"
+        yield Finding(Kind.CUT_UNFINISHED, what, place)
+        manifest = replace(manifest, end=min(manifest.end, _cut_at(head)))
     alone = head.start < head.local_start
     if manifest.start > head.start and alone:
         what = f"it begins at offset {manifest.start}, and the log at {head.start}"
@@ -142,6 +147,10 @@ def judge_manifest(manifest: Manifest, head: Head, place: Place) -> Iterator[Fin
         objects = len(manifest.garbage.entries) + sum(page.entries for page in manifest.garbage.pages)
         what = f"{objects:,} segments are to be deleted, and are not yet"
         yield Finding(Kind.GARBAGE_LEFT, what, place, (), objects)
+
+
+def _cut_at(head: Head) -> int:
+    return 0 if head.truncated is None else int(head.truncated["offset"])
 
 
 def _live(entries: Iterable[Entry], manifest: Manifest) -> list[Entry]:

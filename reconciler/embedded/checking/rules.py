@@ -52,6 +52,7 @@ class Kind(StrEnum):
     INDEX_MISSING = "index-missing"
     INDEX_DIFFERS = "index-differs"
     MANIFEST_AHEAD = "manifest-ahead"
+    CUT_UNFINISHED = "cut-unfinished"
     GARBAGE_LEFT = "garbage-left"
     GROUP_DAMAGED = "group-damaged"
     GROUP_LEFT_OVER = "group-left-over"
@@ -190,6 +191,11 @@ RULES: Final[Mapping[Kind, Rule]] = {
     ),
     Kind.INDEX_MISSING: Rule(Severity.WARNING, _WITHOUT_INDEX, _SCRUB),
     Kind.INDEX_DIFFERS: Rule(Severity.WARNING, _WITHOUT_INDEX, _SCRUB),
+    Kind.CUT_UNFINISHED: Rule(
+        Severity.WARNING,
+        "The log was cut; nobody reads what object storage has above the cut, and it takes space",
+        "`reconciler run` finishes it, as does the restore that began it",
+    ),
     Kind.GARBAGE_LEFT: Rule(
         Severity.NOTE, "Nobody reads them; they take space in object storage", "`reconciler run` deletes them"
     ),

@@ -63,6 +63,9 @@ def truncate_topic(
     """
     catalog = cluster.catalog.read()
     topic, bound = topic_named(catalog, full_name), catalog.cluster.storage_id
+    if topic.follows is None:
+        message = f"topic {full_name} is not cut: producers may write to it"
+        raise UserError(message, hint="The restore was failed over meanwhile: look at the mirror again.")
     check_given(cluster.storage, bound)
     if cluster.storage is not None and bound is not None and topic.tiering is not None:
         check_storage(cluster.storage, bound)

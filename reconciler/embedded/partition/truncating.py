@@ -75,6 +75,7 @@ class Truncation:
             entries=tuple(split.entries),
             producers=_left_of(head.producers, split),
             transactions={name: one for name, one in head.transactions.items() if one["base"] < at},
+            source=_fetched_to(head.source, at),
         )
 
     def clear(self, *, is_done: bool) -> None:
@@ -131,6 +132,13 @@ class Truncation:
                 found, epoch=entry.epoch, txn=entry.txn, is_segment=entry.is_segment, horizon_ms=entry.horizon_ms
             )
         return written
+
+
+def _fetched_to(source: dict[str, Any] | None, at: int) -> dict[str, Any] | None:
+    """Return what a partition keeps of its source: what comes from the cut on is not a copy of that."""
+    if source is None or source.get("fetched", at) <= at:
+        return source
+    return {**source, "fetched": at}
 
 
 def _left_of(producers: dict[str, Any], split: _Split) -> dict[str, Any]:
