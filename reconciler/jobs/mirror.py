@@ -10,17 +10,18 @@ Many flows are copied side by side, in the same rounds; what fails for one does 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.threads import side_by_side
 from reconciler.errors import IncompleteError, ReconcilerError, RetryableError
+from reconciler.jobs import tasks
 from reconciler.jobs.flows import Copy, Flow, Following, always
 from reconciler.jobs.progress import unseen
 from reconciler.jobs.ranges import joined, rounds
-from reconciler.jobs.tasks import LITTLE_BYTES, Tasks
+from reconciler.jobs.tasks import Tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -41,7 +42,7 @@ class Copying:
     session: Callable[[], SparkSession]
     is_stopped: Callable[[], bool] = lambda: False
     clock: Callable[[], float] = time.monotonic
-    little_bytes: int = LITTLE_BYTES
+    little_bytes: int = field(default_factory=lambda: tasks.LITTLE_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +63,12 @@ def mirror(  # noqa: PLR0913 - each is an option of a copy, and has a default
     progress: Report = unseen,
     is_stopped: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.monotonic,
-    little_bytes: int = LITTLE_BYTES,
+    little_bytes: int | None = None,
 ) -> Copy:
     """Copy what `sink` lacks of `source`, up to its end as it is now, and mark the first copy as complete.
 
     `until` are offsets beyond which nothing is copied; then no first copy is complete. `session` is called only where
-    more than `little_bytes` are missing. `is_wanted` is asked before each publishing; a copy that is not wanted any
+    more than `little_bytes` (64 MiB) are missing. `is_wanted` is asked before each publishing; a copy that is not wanted any
     more ends there, and says that it is not whole.
 
     Raises:
@@ -76,7 +77,8 @@ def mirror(  # noqa: PLR0913 - each is an option of a copy, and has a default
         RetryableError: Spark gave up, or somebody else kept publishing.
     """
     flow = Flow(source, sink, None, until, is_wanted, progress)
-    (outcome,) = mirrors([flow], Copying(session, is_stopped, clock, little_bytes))
+    little = tasks.LITTLE_BYTES if little_bytes is None else little_bytes
+    (outcome,) = mirrors([flow], Copying(session, is_stopped, clock, little))
     if outcome.error is not None:
         raise outcome.error
     return outcome.copy

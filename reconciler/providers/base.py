@@ -7,7 +7,7 @@ Each provider folder repeats the same file names: `provider.py` (this protocol),
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.resources.address import Address
@@ -91,6 +91,15 @@ class Standing:
     """Each record counted once, wherever it lies."""
     storage: TopicStorage | None = None
     """What lies in which tier; `None`: the platform has no tiers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A topic as one bulk look has it. A partition that was never written has no mark."""
+
+    topic: SourceTopic
+    partitions: Mapping[int, str]
+    """What changes whenever a partition does; it says nothing else."""
 
 
 def go_on() -> None:
@@ -205,6 +214,21 @@ class Provider(Protocol):
 
     def vitals(self) -> Vitals:
         """Return what the cluster's instruments say, bounded; reads no records."""
+        ...
+
+    def marks(self) -> Mapping[str, Marked]:
+        """Return every topic and mirror by full name, and what changes whenever one of its partitions does.
+
+        One bulk listing, whatever their number.
+        """
+        ...
+
+    def remembered(self, job: str) -> Mapping[str, list[Any]]:
+        """Return what a job of `run` kept for its next pass; nothing where that is lost."""
+        ...
+
+    def remember(self, job: str, rows: Mapping[str, list[Any]]) -> None:
+        """Keep rows that JSON can hold for the next pass of a job."""
         ...
 
     def source_topic(self, topic: TopicAddress) -> SourceTopic:

@@ -63,13 +63,18 @@ def _milliseconds(row: int, cell: object) -> int | None:
             return int(cell)
         case str():
             try:
-                return _parsed(cell)
+                return ms_of(cell)
             except (ValueError, OverflowError):
                 raise BadTimeError(row, cell) from None
         case _:
             raise BadTimeError(row, cell)
 
 
-def _parsed(text: str) -> int:
+def ms_of(text: str) -> int:
+    """Return an ISO 8601 time in ms; without an offset it is UTC.
+
+    Raises:
+        ValueError: It is none.
+    """
     time = datetime.fromisoformat(text.strip())
     return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // _MILLISECOND

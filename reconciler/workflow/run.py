@@ -12,9 +12,10 @@ from reconciler.resources.address import Address, cluster_address, matches
 from reconciler.workflow.beginning.opening import open_work
 from reconciler.workflow.running.jobs import SparkJobs
 from reconciler.workflow.upkeep.clusters import answering
-from reconciler.workflow.upkeep.mirrors import live_mirrors, synced
+from reconciler.workflow.upkeep.mirrors import synced
 from reconciler.workflow.upkeep.outcomes import JobOutcome, Upkeep
 from reconciler.workflow.upkeep.registry import JOBS, MIRROR, chosen
+from reconciler.workflow.upkeep.rounds import Rounds
 from reconciler.workflow.upkeep.tending import tended
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def run_once(
     names = chosen(only)
     work = _opened(invocation, select)
     with SparkJobs(work.providers, work.loaded.workspace.spec.spark, invocation.environ) as jobs, stop.ends(jobs.stop):
-        return _Pass(work, jobs, names, report, stop).done(is_asked=True)
+        return _Pass(work, jobs, _rounds(work, jobs), names, report, stop).done(is_asked=True)
 
 
 def run_every(
@@ -68,8 +69,9 @@ def run_every(
     names = chosen(only)
     work = _opened(invocation, select)
     with SparkJobs(work.providers, work.loaded.workspace.spec.spark, invocation.environ) as jobs, stop.ends(jobs.stop):
+        rounds = _rounds(work, jobs)
         while not stop.is_requested:
-            yield _Pass(work, jobs, names, report, stop).done(is_asked=bool(only))
+            yield _Pass(work, jobs, rounds, names, report, stop).done(is_asked=bool(only))
             stop.wait(interval_s)
 
 
@@ -80,12 +82,17 @@ def _opened(invocation: Invocation, select: Select) -> Work:
     return open_work(invocation, select)
 
 
+def _rounds(work: Work, jobs: SparkJobs) -> Rounds:
+    return Rounds(jobs.copier(), work.invocation.now_ms)
+
+
 @dataclass(frozen=True)
 class _Pass:
     """One pass: mirrors first, then what each cluster does to itself."""
 
     work: Work
     jobs: SparkJobs
+    rounds: Rounds
     names: Sequence[str]
     report: Callable[[Event], None]
     stop: Stop
@@ -98,8 +105,8 @@ class _Pass:
             for error in lost.errors:
                 address = cluster_address(lost.cluster) if lost.cluster else Address(lost.name)
                 self.report(ActionFailed(lost.name, address, error.message, error.hint))
-        mirrors = live_mirrors(found.inventories.values(), self._is_wanted) if MIRROR in self.names else []
-        brought = tuple(synced(self.jobs, self._until_stopped(mirrors), now_ms=now_ms, report=self.report))
+        is_due = MIRROR in self.names and not self.stop.is_requested
+        brought = synced(self.rounds, found.inventories, self._is_wanted, self.report) if is_due else ()
         done = tuple(
             outcome
             for name in self._until_stopped(sorted(found.inventories))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.errors import PartialError, ReconcilerError, UserError
+from reconciler.jobs import tasks
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.state.lockfile import read_lockfile
 from reconciler.workflow.beginning.invocation import Select
@@ -55,6 +56,7 @@ CHILD = """
 import os, sys, threading, time, uuid
 from pathlib import Path
 from reconciler.applying.events import ActionDone, ActionStarted, Progress
+from reconciler.jobs import tasks
 from reconciler.workflow.apply import ApplyOptions, apply
 from reconciler.workflow.beginning.invocation import Invocation, Select
 from reconciler.workflow.run import run_once
@@ -62,6 +64,7 @@ from reconciler.workflow.running.stopping import Stop
 
 folder, command = sys.argv[1:]
 stop = Stop()
+tasks.LITTLE_BYTES = -1  # However little there is: in Spark.
 
 def report(event):
     if isinstance(event, ActionDone | Progress):
@@ -196,7 +199,15 @@ def test_without_java_a_plan_with_a_copy_is_refused_before_anything_is_done(link
     assert without.apply(Select(targets=("topic/west/shop:r",))).verdict is None
 
 
-def test_upkeep_without_java_says_which_mirrors_stay_behind(linked: Bench) -> None:
+def test_a_little_is_copied_without_java(linked: Bench) -> None:
+    linked.apply()
+    feed(linked, 10)
+    assert upkeep(linked.with_(environ=NO_JAVA)) == [(MIRROR, 10, None)]
+    assert differences(linked) == set()
+
+
+def test_upkeep_without_java_says_which_mirrors_stay_behind(linked: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "LITTLE_BYTES", 0)
     linked.apply()
     feed(linked, 10)
     ((address, records, error),) = upkeep(linked.with_(environ=NO_JAVA))

@@ -7,7 +7,6 @@ job must look again although nothing was written. Losing it costs one look at ev
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -15,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from reconciler.embedded.catalog.holding import is_closed
-from reconciler.embedded.keys import HEADS, head_key, partition_of_head, runner_key
+from reconciler.embedded.keys import HEADS, head_key, partition_of_head
 from reconciler.embedded.partition.head import read_head
 from reconciler.embedded.partition.headswaps import Partition
 from reconciler.embedded.upkeep.cleanup import cleanup_policy
+from reconciler.embedded.upkeep.remembering import remember, remembered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from reconciler.embedded.upkeep.cleanup import CleanupPolicy
     from reconciler.objectstore.base import ObjectStore
 
-_FORMAT: Final = "reconciler.runner/1"
 _FINGERPRINT: Final = 8
 _REMEMBERED: Final = 2_000
 """Heads kept in memory; of more, each job reads its own."""
@@ -109,16 +108,7 @@ class Survey:
     @classmethod
     def begun(cls, store: ObjectStore, cluster_id: str, job: str) -> Survey:
         """Return what the last pass remembered; nothing where that is lost or damaged."""
-        stored = store.get(runner_key(job))
-        rows: dict[str, list[Any]] = {}
-        notes: dict[str, Any] = {}
-        if stored is not None:
-            try:
-                content = orjson.loads(gzip.decompress(stored.body))
-                if content["format"] == _FORMAT:
-                    rows, notes = content["rows"], content.get("notes", {})
-            except (OSError, EOFError, ValueError, KeyError, TypeError):
-                rows, notes = {}, {}  # It is only a cache: every head is looked at once more.
+        rows, notes = remembered(store, job)
         return cls(store, cluster_id, job, rows, notes, {}, orjson.dumps(notes))
 
     def due(
@@ -159,8 +149,7 @@ class Survey:
         noted = orjson.dumps(self.notes)
         if self._kept == self.rows and noted == self._noted:
             return
-        content = {"format": _FORMAT, "rows": dict(sorted(self._kept.items())), "notes": self.notes}
-        self.store.put(runner_key(self.job), gzip.compress(orjson.dumps(content), compresslevel=1, mtime=0))
+        remember(self.store, self.job, self._kept, self.notes)
         self.rows, self._kept, self._noted = self._kept, {}, noted
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.embedded.access.permissions import Permissions
 from reconciler.embedded.cluster import EmbeddedCluster
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.partition.sink import EmbeddedSink
     from reconciler.objectstore.base import ObjectStore
     from reconciler.planning.actions import ControlAction
-    from reconciler.providers.base import Edge, Outcome, Scope, Standing, TopicAddress
+    from reconciler.providers.base import Edge, Marked, Outcome, Scope, Standing, TopicAddress
     from reconciler.providers.embedded.linking import EmbeddedLinks
     from reconciler.providers.embedded.mounting.migrating import Migrations
     from reconciler.providers.embedded.producing import OneTopic
@@ -239,6 +239,24 @@ class EmbeddedProvider:
     def groups(self) -> Groups:
         """The consumer groups of this cluster."""
         return self._cluster().groups
+
+    def marks(self) -> Mapping[str, Marked]:
+        """Return every topic and its heads' marks: the catalog, and one listing."""
+        from reconciler.providers.embedded.marking import marks_in  # noqa: PLC0415 - only who mirrors pays
+
+        return marks_in(self._cluster())
+
+    def remembered(self, job: str) -> Mapping[str, list[Any]]:
+        """Return what a job kept in `runner/`."""
+        from reconciler.embedded.upkeep.remembering import remembered  # noqa: PLC0415 - as above
+
+        return remembered(self._store, job)[0]
+
+    def remember(self, job: str, rows: Mapping[str, list[Any]]) -> None:
+        """Keep rows in `runner/` for the next pass of a job."""
+        from reconciler.embedded.upkeep.remembering import remember  # noqa: PLC0415 - as above
+
+        remember(self._store, job, rows, {})
 
     def source_topic(self, topic: TopicAddress) -> SourceTopic:
         """Return what mirrors of a topic follow."""

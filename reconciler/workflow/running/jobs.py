@@ -11,6 +11,7 @@ from reconciler.applying.ports import Moved
 from reconciler.errors import BrokenInvariantError, IncompleteError, UserError
 from reconciler.planning.actions import RunJob
 from reconciler.resources.address import cluster_of
+from reconciler.workflow.linking.copying import Copier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -115,6 +116,10 @@ class SparkJobs:
         if copied.offsets:
             check_equal(name, source, below.log(sink_address), since=before)
         return Moved(copied.records, copied.bytes)
+
+    def copier(self) -> Copier:
+        """Return what copies mirrors in this command's Spark, and little without."""
+        return Copier(self._providers, lambda: self.session().session, lambda: self._is_stopped)
 
     def spread(self, work: Sequence[W], do: Callable[[Sequence[W]], Iterable[R]]) -> Iterator[Sequence[R]]:
         """Do pieces of upkeep on executors and yield what came of them in rounds.

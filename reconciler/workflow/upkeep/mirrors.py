@@ -1,51 +1,50 @@
-"""The job `mirror`: every live mirror is brought to its source's end as it is when its turn comes."""
+"""The job `mirror`: every live mirror is brought to its source's end as it was when the round began, side by side."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import threading
+from typing import TYPE_CHECKING
 
 from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted
-from reconciler.errors import ReconcilerError
-from reconciler.resources.address import address_of, rank
-from reconciler.resources.mirrorlink import MirrorTopic
-from reconciler.workflow.upkeep.outcomes import Synced
+from reconciler.resources.address import address_of
+from reconciler.workflow.running.moving import progress_event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from reconciler.applying.events import Event
+    from reconciler.jobs.progress import JobProgress
     from reconciler.resources.address import Address
-    from reconciler.resources.inventory import Inventory
-    from reconciler.workflow.running.jobs import SparkJobs
-
-_LIVE: Final = "ACTIVE"
-
-
-def live_mirrors(inventories: Iterable[Inventory], is_wanted: Callable[[Address], bool]) -> list[MirrorTopic]:
-    """Return the mirrors that follow their sources, in a lasting order."""
-    observed = {address: found for inventory in inventories for address, found in inventory.items()}
-    return [
-        found.resource
-        for address, found in sorted(observed.items(), key=lambda item: rank(item[0]))
-        if isinstance(found.resource, MirrorTopic) and found.state in {None, _LIVE} and is_wanted(address)
-    ]
+    from reconciler.resources.mirroring import MirrorSeen
+    from reconciler.workflow.upkeep.outcomes import Synced
+    from reconciler.workflow.upkeep.rounds import Rounds
 
 
 def synced(
-    jobs: SparkJobs, mirrors: Iterable[MirrorTopic], *, now_ms: Callable[[], int], report: Callable[[Event], None]
-) -> Iterator[Synced]:
-    """Bring mirrors to their sources' ends, one after the other, and yield what came of each."""
-    for mirror in mirrors:
-        name = f"mirror:{mirror.address}"
-        source = address_of("topic", mirror.source_cluster, mirror.source)
-        began_ms = now_ms()
-        report(ActionStarted(name, mirror.address))
-        try:
-            moved = jobs.mirror(name, (source, mirror.address), report)
-        except ReconcilerError as error:
-            report(ActionFailed(name, mirror.address, error.message, error.hint))
-            yield Synced(mirror.address, 0, 0, max(0, now_ms() - began_ms) / 1000, error)
-        else:
-            seconds = max(0, now_ms() - began_ms) / 1000
-            report(ActionDone(name, mirror.address, seconds, moved.records, moved.bytes))
-            yield Synced(mirror.address, moved.records, moved.bytes, seconds)
+    rounds: Rounds, clusters: Iterable[str], is_wanted: Callable[[Address], bool], report: Callable[[Event], None]
+) -> tuple[Synced, ...]:
+    """Do one round and return what came of every mirror; told are those of which there was anything to copy."""
+    told: set[str] = set()
+    one_at_a_time = threading.Lock()
+
+    def say(event: Event) -> None:
+        with one_at_a_time:
+            report(event)
+
+    def started(mirror: MirrorSeen) -> Callable[[JobProgress], None]:
+        address = address_of("mirror", mirror.cluster, mirror.name)
+        told.add(address)
+        say(ActionStarted(_name(address), address))
+        return lambda found: say(progress_event(_name(address), found))
+
+    done = rounds.once(clusters, is_wanted, started)
+    for one in done:
+        if one.error is not None:
+            say(ActionFailed(_name(one.address), one.address, one.error.message, one.error.hint))
+        elif one.address in told:
+            say(ActionDone(_name(one.address), one.address, one.seconds, one.records, one.bytes))
+    return tuple(done)
+
+
+def _name(address: Address) -> str:
+    return f"mirror:{address}"

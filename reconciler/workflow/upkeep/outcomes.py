@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import IncompleteError, PartialError, ReconcilerError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from reconciler.jobs.flows import Gained
     from reconciler.providers.keeping import Upkept
     from reconciler.resources.address import Address
 
@@ -25,6 +26,13 @@ class Synced:
     bytes: int
     seconds: float
     error: ReconcilerError | None = None
+    partitions: Mapping[int, Gained] = field(default_factory=dict)
+    """What those that were looked at got, and how far they are behind; the others have all that their source has."""
+
+    @property
+    def lag(self) -> int:
+        """How many offsets it is behind, as last seen."""
+        return sum(gained.lag for gained in self.partitions.values())
 
     @property
     def errors(self) -> tuple[ReconcilerError, ...]:

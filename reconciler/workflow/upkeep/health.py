@@ -1,0 +1,61 @@
+"""What a round found wrong with mirrors and links, kept where `mirror errors` shows it; and that it is over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from reconciler.errors import NotAuthorizedError, SourceChangedError
+from reconciler.lifecycles.mirror import LinkStatus
+from reconciler.resources.mirroring import Trouble
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from reconciler.errors import ReconcilerError
+    from reconciler.providers.links import LinksOfCluster
+    from reconciler.resources.mirroring import LinkSeen, MirrorSeen
+
+SOURCE_TOPIC_MAY_BE_DELETED: Final = "SOURCE_TOPIC_MAY_BE_DELETED"
+_UNREACHABLE: Final = "TIMEOUT_ERROR"
+_NOT_ALLOWED: Final = "AUTHORIZATION_ERROR"
+
+
+def trouble_of(error: ReconcilerError, now_ms: int, *, is_gone: bool) -> Trouble | None:
+    """Return what an error says of a mirror; `None`: nothing that would stay. `is_gone`: there is no source."""
+    match error:
+        case SourceChangedError():
+            return Trouble(error.code, error.message, now_ms)
+        case NotAuthorizedError():
+            return Trouble(_NOT_ALLOWED, error.message, now_ms)
+        case _ if is_gone:
+            return Trouble(SOURCE_TOPIC_MAY_BE_DELETED, error.message, now_ms)
+        case _:
+            return None
+
+
+def note_mirror(
+    links: LinksOfCluster, mirror: MirrorSeen, trouble: Trouble | None, *, retry_ms: int, now_ms: int
+) -> None:
+    """Keep what is wrong with a mirror; it is FAILED at once where nothing can mend it, else after the time-out."""
+    if trouble is None:
+        if mirror.trouble is not None:
+            links.trouble(mirror.name, None)
+        return
+    known = mirror.trouble
+    since_ms = known.since_ms if known is not None and known.code == trouble.code else now_ms
+    is_final = trouble.code not in {SOURCE_TOPIC_MAY_BE_DELETED, _NOT_ALLOWED}
+    fails = is_final or now_ms - since_ms > retry_ms
+    if fails or known is None or (known.code, known.message) != (trouble.code, trouble.message):
+        links.trouble(mirror.name, trouble, fails=fails)
+
+
+def note_links(
+    links: LinksOfCluster, seen: Mapping[str, LinkSeen], lost: Mapping[str, ReconcilerError], now_ms: int
+) -> None:
+    """Keep which links reach their sources: `lost` are clusters that do not answer. A link that is broken stays so."""
+    for name, link in seen.items():
+        error = lost.get(link.declared.spec.source)
+        if error is not None and link.status is LinkStatus.ACTIVE:
+            links.link_trouble(name, LinkStatus.UNAVAILABLE, Trouble(_UNREACHABLE, error.message, now_ms))
+        elif error is None and link.status is LinkStatus.UNAVAILABLE:
+            links.link_trouble(name, LinkStatus.ACTIVE, None)
