@@ -9,6 +9,7 @@ from reconciler.embedded.catalog.configs import changed_configs, checked_configs
 from reconciler.embedded.catalog.encryption import keys_of, mark_rewrites
 from reconciler.embedded.catalog.entries import DeletionEntry, TopicEntry
 from reconciler.embedded.catalog.holding import check_unheld, check_unreserved
+from reconciler.embedded.catalog.leavingmirrors import check_deletable
 from reconciler.embedded.catalog.lookups import check_free, topic_named
 from reconciler.embedded.catalog.namespaceentries import AclEntry
 from reconciler.embedded.catalog.quotas import Usage, check_quotas
@@ -135,7 +136,8 @@ def delete_topic(draft: Draft, full_name: str, *, cluster_id: str, topic_id: str
 
     Raises:
         StalePlanError: The name now belongs to another topic than `topic_id`.
-        UserError: It is being mounted or unmounted.
+        UserError: It is being mounted or unmounted, or promoted, reversed or restored as a mirror.
+        BlockedError: It is a mirror that its link would make again.
     """
     entry = draft.topics.get(full_name)
     if entry is None:
@@ -144,6 +146,7 @@ def delete_topic(draft: Draft, full_name: str, *, cluster_id: str, topic_id: str
         message = f"topic {full_name} was deleted and made anew since it was looked at"
         raise StalePlanError(message, hint="Plan again.")
     check_unheld(full_name, entry, "to delete it")
+    check_deletable(draft, full_name, entry)
     location = doomed_location(draft, full_name, cluster_id)
     draft.put_topic(full_name, None)
     if entry.id in draft.rewrites:
