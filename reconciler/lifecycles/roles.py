@@ -45,6 +45,7 @@ _PENDING: Final = (
     _M.PENDING_RESTORE,
     _M.PENDING_STOPPED,
 )
+_SUSPENDED: Final = Refuse("A reversal of it is suspended: end it with state reversed, or give it up with failed-over.")
 _FAILOVER: Final = Refuse("Its source cannot be asked: use state failed-over.")
 _NOT_YET: Final = Refuse("Wait until it is ACTIVE or PAUSED.")
 _PLAIN: Final = Refuse("It is an ordinary topic: remove the entry, or delete the topic first.")
@@ -64,7 +65,7 @@ _TABLE: Final[dict[Role, dict[MirrorStatus, Verdict]]] = {
     "paused": {
         _M.ACTIVE: Ask(("pause",)),
         _M.PAUSED: Held(),
-        _M.LINK_PAUSED: Refuse("Its link is paused already: resume the link, then pause the mirror."),
+        _M.LINK_PAUSED: Held(),  # nothing is mirrored; whether it is paused itself is told once its link goes on
         _M.SOURCE_UNAVAILABLE: Refuse("Its source is unreachable; pause it when it is ACTIVE again."),
         _M.LINK_FAILED: Refuse("Mend its link first."),
         _M.FAILED: Refuse("It has failed for good and mirrors nothing."),
@@ -102,7 +103,20 @@ _TABLE: Final[dict[Role, dict[MirrorStatus, Verdict]]] = {
     },
 }
 
+_OF_SUSPENDED: Final[dict[Role, Verdict]] = {
+    "mirroring": _SUSPENDED,
+    "paused": Held(),
+    "promoted": _SUSPENDED,
+    "failed-over": Ask(("failover",)),
+    "reversed": Ask(("resume",)),
+}
 
-def towards(role: Role, state: MirrorStatus) -> Verdict:
-    """Return what to ask of a mirror in `state` so that it gets `role`."""
+
+def towards(role: Role, state: MirrorStatus, *, is_suspended: bool = False) -> Verdict:
+    """Return what to ask of a mirror in `state` so that it gets `role`.
+
+    `is_suspended`: it was paused during its reversal, so that resuming goes on with that.
+    """
+    if is_suspended and state is _M.PAUSED:
+        return _OF_SUSPENDED[role]
     return _TABLE[role].get(state, _PLAIN)

@@ -217,7 +217,9 @@ class Forget(_Step):
 class Transition(_Step):
     """A legal move of a lifecycle: mount, promote, failover …, or a topic's move between namespaces.
 
-    `changes` are the fields that move with it: where the tiering of a topic is switched off or on again.
+    `parameters` of a mirror's are there where it is asked of the mirror on the other cluster, which no entry names:
+    `entry`, the address of the entry it is for, and `role`, what that says. `changes` are the fields that move with
+    it: where the tiering of a topic is switched off or on again.
     """
 
     machine: str

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from reconciler.resources.address import Address
 
-Mark: TypeAlias = tuple[Address, tuple[str, ...]]
+Mark: TypeAlias = tuple[Address, tuple[str | int, ...]]
 """A field of a declared resource: its address, and the way to the field as people write it."""
 
 

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, assert_never
 from reconciler.lifecycles.mounting import MOUNT
 from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.situation import mounted_by
+from reconciler.planning.wanted.ways import peer_of
 from reconciler.resources.address import Address
 from reconciler.resources.inventory import Ownership, Record, Recorded
+from reconciler.resources.mirrorlink import MirrorTopic
 from reconciler.resources.mounting import Mounting
 from reconciler.resources.topic import Topic
 
@@ -109,6 +111,8 @@ def _adopted(action: Adopt, record: Record, run: str) -> RecordChanges:
 def _moved(action: Transition, done: Finished | None, record: Record, run: str) -> RecordChanges:
     if isinstance(action.after, Mounting):
         return _mounted(action, action.after, done, record, run)
+    if isinstance(action.after, MirrorTopic) and isinstance(entry := action.parameters.get("entry"), str):
+        return _swapped(action, action.after, Address(entry), record, run)
     old = action.parameters.get("from")
     if action.machine != "topic" or not isinstance(old, str):
         last = record.get(action.address)
@@ -118,6 +122,15 @@ def _moved(action: Transition, done: Finished | None, record: Record, run: str) 
         Address(old): None,
         action.address: _recorded(action, "adopted", last, done, run),
     }
+
+
+def _swapped(action: Transition, peer: MirrorTopic, entry: Address, record: Record, run: str) -> RecordChanges:
+    """Remember the role that was brought about by asking the mirror on the other cluster: that one has no entry."""
+    last = record.get(entry)
+    mirror = last.resource if last is not None else None
+    known = mirror if isinstance(mirror, MirrorTopic) else peer_of(peer)
+    resource = known.model_copy(update={"state": action.parameters.get("role")})
+    return {entry: replace(last or Recorded(resource, ownership="adopted"), resource=resource, run=run)}
 
 
 def _mounted(action: Transition, mounting: Mounting, done: Finished | None, record: Record, run: str) -> RecordChanges:

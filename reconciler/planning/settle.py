@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, assert_never
 
 from reconciler.lifecycles.all import LIFECYCLES
+from reconciler.lifecycles.mirror import MIRROR
 from reconciler.lifecycles.mounting import MOUNT, is_under_way
 from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.deciding.recovered import RECOVERING
 from reconciler.planning.fields import equal, fields_of
 from reconciler.planning.situation import mounted_by
 from reconciler.resources.address import Address
+from reconciler.resources.mirrorlink import MirrorTopic
 from reconciler.resources.mountable import MIGRATING
 from reconciler.resources.mounting import Mounting
 
@@ -82,6 +84,8 @@ def settle(action: Action, observed: Inventory, catalog: Mapping[str, ConfigKey]
             return _deleted(action, there)
         case Transition(after=Mounting() as mounting):
             return _mounted(action, there, observed.get(mounted_by(mounting)))
+        case Transition(after=MirrorTopic()):
+            return _mirrored(action, there)
         case Transition():
             return _moved(action, there, observed)
         case Adopt() | Forget():
@@ -156,6 +160,32 @@ def _mounted(action: Transition, migration: Observed | None, topic: Observed | N
     if is_mount:
         return Settlement("done", topic) if is_it else Settlement("conflict")
     return Settlement("absent" if is_it else "done")  # else the name is another topic's by now
+
+
+def _mirrored(action: Transition, there: Observed | None) -> Settlement:
+    """Judge by the state of the mirror it was asked of; on its way there, to ask again goes on with it."""
+    if there is None or there.state is None or there.state == action.from_state:
+        return Settlement("absent")
+    if there.state == action.to_state:
+        return Settlement("done", there)
+    if there.state in _on_the_way(action):
+        return Settlement("partial")
+    was, will = (_onward(action, state) - {action.to_state} for state in (action.from_state, action.to_state))
+    match (there.state in will, there.state in was):
+        case (True, False):
+            return Settlement("done", there)
+        case (False, True):
+            return Settlement("absent")
+        case _:
+            return Settlement("conflict")
+
+
+def _on_the_way(action: Transition) -> frozenset[str]:
+    """Return the states a verb of more than one step passes through."""
+    ends = {move.end for move in MIRROR.moves if (move.start, move.verb) == (action.from_state, action.verb)}
+    begun = {end for end in ends if end != action.to_state}
+    further = {end for state in begun for end in MIRROR.by_itself(state) if end.startswith(_ON_ITS_WAY)}
+    return frozenset(begun | further)
 
 
 def _onward(action: Transition, state: str) -> frozenset[str]:

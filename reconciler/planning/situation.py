@@ -15,10 +15,11 @@ from reconciler.resources.mounting import Mounting
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from reconciler.planning.finding import Mark
     from reconciler.planning.plan import Given
     from reconciler.resources.capabilities import Capabilities
     from reconciler.resources.cluster import Cluster
-    from reconciler.resources.inventory import Inventory, Record
+    from reconciler.resources.inventory import Inventory, Observed, Record
     from reconciler.resources.kinds import Resource
 
 IMPLIED: Final = ""
@@ -28,6 +29,9 @@ NO_ORIGINS: Final[Mapping[str, str]] = MappingProxyType({})
 
 STOPPED: Final = "STOPPED"
 """What a cluster says of a mirror whose mirroring is over for good."""
+
+COPYING: Final = frozenset({"mirroring", "paused"})
+"""The roles of a mirror that takes no records of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,8 @@ class Wanted:
     source: str | None
     origins: Mapping[str, str] = field(default_factory=lambda: NO_ORIGINS)
     moved_from: Address | None = None
+    marks: tuple[Mark, ...] = ()
+    """The fields it was derived from, where it is no document of its own."""
 
     @property
     def implied_by(self) -> str | None:
@@ -98,12 +104,25 @@ class Situation:
     def mirrored(self) -> Mapping[Address, tuple[Address, ...]]:
         """Return, by source topic, the live mirrors that need it: wanted ones, and observed ones that go on."""
         found: dict[Address, list[Address]] = {}
-        wanted = {address: item.resource for address, item in self.wanted.items() if address.startswith("mirror/")}
-        for address, mirror in {**self.mirrors, **wanted}.items():
-            seen = self.observed.get(address)
-            if isinstance(mirror, MirrorTopic) and not (seen and seen.state == STOPPED):
+        made = {address: mirror for address, mirror in self.entries.items() if mirror.state in COPYING}
+        for address, mirror in {**self.mirrors, **made}.items():
+            if address not in self.mirrors or is_live(self.observed[address]):
                 found.setdefault(source_of(mirror), []).append(address)
         return {source: tuple(sorted(mirrors)) for source, mirrors in found.items()}
+
+    @cached_property
+    def entries(self) -> Mapping[Address, MirrorTopic]:
+        """Return the mirrors that are wanted."""
+        found = ((address, item.resource) for address, item in self.wanted.items() if address.startswith("mirror/"))
+        return {address: resource for address, resource in found if isinstance(resource, MirrorTopic)}
+
+    @cached_property
+    def entries_of(self) -> Mapping[Address, tuple[MirrorTopic, ...]]:
+        """Return the wanted mirrors by the topic they follow, or would."""
+        found: dict[Address, list[MirrorTopic]] = {}
+        for address in sorted(self.entries):
+            found.setdefault(source_of(self.entries[address]), []).append(self.entries[address])
+        return {source: tuple(mirrors) for source, mirrors in found.items()}
 
     @cached_property
     def mountings(self) -> Mapping[Address, Mounting]:
@@ -131,6 +150,11 @@ def source_of(mirror: MirrorTopic) -> Address:
 def topic_of(mirror: MirrorTopic) -> Address:
     """Return the address under which a mirror is read as a topic."""
     return address_of("topic", mirror.cluster, mirror.name)
+
+
+def is_live(mirror: Observed | None) -> bool:
+    """Tell whether an observed mirror takes no records of its own; a stopped one is an ordinary topic with a record."""
+    return mirror is not None and mirror.state != STOPPED
 
 
 def mounted_by(mounting: Mounting) -> Address:

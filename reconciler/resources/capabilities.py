@@ -50,3 +50,5 @@ class ClusterIdentity:
 
     provider: str
     cluster_id: str
+    format: str | None = None
+    """How it keeps records, where that matters to who copies them as they are; clusters of two formats do not mix."""

@@ -87,6 +87,12 @@ class Observed:
     """Of a cluster: what it says of its object storage; `None` where it has none to speak of."""
     legacy: RemoteLegacy | None = None
     """Of a topic: what becomes of its remote objects when it is deleted; `None` where it was never tiered."""
+    is_automatic: bool = False
+    """Of a mirror: made by its link, whose filters take its name."""
+    since_ms: int = 0
+    """Of a mirror: when it came into the state it keeps; tells which side of a link stopped last."""
+    becomes: Resource | None = None
+    """Of a live mirror: the ordinary topic it would be, were it stopped as it is now."""
 
 
 Desired: TypeAlias = Mapping[Address, Declared]

@@ -10,6 +10,8 @@ from reconciler.errors import UserError
 from reconciler.resources.address import Address, split_name
 from reconciler.resources.inventory import Declared, Observed, Recorded, RemoteLegacy, SeenStorage
 from reconciler.resources.kinds import RESOURCE, Resource
+from reconciler.resources.mirrorlink import MirrorTopic
+from tests.planning.world import topic_from
 
 CLUSTER_ID = "-id"
 
@@ -90,8 +92,11 @@ def observed(item: dict[str, Any]) -> tuple[Address, Observed]:
         said["storage"] = _storage(**said["storage"])
     if isinstance(said.get("legacy"), str):
         said["legacy"] = RemoteLegacy(said["legacy"], is_deleted=False)
-    if "mirror" in item:
+    if isinstance(found, MirrorTopic):
         said.setdefault("state", "ACTIVE")
+        synced = said.pop("synced", {})
+        if said["state"] != "STOPPED":
+            said["becomes"] = topic_from(found, {**synced, **found.configs})
     return found.address, Observed(found, **said)
 
 

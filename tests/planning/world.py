@@ -20,7 +20,8 @@ from reconciler.planning.actions import (
 from reconciler.planning.plan import Given, Plan
 from reconciler.planning.planner import plan
 from reconciler.planning.recording import after_action, learn
-from reconciler.planning.situation import mounted_by
+from reconciler.planning.situation import mounted_by, source_of, topic_of
+from reconciler.planning.wanted.ways import peer_of
 from reconciler.resources.aclpaths import ACLS, rule_at, rule_path
 from reconciler.resources.acls import NamespaceAcl, TopicAcl
 from reconciler.resources.address import Address, cluster_of, kind_of
@@ -28,6 +29,7 @@ from reconciler.resources.capabilities import ClusterIdentity
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Desired, Inventory, Observed, Record, RemoteLegacy
 from reconciler.resources.kinds import RESOURCE, Resource
+from reconciler.resources.mirrorlink import MirrorLink, MirrorTopic
 from reconciler.resources.mountable import MountSource
 from reconciler.resources.mounting import Mounting
 from reconciler.resources.recoverable import Recoverable
@@ -77,19 +79,13 @@ class World:
                     )
                 if kind_of(action.address) == "namespace":
                     incarnation = ""
-                is_mirror = kind_of(action.address) == "mirror"
-                observed[action.address] = Observed(
-                    action.after,
-                    incarnation or None,
-                    state="ACTIVE" if is_mirror else None,
-                    first_copy_done=not is_mirror,
-                )
+                observed[action.address] = _made(action, incarnation or None)
             case Update():
                 seen = observed[action.address]
                 observed[action.address] = replace(seen, resource=_changed(seen.resource, action.changes))
                 incarnation = seen.incarnation or ""
             case Delete():
-                del observed[action.address]
+                _delete(action, observed)
             case Transition():
                 incarnation = _transit(action, observed, given)
             case RunJob():
@@ -104,7 +100,63 @@ class World:
         return replace(self, observed=observed, recorded=record, given=given)
 
 
-_REACHED = {"PENDING_STOPPED": "STOPPED", "PENDING_SETUP_FOR_RESTORE": "ACTIVE"}
+def _made(action: Create, incarnation: str | None) -> Observed:
+    mirror = action.after
+    if not isinstance(mirror, MirrorTopic):
+        return Observed(mirror, incarnation)
+    synced = action.parameters.get("configs")
+    configs = {**(synced if isinstance(synced, dict) else {}), **mirror.configs}
+    return Observed(mirror, incarnation, state="ACTIVE", first_copy_done=False, becomes=topic_from(mirror, configs))
+
+
+def topic_from(mirror: MirrorTopic, configs: Mapping[str, Any]) -> Resource:
+    """Return the ordinary topic that a mirror is without its link."""
+    namespace, _, name = mirror.name.rpartition(":")
+    metadata = {"name": name, "namespace": namespace, "cluster": mirror.cluster}
+    spec = {"partitions": mirror.partitions or 1, "configs": dict(configs)}
+    return RESOURCE.validate_python({"kind": "Topic", "metadata": metadata, "spec": spec})
+
+
+def _delete(action: Delete, observed: dict[Address, Observed]) -> None:
+    """A topic goes with its record of a mirror; a link drops those of its mirrors, not their topics (F-C-091)."""
+    kind, _, name = action.address.partition("/")
+    for each in {"topic", "mirror"} if kind in {"topic", "mirror"} else {kind}:
+        observed.pop(Address(f"{each}/{name}"), None)
+    link = action.before
+    if not isinstance(link, MirrorLink):
+        return
+    for address, seen in list(observed.items()):
+        mirror = seen.resource
+        if isinstance(mirror, MirrorTopic) and (mirror.cluster, mirror.link) == (link.cluster, link.metadata.name):
+            del observed[address]
+
+
+def _change_role(action: Transition, mirror: MirrorTopic, observed: dict[Address, Observed]) -> str:
+    """Do what a verb does to a mirror, and to the topic on its other side."""
+    topic = topic_of(mirror)
+    now_ms = 1 + max(seen.since_ms for seen in observed.values())
+    if action.verb == "truncate-and-restore":
+        _become_mirror(topic, mirror, "ACTIVE", now_ms, observed)
+    else:
+        seen = observed[action.address]
+        observed[action.address] = replace(seen, state=action.to_state, since_ms=now_ms)
+        if action.to_state == "STOPPED":
+            there = seen.becomes or topic_from(mirror, mirror.configs)
+            observed[topic] = Observed(there, seen.incarnation)
+            observed[action.address] = replace(observed[action.address], becomes=None)
+    if action.verb.startswith("reverse"):
+        state = "ACTIVE" if action.verb.endswith("start") else "PAUSED"
+        _become_mirror(source_of(mirror), peer_of(mirror), state, now_ms, observed)
+    return observed[action.address].incarnation or ""
+
+
+def _become_mirror(
+    topic: Address, mirror: MirrorTopic, state: str, now_ms: int, observed: dict[Address, Observed]
+) -> None:
+    was = observed.pop(topic)
+    assert isinstance(was.resource, Topic)
+    made = mirror.model_copy(update={"partitions": was.resource.spec.partitions, "state": "mirroring"})
+    observed[made.address] = Observed(made, was.incarnation, state=state, since_ms=now_ms, becomes=was.resource)
 
 
 def _transit(action: Transition, observed: dict[Address, Observed], given: Given) -> str:
@@ -121,10 +173,8 @@ def _transit(action: Transition, observed: dict[Address, Observed], given: Given
         reached = "DISABLED" if action.to_state == "DISABLING" else action.to_state
         observed[action.address] = replace(seen, resource=_changed(seen.resource, action.changes), state=reached)
         return seen.incarnation or ""
-    if action.machine == "mirror":
-        state = _REACHED.get(action.to_state, action.to_state)
-        observed[action.address] = replace(observed[action.address], state=state)
-        return observed[action.address].incarnation or ""
+    if isinstance(action.after, MirrorTopic):
+        return _change_role(action, action.after, observed)
     assert isinstance(action.after, Mounting)
     topic, location = mounted_by(action.after), str(action.parameters["source"])
     if action.verb == "unmount":

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 from reconciler.planning.deciding.cluster import decide_cluster
 from reconciler.planning.deciding.converge import Sides, converge
 from reconciler.planning.deciding.differences import is_unchanged
+from reconciler.planning.deciding.mirrored import decide_freed, was_mirror
 from reconciler.planning.deciding.mirrors import decide_mirror
 from reconciler.planning.deciding.mounted import decide_mounted, lies_detached
 from reconciler.planning.deciding.mountings import decide_mounting, decide_moved_mounting
@@ -39,6 +40,8 @@ def decide_wanted(situation: Situation, refused: frozenset[Address], decision: D
         if not situation.is_decidable(address) or address in refused:
             continue
         wanted = situation.wanted[address]
+        if isinstance(wanted.resource, MirrorLink) and any(link in refused for link, _ in wanted.marks):
+            continue  # the half of a link that was refused
         last, before = situation.recorded.get(address), situation.observed.get(address)
         old = wanted.moved_from or implied.get(address)
         is_simple = old is None and address not in speaking and not is_held(before)
@@ -92,6 +95,8 @@ def _decide_topic(sides: Sides, renamed: Mapping[Address, Address], situation: S
         hand_over(replace(sides, before=before), old, situation, decision)
     elif before is None and isinstance(topic, Topic) and is_recovery(topic):
         recover(sides, topic, situation, decision)
+    elif (there := was_mirror(replace(sides, before=before), situation)) is not None:
+        decide_freed(sides, there, situation, decision)
     elif before is None and sides.address in situation.given.detached:
         lies_detached(sides, situation, decision)
     else:
@@ -108,7 +113,7 @@ def _stopped_mirror(sides: Sides, situation: Situation) -> Address | None:
 
 def _speakers(situation: Situation) -> frozenset[Address]:
     """Return the topics that a mounting or a mirror may speak for."""
-    mirrors = {*situation.mirrors, *(address for address in situation.wanted if address.startswith("mirror/"))}
     recorded = (address for address in situation.recorded if address.startswith(("mounting/", "mirror/")))
-    named = {*mirrors, *recorded}
-    return frozenset({*(Address("topic/" + name.partition("/")[2]) for name in named), *situation.mountings})
+    named = {*situation.mirrors, *situation.entries, *recorded}
+    topics = (Address("topic/" + name.partition("/")[2]) for name in named)
+    return frozenset({*topics, *situation.mountings, *situation.entries_of})

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from reconciler.planning.actions import Action
+    from reconciler.planning.finding import Mark
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Observed
 
@@ -30,13 +31,17 @@ class Decision:
     settled: set[Address] = field(default_factory=set)
     """Recorded addresses that have left the files, and about which everything is said already."""
 
-    def refuse(self, address: Address, source: str | None, message: str, hint: str) -> None:
-        """Add an error of the plan."""
-        self.errors.append(Finding(address, source, message, hint))
+    def refuse(
+        self, address: Address, source: str | None, message: str, hint: str, *, marks: tuple[Mark, ...] = ()
+    ) -> None:
+        """Add an error of the plan; `marks` are the fields it is about."""
+        self.errors.append(Finding(address, source, message, hint, marks))
 
-    def warn(self, address: Address | None, source: str | None, message: str, hint: str) -> None:
+    def warn(
+        self, address: Address | None, source: str | None, message: str, hint: str, *, marks: tuple[Mark, ...] = ()
+    ) -> None:
         """Add a warning."""
-        self.warnings.append(Finding(address, source, message, hint))
+        self.warnings.append(Finding(address, source, message, hint, marks))
 
 
 def precondition(address: Address, before: Observed | None, paths: Iterable[str] = ()) -> str:

@@ -10,9 +10,9 @@ from reconciler.planning.deciding.moved import moved_from
 from reconciler.planning.estimates import Block
 from reconciler.planning.finding import Finding
 from reconciler.planning.ordering.mounting import unmounted_by
-from reconciler.planning.situation import IMPLIED, STOPPED
+from reconciler.planning.situation import IMPLIED, is_live, mirror_at
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, split_name, tiers_of
-from reconciler.resources.mirrorlink import MirrorTopic
+from reconciler.resources.mirrorlink import MirrorLink, MirrorTopic
 from reconciler.resources.mounting import Mounting
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Holding:
         staying = [address for address in inside if address not in self._deletes]
         if kind == "namespace" and staying and self._may_stay(action.address):
             return Forget(address=action.address, reasons=action.reasons)
-        if kind == "topic":
+        if kind in {"topic", "mirror"}:
             message = f"{_some(inside)} mirrors it: promote or remove the mirror first"
             return replace(action, blocked=Block("mirrored", message, None))
         if kind == "link" and not self._situation.given.is_destroy:
@@ -74,6 +74,12 @@ class Holding:
         allow = " ".join(f"--allow delete:{mirror}" for mirror in mirrors)
         message = f"it is no longer declared, but {_some(mirrors)} is not stopped"
         hint = f"Declare the link again and promote or fail over its mirrors; or delete them too: {allow}"
+        strange = [mirror for mirror in mirrors if mirror not in self._situation.recorded]
+        if strange:
+            hint = (
+                f"Declare the link again. {_some(strange)} has no entry of its own: "
+                f"`reconciler mirror failover {full_name_of(strange[0])}` stops it"
+            )
         self.errors.append(Finding(action.address, action.source, message, hint))
 
     def _may_stay(self, address: Address) -> bool:
@@ -88,18 +94,23 @@ class Holding:
             if self._goes(address):
                 continue
             seen = self._situation.observed.get(address)
-            is_stopped = seen is not None and seen.state == STOPPED and kind_of(address) == "mirror"
+            is_stopped = seen is not None and not is_live(seen) and kind_of(address) == "mirror"
             for holder in self._holders(address):
                 if holder in self._deletes and not (is_stopped and kind_of(holder) == "link"):
                     found.setdefault(holder, []).append(address)
         for source, mirrors in self._situation.mirrored.items():
             staying = [mirror for mirror in mirrors if not self._goes(mirror)]
-            if source in self._deletes and staying:
-                found[source] = staying
+            # A mirror that is mirrored on is a source, too.
+            for deleted in (source, mirror_at(source)):
+                if deleted in self._deletes and staying:
+                    found[deleted] = staying
         return found
 
     def _goes(self, address: Address) -> bool:
         delete = self._deletes.get(address)
+        if delete is None and kind_of(address) == "mirror":
+            twin = self._deletes.get(Address("topic/" + address.partition("/")[2]))
+            delete = twin if twin is not None and isinstance(twin.before, MirrorTopic) else None
         is_taken = address in self._moved or address in self._detached or self._is_asleep(address)
         return is_taken or (delete is not None and delete.blocked is None)
 
@@ -120,6 +131,15 @@ class Holding:
         resource = item.resource
         if isinstance(resource, MirrorTopic):
             yield address_of("link", cluster, resource.link)
+            yield from self._half_of(resource)
+
+    def _half_of(self, mirror: MirrorTopic) -> Iterator[Address]:
+        """Yield the half of a mirror's link on the other cluster: neither goes without the other."""
+        half = address_of("link", mirror.source_cluster, mirror.link)
+        seen = self._situation.observed.get(half)
+        link = seen.resource if seen is not None else None
+        if isinstance(link, MirrorLink) and link.spec.mode != "destination" and link.spec.source == mirror.cluster:
+            yield half
 
 
 def _some(addresses: Sequence[Address]) -> str:

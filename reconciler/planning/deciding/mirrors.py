@@ -2,24 +2,45 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.lifecycles.mirror import MIRROR, MirrorStatus
-from reconciler.lifecycles.roles import Ask, Held, Refuse, Wait, towards
-from reconciler.planning.actions import Reason, Risk, RunJob, Transition
-from reconciler.planning.deciding.converge import Sides, converge, create
+from reconciler.planning.actions import Change, Delete, Reason, Risk, RunJob, Transition
+from reconciler.planning.deciding.converge import Sides, adopt, converge, create
 from reconciler.planning.deciding.decision import precondition, state_precondition
+from reconciler.planning.deciding.differences import Differences
+from reconciler.planning.judging.allowances import allowances, granted_by
 from reconciler.planning.plan import Waiting
-from reconciler.planning.situation import Wanted, source_of, topic_of
+from reconciler.planning.situation import COPYING, Wanted, is_live, source_of, topic_of
 from reconciler.planning.wanted.sources import taken_from_source
+from reconciler.planning.wanted.ways import (
+    Asked,
+    LeftOut,
+    Refused,
+    Step,
+    Waited,
+    status_of,
+    way_of,
+)
 from reconciler.resources.mirrorlink import MirrorTopic
 
 if TYPE_CHECKING:
     from reconciler.planning.deciding.decision import Decision
     from reconciler.planning.situation import Situation
+    from reconciler.planning.wanted.ways import Way
     from reconciler.resources.inventory import Observed
 
+CATCH_UP: Final = "catch-up"
+"""The job that goes before a promotion: it copies until nothing lags behind, for as long as that makes progress."""
+
 _COPIES = frozenset({MirrorStatus.ACTIVE, MirrorStatus.SOURCE_UNAVAILABLE})
+_RISKS = {
+    "resume": Risk.NONE,
+    "promote": Risk.IRREVERSIBLE,
+    "failover": Risk.DATA_LOSS,
+    "truncate-and-restore": Risk.DATA_LOSS,
+}
+"""What a verb may cost; the rest interrupt something."""
 
 
 def decide_mirror(sides: Sides, situation: Situation, decision: Decision) -> None:
@@ -27,91 +48,170 @@ def decide_mirror(sides: Sides, situation: Situation, decision: Decision) -> Non
     mirror = sides.wanted.resource
     if not isinstance(mirror, MirrorTopic) or not situation.capabilities(mirror.cluster).links:
         return  # without links, the link itself was refused
-    if sides.before is None:
+    way = way_of(mirror, situation)
+    if way is None:
         _make(sides, mirror, situation, decision)
+    elif _is_failed(sides, mirror) and sides.before is not None:
+        _make_afresh(sides, mirror, sides.before, situation, decision)
     else:
-        _bring(sides, mirror, sides.before, situation, decision)
+        _go(sides, mirror, way, situation, decision)
 
 
 def _make(sides: Sides, mirror: MirrorTopic, situation: Situation, decision: Decision) -> None:
     topic = topic_of(mirror)
     there = situation.observed.get(topic)
-    source = sides.wanted.source
-    if mirror.state != "mirroring":
-        if there is None:
-            hint = "Begin with state mirroring, or remove the entry."
-            decision.refuse(sides.address, source, f"it is not there, so it cannot become {mirror.state}", hint)
-        return  # an ordinary topic by now: what it was asked to become
+    if mirror.state not in COPYING:
+        _look_at_topic(sides, mirror, there, decision)
+        return
     if mirror.source_cluster not in situation.trusted:
         message = f"it is left out: its source, cluster {mirror.source_cluster}, was not read"
-        decision.warn(sides.address, source, message, "Plan again with both clusters.")
+        _warn(sides, message, "Plan again with both clusters.", decision)
         return
     if there is not None and not (topic in situation.recorded and topic not in situation.wanted):
         hint = "Delete that topic first, or give the link a prefix: a mirror is never made over an existing topic."
-        decision.refuse(sides.address, source, f"{topic} exists", hint)
+        _refuse(sides, f"{topic} exists", hint, decision)
         return
+    _create(sides, mirror, situation, decision)
+
+
+def _look_at_topic(sides: Sides, mirror: MirrorTopic, there: Observed | None, decision: Decision) -> None:
+    """An ordinary topic is what a mirror was to become; one that never mirrored anything cannot."""
+    if there is None:
+        hint = "Begin with state mirroring, or remove the entry."
+        _refuse(sides, f"it is not there, so it cannot become {mirror.state}", hint, decision)
+    elif mirror.state == "reversed":
+        message = (
+            f"it is an ordinary topic by now, without a record of what it mirrored: it cannot become {mirror.state}"
+        )
+        hint = "Mirror it over a link on the other cluster, under a name that is free there, and remove the entry."
+        _refuse(sides, message, hint, decision)
+
+
+def _create(sides: Sides, mirror: MirrorTopic, situation: Situation, decision: Decision) -> None:
     parameters = taken_from_source(mirror, situation)
     partitions = parameters.get("partitions")
     made = mirror.model_copy(update={"partitions": partitions}) if isinstance(partitions, int) else mirror
-    wanted = Wanted(made, source, sides.wanted.origins)
+    wanted = Wanted(made, sides.wanted.source, sides.wanted.origins)
     create(Sides(sides.address, wanted, sides.last, None), decision, parameters)
-    decision.actions.append(first_copy(sides, mirror))
+    if mirror.state == "paused":
+        state = MirrorStatus.ACTIVE
+        pause = Step(mirror, "pause", state, MIRROR.step(state, "pause"))
+        decision.actions.append(_transition(pause, sides, mirror, None))
+    else:
+        decision.actions.append(first_copy(sides, mirror))
 
 
-def _bring(sides: Sides, mirror: MirrorTopic, before: Observed, situation: Situation, decision: Decision) -> None:
-    status = _status(before)
-    if status is None:
-        decision.waiting.append(Waiting(sides.address, before.state or ""))
-        return
-    verdict = towards(mirror.state, status)
-    match verdict:
-        case Refuse():
-            message = f"it is {status} and cannot become {mirror.state}"
-            legal = ", ".join(MIRROR.legal(status)) or "none"
-            hint = f"{verdict.hint} Legal from there: {legal}."
-            decision.refuse(sides.address, sides.wanted.source, message, hint)
-        case Wait():
-            decision.waiting.append(Waiting(sides.address, status.value))
-        case Held() | Ask():
-            converge(sides, situation, decision)
-            if isinstance(verdict, Ask):
-                _ask(sides, mirror, before, verdict, decision)
-            is_resumed = isinstance(verdict, Ask)
-            is_copying = mirror.state == "mirroring" and (is_resumed or status in _COPIES)
-            if is_copying and not before.first_copy_done and mirror.source_cluster in situation.trusted:
-                decision.actions.append(first_copy(sides, mirror))
-        case _:
-            assert_never(verdict)
+def _is_failed(sides: Sides, mirror: MirrorTopic) -> bool:
+    return mirror.state == "mirroring" and sides.before is not None and sides.before.state == MirrorStatus.FAILED
 
 
-def _ask(sides: Sides, mirror: MirrorTopic, before: Observed, verdict: Ask, decision: Decision) -> None:
-    state = _status(before) or MirrorStatus.ACTIVE
-    for verb in verdict.verbs:
-        reached = MIRROR.step(state, verb)
-        decision.actions.append(
-            Transition(
-                address=sides.address,
-                machine=MIRROR.name,
-                verb=verb,
-                from_state=state.value,
-                to_state=reached.value,
-                after=mirror,
-                risk=_RISKS.get(verb, Risk.DISRUPTIVE),
-                reasons=(Reason.ROLE_WANTED,),
-                source=sides.wanted.source,
-                precondition=state_precondition(sides.address, before),
-            )
+def _make_afresh(sides: Sides, mirror: MirrorTopic, before: Observed, situation: Situation, decision: Decision) -> None:
+    """A mirror that failed for good is deleted and made again, if somebody allowed that; nothing else mends it."""
+    delete = Delete(
+        address=sides.address,
+        before=before.resource,
+        incarnation=before.incarnation,
+        reasons=(Reason.RECREATED,),
+        source=sides.wanted.source,
+        precondition=precondition(sides.address, before),
+    )
+    legal = ", ".join(MIRROR.legal(MirrorStatus.FAILED))
+    if sides.last is None or granted_by(delete, allowances(situation.given.guards, situation.given.selection)) is None:
+        owned = "" if sides.last is not None else "It is not ours yet: declare it failed-over, or delete it by hand. "
+        hint = (
+            f"{owned}It will not recover by itself: --allow delete:{sides.address} deletes it, and mirrors it afresh. "
+            f"To keep the topic with what it has: state failed-over. Legal from there: {legal}."
         )
-        state = reached
+        _refuse(sides, f"it is {MirrorStatus.FAILED} and cannot become {mirror.state}", hint, decision)
+        return
+    if mirror.source_cluster not in situation.trusted:
+        message = f"it is left as it is, FAILED: its source, cluster {mirror.source_cluster}, was not read"
+        _warn(sides, message, "Plan again with both clusters.", decision)
+        return
+    decision.actions.append(delete)
+    _create(Sides(sides.address, sides.wanted, None, None), mirror, situation, decision)
 
 
-_RISKS = {
-    "resume": Risk.NONE,
-    "promote": Risk.IRREVERSIBLE,
-    "failover": Risk.IRREVERSIBLE,
-    "truncate-and-restore": Risk.DATA_LOSS,
-}
-"""What a verb may cost; the rest interrupt something."""
+def _go(sides: Sides, mirror: MirrorTopic, way: Way, situation: Situation, decision: Decision) -> None:
+    match way:
+        case Waited():
+            decision.waiting.append(Waiting(way.address, way.state))
+        case Refused():
+            _refuse(sides, way.message, f"{_pending(sides, mirror)}{way.hint}", decision)
+        case LeftOut():
+            _warn(sides, way.message, way.hint, decision)
+        case Asked():
+            _ask(sides, mirror, way, situation, decision)
+        case _:
+            assert_never(way)
+
+
+def _ask(sides: Sides, mirror: MirrorTopic, way: Asked, situation: Situation, decision: Decision) -> None:
+    before = sides.before
+    if before is not None:
+        _own(sides, mirror, before, situation, decision)
+        if not way.steps:
+            _remember(sides, mirror, before, decision)
+    for step in way.steps:
+        if step.verb == "promote":
+            decision.actions.append(_catch_up(sides, mirror))
+        seen = situation.observed.get(step.mirror.address) or situation.observed.get(topic_of(step.mirror))
+        decision.actions.append(_transition(step, sides, mirror, seen))
+    if before is not None and _is_to_be_copied(mirror, before, way) and mirror.source_cluster in situation.trusted:
+        decision.actions.append(first_copy(sides, mirror))
+
+
+def _own(sides: Sides, mirror: MirrorTopic, before: Observed, situation: Situation, decision: Decision) -> None:
+    """Own and change what is there; of a stopped mirror with a Topic manifest, that one says the configs."""
+    if is_live(before) or topic_of(mirror) not in situation.wanted:
+        converge(sides, situation, decision)
+    elif sides.last is None:
+        decision.actions.append(adopt(sides, before, Differences(), Reason.ALREADY_EXISTS))
+
+
+def _remember(sides: Sides, mirror: MirrorTopic, before: Observed, decision: Decision) -> None:
+    """Let the record learn of a role that was brought about by hand."""
+    last = sides.last.resource if sides.last is not None else None
+    if isinstance(last, MirrorTopic) and last.state != mirror.state:
+        found = Differences(record_changes=(Change("state", last.state, mirror.state),))
+        if not any(action.address == sides.address for action in decision.actions):
+            decision.actions.append(adopt(sides, before, found, Reason.RECORD_ONLY))
+
+
+def _is_to_be_copied(mirror: MirrorTopic, before: Observed, way: Asked) -> bool:
+    is_resumed = any(step.verb == "resume" and step.mirror is mirror for step in way.steps)
+    is_copying = is_resumed or (not way.steps and status_of(before) in _COPIES)
+    return mirror.state == "mirroring" and is_copying and not before.first_copy_done
+
+
+def _transition(step: Step, sides: Sides, mirror: MirrorTopic, seen: Observed | None) -> Transition:
+    address = step.mirror.address
+    is_of_peer = address != sides.address
+    return Transition(
+        address=address,
+        machine=MIRROR.name,
+        verb=step.verb,
+        from_state=step.from_state.value,
+        to_state=step.to_state.value,
+        after=step.mirror,
+        parameters={"entry": sides.address, "role": mirror.state} if is_of_peer else {},
+        risk=_RISKS.get(step.verb, Risk.DISRUPTIVE),
+        reasons=(Reason.ROLE_WANTED,),
+        source=sides.wanted.source,
+        precondition=state_precondition(address, seen) if seen is not None else "",
+    )
+
+
+def _catch_up(sides: Sides, mirror: MirrorTopic) -> RunJob:
+    return RunJob(
+        address=sides.address,
+        job=CATCH_UP,
+        source=source_of(mirror),
+        sink=topic_of(mirror),
+        reasons=(Reason.ROLE_WANTED,),
+        declared_at=sides.wanted.source,
+        precondition=precondition(sides.address, sides.before),
+    )
 
 
 def first_copy(sides: Sides, mirror: MirrorTopic) -> RunJob:
@@ -127,8 +227,17 @@ def first_copy(sides: Sides, mirror: MirrorTopic) -> RunJob:
     )
 
 
-def _status(before: Observed) -> MirrorStatus | None:
-    try:
-        return MirrorStatus(before.state or MirrorStatus.ACTIVE)
-    except ValueError:
-        return None
+def _pending(sides: Sides, mirror: MirrorTopic) -> str:
+    """Say what the files do not say yet: somebody changed the role by a command, and that is recorded."""
+    last = sides.last.resource if sides.last is not None else None
+    if not isinstance(last, MirrorTopic) or last.state in {*COPYING, mirror.state}:
+        return ""
+    return f"It was made {last.state} by a command: write that into the files (reconciler drift --accept). "
+
+
+def _refuse(sides: Sides, message: str, hint: str, decision: Decision) -> None:
+    decision.refuse(sides.address, sides.wanted.source, message, hint, marks=sides.wanted.marks)
+
+
+def _warn(sides: Sides, message: str, hint: str, decision: Decision) -> None:
+    decision.warn(sides.address, sides.wanted.source, message, hint, marks=sides.wanted.marks)

@@ -44,7 +44,7 @@ def decide_mounted(sides: Sides, mounting: Mounting, situation: Situation, decis
         return
     found = Decision()
     converge(replace(sides, before=there), situation, found)
-    decision.actions += _after_mount(found.actions)
+    decision.actions += not_there_yet(found.actions)
     decision.errors += found.errors
     decision.warnings += found.warnings
 
@@ -64,7 +64,7 @@ def lies_detached(sides: Sides, situation: Situation, decision: Decision) -> Non
     )
 
 
-def _after_mount(actions: Iterable[Action]) -> Iterator[Action]:
+def not_there_yet(actions: Iterable[Action]) -> Iterator[Action]:
     """Yield what is done to a topic that was not there when it was decided: nothing of it can have drifted."""
     for action in actions:
         match action:

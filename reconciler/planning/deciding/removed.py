@@ -8,6 +8,14 @@ from typing import TYPE_CHECKING, Final
 from reconciler.planning.actions import Delete, Forget, Reason
 from reconciler.planning.deciding.converge import GOING, is_another
 from reconciler.planning.deciding.decision import Decision, precondition
+from reconciler.planning.deciding.leavingmirrors import (
+    destroyed_as_mirror,
+    is_kept_by_link,
+    is_on_its_way,
+    leave_to_link,
+    wait_for_end,
+)
+from reconciler.planning.deciding.mirrored import belongs_to_entry, say_kept
 from reconciler.planning.estimates import Estimate
 from reconciler.planning.plan import Waiting
 from reconciler.planning.situation import IMPLIED, STOPPED, Situation
@@ -52,6 +60,10 @@ def _warn_of_left(cluster: str, count: int, decision: Decision) -> None:
 
 def _leave(address: Address, last: Recorded, situation: Situation, decision: Decision) -> None:
     before = situation.observed.get(address)
+    if kind_of(address) == "topic" and before is None:
+        if say_kept(address, situation, decision):
+            return
+        before = destroyed_as_mirror(address, last, situation)
     reason = Reason.DESTROYED if situation.given.is_destroy else Reason.NO_LONGER_DECLARED
     kept = Estimate(location=situation.asleep.get(address))
     if _is_only_forgotten(address, last, before, situation):
@@ -59,6 +71,10 @@ def _leave(address: Address, last: Recorded, situation: Situation, decision: Dec
     elif before is None or is_another(last, before):
         # What is there now under its name was made by somebody else: it is not ours to delete.
         decision.actions.append(Forget(address=address, reasons=(Reason.ALREADY_GONE,), estimate=kept))
+    elif kind_of(address) == "mirror" and is_kept_by_link(before, situation):
+        leave_to_link(address, before, situation, decision)
+    elif is_on_its_way(before):
+        wait_for_end(address, before, decision)
     elif before.state == GOING:
         decision.waiting.append(Waiting(address, GOING))
     elif before.state == MIGRATING:
@@ -86,7 +102,7 @@ def _is_only_forgotten(address: Address, last: Recorded, before: Observed | None
         return True
     if kind == "mirror":
         return before is not None and before.state == STOPPED
-    if kind == "topic" and address in situation.mountings:
-        return True  # a mounted topic belongs to its Mounting
+    if kind == "topic" and (address in situation.mountings or belongs_to_entry(address, situation)):
+        return True  # a mounted topic belongs to its Mounting, and one that was mirrored to its link's entry
     # A tier that was there before us, and that only our namespaces below needed, is not ours to delete.
     return IMPLIED in last.origins and last.ownership == "adopted"

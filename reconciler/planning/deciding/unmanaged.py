@@ -34,12 +34,17 @@ def unmanaged(situation: Situation) -> tuple[Address, ...]:
 def _is_strange(address: Address, seen: Observed, situation: Situation) -> bool:
     if seen.is_internal or not situation.is_decidable(address) or kind_of(address) in {"cluster", "policy"}:
         return False
-    resource = seen.resource
-    if isinstance(resource, MirrorTopic):
-        # A mirror that a link of ours made by itself belongs to its link.
-        link = link_of(resource)
-        return link not in situation.wanted and link not in situation.recorded
-    is_role = kind_of(address) == "topic" and (
-        mirror_at(address) in situation.wanted or mirror_at(address) in situation.recorded
-    )
-    return not is_role and address not in situation.mountings
+    if isinstance(seen.resource, MirrorTopic):
+        return not _is_of_our_link(seen.resource, situation)
+    if kind_of(address) != "topic":
+        return True
+    mirror = situation.mirrors.get(mirror_at(address))
+    is_role = mirror_at(address) in situation.wanted or mirror_at(address) in situation.recorded
+    is_stopped = mirror is not None and _is_of_our_link(mirror, situation)
+    return not (is_role or is_stopped or address in situation.mountings)
+
+
+def _is_of_our_link(mirror: MirrorTopic, situation: Situation) -> bool:
+    """Tell whether a mirror belongs to a link of ours, be it one that its link made by itself."""
+    link = link_of(mirror)
+    return link in situation.wanted or link in situation.recorded

@@ -5,9 +5,10 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, assert_never
 
-from reconciler.planning.fields import LINK_FEATURES, PROPERTIES
+from reconciler.planning.fields import PROPERTIES
 from reconciler.planning.finding import Finding
 from reconciler.planning.judging.limits import beyond, check_namespace, check_topic
+from reconciler.planning.judging.links import check_link, check_links
 from reconciler.planning.judging.mounting import check_mounting, check_rivals
 from reconciler.planning.judging.properties import check_properties
 from reconciler.planning.judging.recovering import check_recovery
@@ -16,7 +17,7 @@ from reconciler.planning.judging.tiering import check_tiering
 from reconciler.planning.situation import Situation, Wanted
 from reconciler.planning.wanted.names import check_names
 from reconciler.planning.wanted.sources import check_mirror
-from reconciler.resources.address import Address, cluster_address, split_name
+from reconciler.resources.address import Address, split_name
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mirrorlink import MirrorLink, MirrorTopic
 from reconciler.resources.mounting import Mounting
@@ -36,7 +37,8 @@ def check(situation: Situation) -> Iterator[Finding]:
         if situation.is_decidable(address):
             wanted = situation.wanted[address]
             for message, hint in _problems(address, wanted, situation):
-                yield Finding(address, wanted.source, message, hint)
+                yield Finding(address, wanted.source, message, hint, wanted.marks)
+    yield from check_links(situation)
     yield from check_properties(situation)
     yield from check_tiering(situation)
     yield from check_names(situation)
@@ -59,7 +61,8 @@ def _problems(address: Address, wanted: Wanted, situation: Situation) -> Iterato
             yield from _in_namespace(resource.cluster, split_name(resource.name)[0], situation)
             yield from check_mirror(resource, situation)
         case MirrorLink():
-            yield from _check_link(resource, situation)
+            said = _said_of_first(wanted, situation)
+            yield from (problem for problem in check_link(resource, situation) if problem not in said)
         case Mounting():
             if resource.spec.state == "mounted":  # what lies detached needs no namespace
                 yield from _in_namespace(resource.cluster, resource.metadata.namespace, situation)
@@ -96,19 +99,9 @@ def _check_cluster(cluster: Cluster, capabilities: Capabilities) -> Iterator[tup
         yield beyond(capabilities, "set the machinery of tiering (spec.tiering)")
 
 
-def _check_link(link: MirrorLink, situation: Situation) -> Iterator[tuple[str, str]]:
-    capabilities = situation.capabilities(link.cluster)
-    spec = link.spec
-    if not capabilities.links:
-        yield beyond(capabilities, "mirror topics over a link")
-        return
-    if cluster_address(spec.source) not in situation.wanted:
-        yield f"its source, cluster {spec.source}, is not declared", f"Declare a Cluster named {spec.source}."
-    if spec.mode != "destination" and f"{spec.mode}-mode" not in capabilities.link_features:
-        yield beyond(capabilities, f"have a link of mode {spec.mode}")
-    defaults = type(spec)(source=spec.source)
-    for field in sorted(type(spec).model_fields):
-        alias = type(spec).model_fields[field].alias or field
-        feature = LINK_FEATURES.get(alias)
-        if feature and feature not in capabilities.link_features and getattr(spec, field) != getattr(defaults, field):
-            yield beyond(capabilities, f"have {alias} on a link")
+def _said_of_first(wanted: Wanted, situation: Situation) -> frozenset[tuple[str, str]]:
+    """Return what is said already of the link that a half was derived from."""
+    first = situation.wanted.get(wanted.marks[0][0]) if wanted.marks else None
+    if first is None or not isinstance(first.resource, MirrorLink) or first.resource.cluster not in situation.trusted:
+        return frozenset()
+    return frozenset(check_link(first.resource, situation))

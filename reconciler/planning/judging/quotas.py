@@ -108,6 +108,7 @@ def _quotas(resource: Resource | None) -> Quotas:
 
 
 def _held(situation: Situation, actions: Sequence[Action], limits: Mapping[Address, Limits]) -> dict[Address, Held]:
+    # A mirror that was stopped is seen as the topic it is, too: both have one place.
     before = {
         _as_topic(address): _partitions(seen.resource)
         for address, seen in situation.observed.items()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.deciding.moved import moved_from
 from reconciler.planning.ordering.mounting import MountOrder, unmounted_by
 from reconciler.planning.selection import namespace_of
-from reconciler.planning.situation import mirror_at, source_of
+from reconciler.planning.situation import STOPPED, mirror_at, source_of
 from reconciler.planning.wanted.sources import link_of
 from reconciler.resources.address import (
     Address,
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import Action
     from reconciler.planning.situation import Situation
     from reconciler.resources.kinds import Resource
+
+_ONE_SIDED: Final = frozenset({"pause", "resume", "failover"})
+"""What a mirror's own cluster does alone."""
 
 
 class Needs:
@@ -49,6 +52,11 @@ class Needs:
 
     def _put_inside(self, action: Delete | Forget) -> None:
         holders = list(self._holders(action))
+        if isinstance(action, Delete) and isinstance(action.before, MirrorTopic):
+            # Links go after their mirrors, and what was mirrored after both.
+            links = self._at.get(link_of(action.before), ())
+            gone = self._inside.setdefault(source_of(action.before), [])
+            gone += [link.id for link in links if isinstance(link, Delete)]
         for holder in holders:
             self._inside.setdefault(holder, []).append(action.id)
         if isinstance(action, Delete) and not any(holder in self._at for holder in holders):
@@ -64,13 +72,21 @@ class Needs:
             case Create() | Adopt():
                 yield from self._beneath(action.address, action.after)
                 yield from self._cleared(action.address)
+                yield from self._freed(action.address)
             case Update():
                 yield from self._earlier(action)
+                yield from self._freed(action.address)
                 if isinstance(action.after, MirrorLink):
                     yield from self._beneath(action.address, action.after)
+            case Transition(after=MirrorTopic() as mirror):
+                yield from self._earlier(action)
+                if action.verb not in _ONE_SIDED:  # a failover never waits for what may have failed with its source
+                    yield from self._beneath(action.address, mirror)
+                    yield from self._half(mirror)
             case Transition():
                 yield from self._beneath(action.address, action.after)
                 yield from self._earlier(action)
+                yield from self._freed(action.address)
             case RunJob():
                 yield from self._earlier(action)
                 yield from self._changing(action.source)
@@ -108,13 +124,25 @@ class Needs:
 
     def _cleared(self, address: Address) -> Iterator[str]:
         """Yield the delete of what has the same name on the platform: a topic before a mirror, and the reverse."""
-        if kind_of(address) == "mirror":
-            address = Address("topic/" + address.partition("/")[2])
-        elif kind_of(address) == "topic":
-            address = mirror_at(address)
-        else:
+        kind, name = kind_of(address), address.partition("/")[2]
+        # A mirror that failed for good is deleted and made afresh under its own address.
+        named = {"mirror": ("topic", "mirror"), "topic": ("mirror",)}.get(kind, ())
+        for other in named:
+            found = self._at.get(Address(f"{other}/{name}"), ())
+            yield from (action.id for action in found if isinstance(action, Delete))
+
+    def _freed(self, address: Address) -> Iterator[str]:
+        """Yield what makes an ordinary topic of a mirror before the topic is owned or changed as one."""
+        if kind_of(address) != "topic":
             return
-        yield from (action.id for action in self._at.get(address, ()) if isinstance(action, Delete))
+        for action in self._at.get(mirror_at(address), ()):
+            if isinstance(action, Transition) and action.to_state == STOPPED:
+                yield action.id
+
+    def _half(self, mirror: MirrorTopic) -> Iterator[str]:
+        """Yield what makes or changes the link of a mirror, and its half on the other cluster."""
+        yield from self._changing(link_of(mirror))
+        yield from self._changing(address_of("link", mirror.source_cluster, mirror.link))
 
     def _earlier(self, action: Action) -> Iterator[str]:
         """Yield what comes before an action at its own address."""

@@ -7,6 +7,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, assert_never
 
 from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
+from reconciler.planning.deciding.mirrors import CATCH_UP
 from reconciler.planning.ordering.needs import Needs
 from reconciler.planning.ordering.rings import cut_open, told
 from reconciler.resources.address import rank
@@ -67,15 +68,17 @@ def _step(action: Action) -> int:
             return 0
         case Adopt():
             return 1
+        case RunJob() if action.job == CATCH_UP:
+            return 2  # what is promoted is caught up with first
         case Transition():
-            return 2
-        case Update():
             return 3
-        case RunJob():
+        case Update():
             return 4
-        case Delete():
+        case RunJob():
             return 5
-        case Forget():
+        case Delete():
             return 6
+        case Forget():
+            return 7
         case _:
             assert_never(action)

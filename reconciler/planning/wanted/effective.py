@@ -11,6 +11,7 @@ from reconciler.planning.fields import CONFIGS
 from reconciler.planning.finding import Finding
 from reconciler.planning.situation import IMPLIED, NO_ORIGINS, Wanted
 from reconciler.planning.wanted.clusters import compiled_cluster
+from reconciler.planning.wanted.halves import half_at, half_of, has_two_halves
 from reconciler.planning.wanted.inherited import Inheritance, Layer
 from reconciler.resources.address import Address, address_of, tiers_of
 from reconciler.resources.cluster import Cluster
@@ -56,6 +57,8 @@ class _Making:
         # Sorted: of two links that claim one mirror it is always the same that is told.
         for address in sorted(self._links):
             self._link(*self._links[address])
+        for address in sorted(self._links):
+            self._half(*self._links[address])
         for address in sorted(self._wanted):
             if address.startswith("namespace/"):
                 self._imply(address)
@@ -127,7 +130,8 @@ class _Making:
         # Each mirror is compared at its own address, so the link itself is kept without them.
         bare = link.model_copy(update={"spec": spec.model_copy(update={"mirror_topics": (), "moved_from": None})})
         self._wanted[link.address] = Wanted(bare, declared.source, moved_from=moved)
-        for mirror in link.mirrors():
+        for place, mirror in enumerate(link.mirrors()):
+            mark = link.address, ("spec", "mirrorTopics", place, "source")
             if mirror.address in self._wanted:
                 self._wrong(
                     mirror.address,
@@ -135,7 +139,11 @@ class _Making:
                     f"{mirror.address} is declared twice: {self._wanted[mirror.address].source} names it too",
                     "A topic is mirrored by one link; give one of the links a prefix.",
                 )
-            self._wanted[mirror.address] = Wanted(mirror, declared.source)
+            self._wanted[mirror.address] = Wanted(mirror, declared.source, marks=(mark,))
+
+    def _half(self, link: MirrorLink, declared: Declared) -> None:
+        if has_two_halves(link) and half_at(link) not in self._wanted:
+            self._wanted[half_at(link)] = half_of(link, declared.source)
 
     def _imply(self, address: Address) -> None:
         """Add every tier above a declared namespace that is not declared itself."""

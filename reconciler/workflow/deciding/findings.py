@@ -31,7 +31,8 @@ def _located(finding: Finding, loaded: Loaded, files: Findings) -> Finding:
     for address, path in finding.marks:
         if address in loaded.places:
             line = files.where(loaded.places[address], path)
-            (own if address == finding.address else lines)[line] = None
+            is_own = address == finding.address or finding.address not in loaded.places
+            (own if is_own else lines)[line] = None
     source, *others = [*own, *lines] if own else [finding.source or "", *lines]
     also = [line for line in others if line != source]
     message = f"{finding.message} (see {', '.join(also)})" if also else finding.message
