@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.catalog.configs import CONFIGS, set_configs
+from reconciler.embedded.catalog.syncing import follows_starts
 from reconciler.embedded.catalog.tiering import tiering_of
 from reconciler.embedded.upkeep.segments import SegmentLimits
 from reconciler.lifecycles.tiering import TieringState
@@ -75,7 +76,8 @@ def cleanup_policy(catalog: Catalog, full_name: str, cluster_id: str) -> Cleanup
     return CleanupPolicy(
         # What must be compacted by a time must be closed by then.
         SegmentLimits(int(value("segment.bytes")), min(segment_ms, max_lag_ms) if compacts else segment_ms),
-        deletes="delete" in kinds,
+        # Of a mirror that begins where its source does, whoever copies it lets go of what expired there.
+        deletes="delete" in kinds and not follows_starts(catalog, catalog.topics[full_name]),
         compacts=compacts,
         # A tiered topic's rules may raise its total to what it keeps locally.
         retention_ms=int(value("retention.ms")) if targets is None else _limit(targets.total_ms),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.partition.head import Head
     from reconciler.embedded.partition.headswaps import Partition
     from reconciler.embedded.upkeep.cleanup import CleanupPolicy
-    from reconciler.embedded.upkeep.segments import Segment
+    from reconciler.embedded.upkeep.segments import Segment, SegmentLimits
     from reconciler.objectstore.base import ObjectStore
 
 
@@ -95,6 +95,39 @@ def retain(store: ObjectStore, partition: Partition, policy: CleanupPolicy, *, n
 
     if not swap_head(store, partition, cut):
         return None
+    store.delete(doomed)
+    return done
+
+
+def raise_start(store: ObjectStore, partition: Partition, start: int, limits: SegmentLimits) -> Expired | None:
+    """Let a log begin at `start`, as far as it is stable, then delete the local parts below; `None`: it is sealed.
+
+    A record that object storage has too is counted with its manifest.
+
+    Raises:
+        MissingObjectError: A page is not there.
+        LostRaceError: Others were faster every time.
+    """
+    done: Expired | None = None
+    doomed: list[str] = []
+
+    def cut(head: Head) -> Head | None:
+        nonlocal done
+        doomed.clear()
+        new = min(start, head.bounds.stable)
+        done = Expired(max(new, head.start))
+        if new <= head.start:
+            return None
+        gone = [entry for entry in live_entries(store, head) if entry.last < new]
+        own = [entry for entry in gone if entry.last >= head.uploaded_to]
+        records = sum(entry.digest.records for entry in own)
+        segments = len(list(segments_of(own, limits)))
+        done = Expired(new, segments, records, sum(entry.bytes for entry in gone))
+        after, pages = raised(store, head, new)
+        doomed.extend([*(entry.key for entry in gone), *pages])
+        return after
+
+    swap_head(store, partition, cut)
     store.delete(doomed)
     return done
 

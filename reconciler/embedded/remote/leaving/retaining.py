@@ -12,7 +12,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.partition.head import read_head
-from reconciler.embedded.partition.headswaps import swap_head
 from reconciler.embedded.partition.pages import entries_within, read_page
 from reconciler.embedded.remote.leaving.evicting import Evicted, evict, evictable, local_policy, same_below
 from reconciler.embedded.remote.leaving.expiring import Cut, Expiry, cut_below, expiry
@@ -25,7 +24,7 @@ from reconciler.embedded.remote.manifests.spilling import ManifestSpill
 from reconciler.embedded.remote.manifests.swaps import ManifestSwap
 from reconciler.embedded.remote.tier import remote_partition
 from reconciler.embedded.upkeep.cleanup import UNLIMITED
-from reconciler.embedded.upkeep.retention import Expired, expired, live_bytes, live_entries, raised
+from reconciler.embedded.upkeep.retention import Expired, expired, live_bytes, live_entries, raise_start
 from reconciler.embedded.upkeep.segments import Segment, segments_of
 from reconciler.records.log import OffsetRange
 
@@ -71,7 +70,7 @@ class TieredPartition:
         uploaded_to = head.uploaded_to
         head, manifest = self.sound(head)
         total = self._total(head, manifest, now_ms)
-        gone = self._expire(head, manifest, total.start)
+        gone = self.expire(head, manifest, total.start)
         if gone is not None:
             # Pages that both named until now may be deleted.
             found = read_head(self.store, self.partition.topic_id, self.partition.number)
@@ -170,9 +169,13 @@ class TieredPartition:
                 total += sum(entry.bytes for entry in entries if entry.last >= start and entry.base < stop)
         return total + sum(entry.bytes for entry in manifest.entries if entry.last >= start and entry.base < stop)
 
-    def _expire(self, head: Head, manifest: Manifest, start: int) -> Expired | None:
+    def expire(self, head: Head, manifest: Manifest, start: int) -> Expired | None:
         """Raise the log's start, and let go of what lies below it."""
-        local = self._raise(start) if start > head.start else Expired(head.start)
+        local = (
+            raise_start(self.store, self.partition, start, self.policy.limits)
+            if start > head.start
+            else Expired(head.start)
+        )
         if local is None:
             return None  # Whoever sealed the head acts on all of it.
         cut = self._cut(manifest, local.start)
@@ -188,34 +191,6 @@ class TieredPartition:
             local.records + taken[1] + left[1],
             local.bytes + taken[2] + left[2],
         )
-
-    def _raise(self, start: int) -> Expired | None:
-        """Swap the head, then delete the local parts below; a record that both tiers had is counted with its manifest.
-
-        Return what went, `None` where the head is sealed.
-        """
-        done: Expired | None = None
-        doomed: list[str] = []
-
-        def cut(head: Head) -> Head | None:
-            nonlocal done
-            doomed.clear()
-            new = min(start, head.bounds.stable)
-            done = Expired(max(new, head.start))
-            if new <= head.start:
-                return None
-            gone = [entry for entry in live_entries(self.store, head) if entry.last < new]
-            own = [entry for entry in gone if entry.last >= head.uploaded_to]
-            records = sum(entry.digest.records for entry in own)
-            segments = len(list(segments_of(own, self.policy.limits)))
-            done = Expired(new, segments, records, sum(entry.bytes for entry in gone))
-            after, pages = raised(self.store, head, new)
-            doomed.extend([*(entry.key for entry in gone), *pages])
-            return after
-
-        swap_head(self.store, self.partition, cut)
-        self.store.delete(doomed)
-        return done
 
     def _swap(self, remote: RemoteTier) -> ManifestSwap:
         return ManifestSwap(remote.storage, remote.cluster_id, self.tiering)
