@@ -10,6 +10,7 @@
     · OutOfOrderSequenceError a producer's sequence numbers have a gap
     · NewerFormatError        a newer version wrote it: upgrade this one
     · SourceChangedError      the source of a mirror is not the log that was copied
+    · QuotaExceededError      a namespace may not hold that much
   - BlockedError          a guard refused; allow it by name, or change the files
   - UsageError            call it differently
   - StalePlanError        plan again
@@ -106,6 +107,10 @@ class OutOfOrderSequenceError(UserError):
 
 class NewerFormatError(UserError):
     """A newer version of reconciler wrote it; to guess what it means would be to damage it."""
+
+
+class QuotaExceededError(UserError):
+    """A namespace may not hold that much: raise its quota, or delete some."""
 
 
 class SourceChangedError(UserError):

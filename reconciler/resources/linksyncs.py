@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal, TypeVar
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from reconciler.resources.acls import folded
 from reconciler.resources.base import Complaint, DurationMs, Flag, Many, Model, refusal
 from reconciler.resources.syncedconfigs import ALWAYS_SYNCED, NEVER_SYNCED, SYNCED_BY_DEFAULT
+
+KEPT: Final = "kept"
+"""The context in which what a cluster keeps of a link is read: it may hold what no manifest may declare."""
 
 
 class NameFilter(Model):
@@ -34,7 +37,7 @@ class AutoCreateSpec(Model):
     @model_validator(mode="after")
     def _filtered(self) -> AutoCreateSpec:
         _require_filters(is_enabled=self.enabled, filters=self.filters)
-        return self
+        return _without_filters(self)
 
 
 class ConsumerOffsetSyncSpec(Model):
@@ -52,7 +55,7 @@ class ConsumerOffsetSyncSpec(Model):
     @model_validator(mode="after")
     def _filtered(self) -> ConsumerOffsetSyncSpec:
         _require_filters(is_enabled=self.enabled, filters=self.filters)
-        return self
+        return _without_filters(self)
 
 
 class AclFilter(Model):
@@ -76,8 +79,10 @@ class AclSyncSpec(Model):
     )
 
     @model_validator(mode="after")
-    def _filtered(self) -> AclSyncSpec:
-        _require_filters(is_enabled=self.enabled, filters=self.filters)
+    def _filtered(self, info: ValidationInfo) -> AclSyncSpec:
+        # A cluster may have it so: there the task says MISCONFIGURATION_ERROR, and whoever lists links must see it.
+        if info.context != KEPT:
+            _require_filters(is_enabled=self.enabled, filters=self.filters)
         return self
 
 
@@ -106,6 +111,16 @@ class TopicConfigSyncSpec(Model):
                 Complaint(f"names what is never synced: {', '.join(never)}", hint="Set it on the mirror's own configs")
             )
         return tuple(sorted(set(include)))
+
+
+S = TypeVar("S", AutoCreateSpec, ConsumerOffsetSyncSpec)
+
+
+def _without_filters(spec: S) -> S:
+    """Let what is disabled have no filters: disabling clears them, so that nothing is planned about them."""
+    if not spec.enabled and spec.filters:
+        object.__setattr__(spec, "filters", ())  # It is frozen from here on.
+    return spec
 
 
 def _require_filters(*, is_enabled: bool, filters: tuple[object, ...]) -> None:

@@ -150,7 +150,7 @@ def test_a_mirror_needs_its_link_and_a_namespace(cluster: EmbeddedCluster) -> No
         cluster.create_mirror("orders", MirrorShape(link="from-west", source="orders"), of)
     cluster.create_link("from-west", LINK)
     with pytest.raises(UserError, match="namespace shop does not exist"):
-        cluster.create_mirror("shop:orders", MirrorShape(link="from-west", source="orders"), of)
+        cluster.create_mirror("shop:orders", MirrorShape(link="from-west", source="shop:orders"), of)
 
 
 def test_a_new_mirror_may_have_configs_of_its_own_but_none_that_is_synced(cluster: EmbeddedCluster) -> None:
@@ -160,7 +160,9 @@ def test_a_new_mirror_may_have_configs_of_its_own_but_none_that_is_synced(cluste
     cluster.create_mirror("orders", shape, of)
     assert cluster.topic("orders").configs == {"retention.ms": "86400000", "segment.ms": "3600000"}
     with pytest.raises(UserError, match=r"follows its source in retention\.ms"):
-        cluster.create_mirror("clicks", MirrorShape(link="from-west", source="c", configs={"retention.ms": "2d"}), of)
+        cluster.create_mirror(
+            "clicks", MirrorShape(link="from-west", source="clicks", configs={"retention.ms": "2d"}), of
+        )
 
 
 def test_mirrors_and_moves_are_read_back_by_others(store: ObjectStore, sink: EmbeddedSink) -> None:

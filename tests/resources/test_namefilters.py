@@ -60,6 +60,6 @@ def test_exclude_wins_whatever_the_order_and_what_is_unmatched_is_left(
     ],
 )
 def test_internal_topics_are_never_mirrored_and_schemas_only_by_hand(
-    name: str, never_mirrored: bool, never_made: bool
+    name: str, *, never_mirrored: bool, never_made: bool
 ) -> None:
     assert (is_never_mirrored(name), is_never_made(name)) == (never_mirrored, never_made)

@@ -58,7 +58,7 @@ class MirrorEntry:
 
     `state` is the one it keeps; what its link imposes on it is not written into every mirror (`mirroring.status_of`).
     `since_ms` is when it came into it. `stopped_by` is the verb that ended it. `begins` is where its partitions began,
-    where that is not the beginning of its source's.
+    where that is not the beginning of its source's. `rules` are the access rules that its link brought, by path.
     """
 
     link_id: str
@@ -72,6 +72,7 @@ class MirrorEntry:
     stopped_by: str | None = None
     is_automatic: bool = False
     begins: Mapping[int, int] | None = None
+    rules: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def is_stopped(self) -> bool:
@@ -98,6 +99,8 @@ class MirrorEntry:
             kept["is_automatic"] = True
         if self.begins is not None:
             kept["begins"] = _kept(self.begins)
+        if self.rules:
+            kept["rules"] = _listed(self.rules)
         return kept
 
     @classmethod
@@ -116,6 +119,7 @@ class MirrorEntry:
             stopped_by=kept.get("stopped_by"),
             is_automatic=kept.get("is_automatic", False),
             begins=_offsets(kept.get("begins")),
+            rules=_rules(kept.get("rules", {})),
         )
 
 
@@ -125,6 +129,7 @@ class LinkEntry:
 
     `status` is ACTIVE, UNAVAILABLE or FAILED, with the `trouble` that made it so; that it is paused is declared.
     `tasks` are the troubles of what it does beside copying. `source_cluster_id`: the cluster it was made to.
+    `rules` are the access rules it brought to namespaces, by path.
     """
 
     id: str
@@ -134,6 +139,7 @@ class LinkEntry:
     trouble: TroubleEntry | None = None
     tasks: Mapping[str, TroubleEntry] = field(default_factory=dict)
     source_cluster_id: str | None = None
+    rules: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
 
     def to_json(self) -> Json:
         """Return what the catalog keeps."""
@@ -146,6 +152,8 @@ class LinkEntry:
             kept["tasks"] = {name: trouble.to_json() for name, trouble in self.tasks.items()}
         if self.source_cluster_id is not None:
             kept["source_cluster_id"] = self.source_cluster_id
+        if self.rules:
+            kept["rules"] = {namespace: _listed(rules) for namespace, rules in sorted(self.rules.items())}
         return kept
 
     @classmethod
@@ -160,6 +168,7 @@ class LinkEntry:
             None if trouble is None else TroubleEntry.from_json(trouble),
             {name: TroubleEntry.from_json(task) for name, task in tasks.items()},
             kept.get("source_cluster_id"),
+            {namespace: _rules(rules) for namespace, rules in kept.get("rules", {}).items()},
         )
 
 
@@ -169,3 +178,11 @@ def _kept(offsets: Mapping[int, int] | None) -> dict[str, int] | None:
 
 def _offsets(kept: Mapping[str, int] | None) -> dict[int, int] | None:
     return None if kept is None else {int(partition): offset for partition, offset in kept.items()}
+
+
+def _listed(rules: Mapping[str, tuple[str, ...]]) -> dict[str, list[str]]:
+    return {path: list(operations) for path, operations in sorted(rules.items())}
+
+
+def _rules(kept: Mapping[str, list[str]]) -> dict[str, tuple[str, ...]]:
+    return {path: tuple(operations) for path, operations in kept.items()}

@@ -5,15 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from reconciler.embedded.catalog.configs import CONFIGS, changed_configs, checked_configs, set_configs
+from reconciler.embedded.catalog.configs import changed_configs, checked_configs, set_configs
 from reconciler.embedded.catalog.entries import Json, TopicEntry
 from reconciler.embedded.catalog.linkentries import LinkEntry, MirrorEntry
+from reconciler.embedded.catalog.linkfilters import with_filters
 from reconciler.embedded.catalog.lookups import check_free, link_named, topic_named
-from reconciler.embedded.catalog.mirroring import drop_records
+from reconciler.embedded.catalog.mirroring import drop_records, link_of
 from reconciler.embedded.catalog.quotas import Usage, check_quotas
-from reconciler.embedded.catalog.syncing import check_not_synced, check_synced, synced_configs, synced_with
+from reconciler.embedded.catalog.syncing import check_not_synced, check_synced, taken_configs
 from reconciler.embedded.catalog.topics import check_growth
-from reconciler.errors import BlockedError, UserError
+from reconciler.errors import BlockedError, SourceChangedError, UserError
+from reconciler.resources.address import join_name, split_name
+from reconciler.resources.mirroring import SOURCE_TOPIC_ID_CHANGED
+from reconciler.resources.namefilters import is_never_mirrored
 from reconciler.resources.sourcetopic import SourceTopic
 
 if TYPE_CHECKING:
@@ -26,9 +30,10 @@ def create_link(draft: Draft, name: str, entry: LinkEntry) -> None:
     """Make a link. One that is there and asks for the same is left alone.
 
     Raises:
-        UserError: It exists and differs, or its list of synced configs is not complete.
+        UserError: It exists and differs, its list of synced configs is not complete, or it lacks filters.
     """
     check_synced(name, entry)
+    entry = replace(entry, declared=with_filters(name, entry.declared))
     existing = draft.links.get(name)
     if existing is None:
         draft.put_link(name, entry)
@@ -40,9 +45,9 @@ def alter_link(draft: Draft, name: str, declared: Json) -> None:
     """Replace what is asked of a link; its id, source and mirrors stay.
 
     Raises:
-        UserError: It does not exist, or its list of synced configs is not complete.
+        UserError: It does not exist, its list of synced configs is not complete, or it lacks filters.
     """
-    entry = replace(link_named(draft, name), declared=declared)
+    entry = replace(link_named(draft, name), declared=with_filters(name, declared))
     check_synced(name, entry)
     draft.put_link(name, entry)
 
@@ -91,15 +96,20 @@ def create_mirror(
 
     Raises:
         InvalidNamespaceError: Its namespace does not exist.
-        UserError: There is no such link, the name is taken, a config of its own is synced, or a quota is exhausted.
+        QuotaExceededError: A namespace may not hold that much.
+        UserError: There is no such link, its source is never mirrored, the name is not what the link makes of its
+            source's, or it is taken, or a config of its own is synced.
     """
     link = link_named(draft, shape.link)
+    if is_never_mirrored(shape.source):
+        message = f"mirror {full_name}: {shape.source} is a topic of the platform's own, and never mirrored"
+        raise UserError(message, hint="Leave it out: each cluster keeps its own.")
+    _check_name(full_name, shape, link)
     check_free(draft, full_name)
     check_quotas(draft, full_name, Usage(1, of.partitions))
-    synced = synced_configs(link)
     mirror = MirrorEntry(link.id, shape.source, of.incarnation, since_ms=now_ms, is_automatic=shape.is_automatic)
     check_not_synced(full_name, mirror, shape.configs, draft)
-    taken = {key: value for key, value in of.configs.items() if key in synced}
+    taken = {key: value for key, value in taken_configs(draft, full_name, of, link).items() if value is not None}
     entry = TopicEntry(
         topic_id,
         of.partitions,
@@ -110,11 +120,22 @@ def create_mirror(
     draft.put_topic(full_name, entry)
 
 
+def _check_name(full_name: str, shape: MirrorShape, link: LinkEntry) -> None:
+    """Refuse a name of one's own: a mirror is found by its source's, with the prefix of its link."""
+    namespace, own = split_name(shape.source)
+    wanted = join_name(namespace, f"{link.declared.get('prefix', '')}{own}")
+    if full_name != wanted:
+        message = f"a mirror of {shape.source} over link {shape.link} is called {wanted}, and not {full_name}"
+        raise UserError(message, hint="Give the link a prefix where the name is taken.")
+
+
 def follow_source(draft: Draft, full_name: str, source: SourceTopic) -> None:
     """Bring a mirror's partitions and synced configs to what its source has.
 
     Raises:
-        UserError: It is no mirror, its source was deleted and made anew, or a namespace would hold too many partitions.
+        SourceChangedError: Its source was deleted and made anew.
+        QuotaExceededError: A namespace would hold too many partitions.
+        UserError: It is no mirror, or its source has fewer partitions.
     """
     entry = topic_named(draft, full_name)
     mirror = entry.follows
@@ -122,19 +143,19 @@ def follow_source(draft: Draft, full_name: str, source: SourceTopic) -> None:
         raise UserError(f"topic {full_name} is not a mirror", hint="Only mirrors follow a source.")
     if source.incarnation is not None and mirror.source_topic_id not in {None, source.incarnation}:
         message = f"the source {mirror.source} of mirror {full_name} was deleted and made anew (its topic id changed)"
-        raise UserError(message, hint="Delete the mirror and make it again to copy the new topic.")
+        hint = "Delete the mirror and make it again to copy the new topic."
+        raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint=hint)
+    found = link_of(draft, mirror)
+    changes = {} if found is None else taken_configs(draft, full_name, source, found[1])
+    news = {key: value for key, value in changes.items() if entry.configs.get(key) != value}
+    source_topic_id = source.incarnation or mirror.source_topic_id
+    if not news and (entry.partitions, mirror.source_topic_id) == (source.partitions, source_topic_id):
+        return
     check_growth(full_name, entry.partitions, source.partitions)
     check_quotas(draft, full_name, Usage(0, source.partitions - entry.partitions))
-    changes = {key: source.configs.get(key) for key in synced_with(draft, mirror) if key in CONFIGS}
-    draft.put_topic(
-        full_name,
-        replace(
-            entry,
-            partitions=source.partitions,
-            configs=changed_configs(f"mirror {full_name}", entry.configs, changes),
-            mirror=replace(mirror, source_topic_id=source.incarnation or mirror.source_topic_id),
-        ),
-    )
+    configs = changed_configs(f"mirror {full_name}", entry.configs, news) if news else entry.configs
+    after = replace(mirror, source_topic_id=source_topic_id)
+    draft.put_topic(full_name, replace(entry, partitions=source.partitions, configs=configs, mirror=after))
 
 
 def source_topic(catalog: Catalog, full_name: str) -> SourceTopic:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reconciler.errors import UserError
+from reconciler.errors import QuotaExceededError
 from reconciler.resources.address import split_name, tiers_of
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def check_quotas(draft: Draft, full_name: str, added: Usage, *, leaving: str = "
     """Refuse what would be more than a tier above a topic may hold; tiers of the namespace it is `leaving` count it.
 
     Raises:
-        UserError: Says which quota, how much there is and how much it would be.
+        QuotaExceededError: Says which quota, how much there is and how much it would be.
     """
     for tier in tiers_of(split_name(full_name)[0]):
         entry = draft.namespaces.get(tier)
@@ -76,7 +76,7 @@ def check_quotas(draft: Draft, full_name: str, added: Usage, *, leaving: str = "
             if limit is not None and after > max(limit, before):
                 message = f"namespace {tier} may hold {limit:,} {word}: with {full_name} it would be {after:,}"
                 hint = f"Raise quotas.{word} of the namespace, or delete some; it holds {before:,} now."
-                raise UserError(message, hint=hint)
+                raise QuotaExceededError(message, hint=hint)
 
 
 def _counted(quotas: QuotaEntry, held: Usage, after: Usage) -> tuple[tuple[str, int | None, int, int], ...]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.entries import TopicEntry
     from reconciler.embedded.catalog.linkentries import LinkEntry, MirrorEntry
     from reconciler.embedded.catalog.tables import Catalog, Draft
+    from reconciler.resources.sourcetopic import SourceTopic
 
 _RETENTION: Final = frozenset({"retention.ms", "retention.bytes"})
 
