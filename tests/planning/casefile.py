@@ -3,7 +3,8 @@
 A case names what is desired, recorded and observed, what planning is given, and the plan. Clusters named under
 `clusters` (default: west) are declared, recorded and there, with object storage as `has_storage` says. What a case does
 not say is not compared, except that there are no errors, no warnings, nothing waiting and nothing unmanaged but what it
-names. A platform with `cluster_properties: embedded` has those of an embedded cluster.
+names. A platform with `cluster_properties: embedded` has those of an embedded cluster; one of a case that says
+`has_links` can do all there is with them. `facts` are those a case shows.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from typing import Any
 import yaml
 
 from reconciler.errors import NotAuthorizedError, UserError
+from reconciler.lifecycles.roles import ROLES
 from reconciler.planning.canonical import plain
 from reconciler.planning.document.digest import parameters_of
 from reconciler.planning.document.rows import changes_of
+from reconciler.planning.fields import LINK_FEATURES
 from reconciler.planning.plan import Base, Given, Plan, Selection
 from reconciler.resources.address import Address
 from reconciler.resources.capabilities import Capabilities, ClusterIdentity
@@ -53,6 +56,12 @@ _STORAGE: dict[str | bool | None, dict[str, Any]] = {
 }
 """What `has_storage` of a case says of the object storage of its clusters."""
 
+_LINKS: dict[str, Any] = {
+    "mirror_states": list(ROLES),
+    "link_features": [*LINK_FEATURES.values(), "bidirectional-mode", "source-mode"],
+}
+"""What a platform can do with links where a case says `has_links`."""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -71,8 +80,14 @@ class Case:
             desired=dict(declared(item) for item in desired),
             recorded=dict(recorded(item) for item in [*standing, *row.get("recorded", [])]),
             observed=dict(observed(item) for item in [*standing, *row.get("observed", [])]),
-            given=_given(row.get("given", {}), [item["cluster"] for item in desired if "cluster" in item], names),
+            given=_given(self._said, [item["cluster"] for item in desired if "cluster" in item], names),
         )
+
+    @property
+    def _said(self) -> dict[str, Any]:
+        said = self.row.get("given", {})
+        links = _LINKS if self.row.get("has_links") else {}
+        return {**said, "capabilities": {**links, **said.get("capabilities", {})}}
 
 
 def cases() -> list[Case]:

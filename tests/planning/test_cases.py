@@ -13,7 +13,11 @@ from tests.planning.casefile import Case, cases, differences
 
 CASES = cases()
 
-each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+each_case = pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=[pytest.mark.fact(*case.row["facts"])] if "facts" in case.row else []) for case in CASES],
+    ids=lambda case: case.name,
+)
 
 
 @each_case
