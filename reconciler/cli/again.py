@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from reconciler.cli.render.lines import Line
 
 _COMMAND: Final = re.compile(
-    r"(?P<command>\breconciler (?:apply|plan|drift|destroy|(?:state|mount) [a-z-]+))\b"
+    r"(?P<command>\breconciler (?:apply|plan|drift|destroy|(?:state|mount|mirror) [a-z-]+))\b"
     r"(?P<more>(?! --help)(?: --resume| [\w./]\S*)?)"
 )
-_OF_ALL: Final = ("reconciler state ", "reconciler mount ")
+_OF_ALL: Final = ("reconciler state ", "reconciler mount ", "reconciler mirror ")
 """What these act on is not chosen by a part of the workspace."""
 
 
@@ -67,6 +67,8 @@ def remember_typed(bundles: Iterable[object]) -> None:
     variables: tuple[str, ...] = ()
     part: tuple[str, ...] = ()
     state: tuple[str, ...] = ()
+    from reconciler.cli.emergency import Acting  # it prints, and what is printed comes through here
+
     for bundle in bundles:
         if isinstance(bundle, Place) and bundle.workspace is not None:
             place = ("--workspace", str(bundle.workspace))
@@ -75,7 +77,7 @@ def remember_typed(bundles: Iterable[object]) -> None:
             variables = (*_each("--var", bundle.var), *_each("--var-file", bundle.var_file))
         if isinstance(bundle, Chosen):
             part = tuple(_part(bundle))
-        if isinstance(bundle, ByState) and bundle.state is not None:
+        if isinstance(bundle, ByState | Acting) and bundle.state is not None:
             state = ("--state", bundle.state)
     _TYPED.set(Typed(place, environment, variables, part, state))
 

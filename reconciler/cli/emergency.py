@@ -14,7 +14,7 @@ from reconciler.cli.options import seconds
 from reconciler.cli.render.lines import line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from reconciler.cli.options import Files, Place
     from reconciler.workflow.running.emergencies import Emergency
@@ -32,7 +32,9 @@ class Acting:
     lock_timeout: Annotated[str, Option(metavar="TIME", help="How long to wait for the lease.")] = "10s"
 
     @contextmanager
-    def emergency(self, files: Files, place: Place, command: str) -> Iterator[Emergency]:
+    def emergency(
+        self, files: Files, place: Place, command: str, *, at: Mapping[str, str] | None = None
+    ) -> Iterator[Emergency]:
         """Give the run, which a signal stops before it starts; afterwards say where the state does not know of it."""
         from reconciler.cli.reporting import reporter
         from reconciler.workflow.running.emergencies import Emergency
@@ -49,6 +51,7 @@ class Acting:
                 lock_timeout_s=seconds("--lock-timeout", self.lock_timeout),
                 report=report,
                 stop=stop,
+                at=at or {},
             )
         if self.no_state:
             err().show(

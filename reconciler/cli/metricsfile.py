@@ -14,7 +14,7 @@ from reconciler.errors import PartialError, ReconcilerError, UserError
 from reconciler.objectstore.files import write_whole
 from reconciler.resources.vitals import COUNTED
 from reconciler.workflow.measuring.remote import REMOTE
-from reconciler.workflow.measuring.totals import counted
+from reconciler.workflow.measuring.totals import MIRROR_BYTES, counted
 from reconciler.workflow.metrics import Instruments, metrics_of
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from reconciler.workflow.upkeep.outcomes import Upkeep
 
 
-_COUNTER: Final = re.compile(rf'{PREFIX}{REMOTE}(\w+)\{{cluster="([^"\\]*)"\}} (\d+)')
+_COUNTER: Final = re.compile(rf'{PREFIX}(\w+)\{{cluster="([^"\\]*)"\}} (\d+)')
 _JSON: Final = ".json"
 
 
@@ -82,16 +82,24 @@ def totals_in(path: Path) -> Totals:
 def _from_text(body: bytes) -> Iterator[tuple[tuple[str, str], float]]:
     for each in body.decode().splitlines():
         found = _COUNTER.fullmatch(each)
-        if found and found[1] in COUNTED:
-            yield (found[1], found[2]), float(found[3])
+        name = None if found is None else _counted(found[1])
+        if found and name is not None:
+            yield (name, found[2]), float(found[3])
 
 
 def _from_json(body: bytes) -> Iterator[tuple[tuple[str, str], float]]:
     for metric in orjson.loads(body)["metrics"]:
-        name = metric["name"].removeprefix(PREFIX + REMOTE)
-        if name in COUNTED:
+        name = _counted(metric["name"].removeprefix(PREFIX))
+        if name is not None:
             for sample in metric["samples"]:
                 yield (name, sample["labels"]["cluster"]), float(sample["value"])
+
+
+def _counted(name: str) -> str | None:
+    """Return what a metric counts; `None`: it is no counter of ours."""
+    short = name.removeprefix(REMOTE)
+    is_remote = name.startswith(REMOTE) and short in COUNTED
+    return short if is_remote or short == MIRROR_BYTES else None
 
 
 def put_metrics(path: Path, body: bytes) -> None:

@@ -60,6 +60,19 @@ _MOUNT: Final = (
     _command("Commands", "release", "take a topic from an owner that will not come back", "mount_release"),
 )
 
+_MIRROR: Final = (
+    _command("Commands", "create", "make mirrors over a link now; for emergencies", "mirror_create"),
+    _command("Commands", "list", "mirrors, their states and lags", "mirror_list"),
+    _command("Commands", "describe", "mirrors by partition, what is wrong, what may be asked", "mirror_describe"),
+    _command("Commands", "errors", "what is wrong with links, tasks, mirrors and transitions", "mirror_errors"),
+    _command("Commands", "pause", "stop fetching", "mirror_pause"),
+    _command("Commands", "resume", "go on fetching", "mirror_resume"),
+    _command("Commands", "promote", "make topics of mirrors, without loss; for migrations", "mirror_promote"),
+    _command("Commands", "failover", "make topics of mirrors at once; for disasters", "mirror_failover"),
+    _command("Commands", "reverse", "let mirror and source change roles, without loss", "mirror_reverse"),
+    _command("Commands", "restore", "make the original source a mirror of what was its own", "mirror_restore"),
+)
+
 _STATE: Final = (
     _command("Commands", "list", "what this workspace owns", "state_list"),
     _command("Commands", "show", "one resource as it was last applied", "state_show"),
@@ -90,6 +103,7 @@ COMMANDS: Final = (
     Entry("cluster", "look after embedded clusters", "Clusters", entries=_CLUSTER),
     Entry("namespace", "look at namespaces, make, move and delete them", "Clusters", entries=_NAMESPACE),
     Entry("topic", "look at topics, feed and read them", "Clusters", entries=_TOPIC),
+    Entry("mirror", "look at mirrors, and act on them in an emergency", "Clusters", entries=_MIRROR),
     Entry("mount", "look at mountable topics, stop what is on its way", "Clusters", entries=_MOUNT),
     Entry("group", "look at consumer groups, set them back", "Clusters", entries=_GROUP),
     Entry("state", "look at the state, go back to an earlier one, mend it", "Clusters", entries=_STATE),

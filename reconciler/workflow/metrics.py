@@ -9,6 +9,7 @@ from reconciler.errors import ReconcilerError
 from reconciler.resources.address import cluster_of, full_name_of
 from reconciler.workflow.beginning.opening import open_work
 from reconciler.workflow.looking.overviews import recorded_clusters, stands
+from reconciler.workflow.measuring.links import of_links
 from reconciler.workflow.measuring.metric import Metric
 from reconciler.workflow.measuring.remote import of_remote
 from reconciler.workflow.upkeep.outcomes import JobOutcome, Synced
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from reconciler.resources.address import Address
+    from reconciler.resources.mirroring import LinkSeen, MirrorSeen
     from reconciler.resources.vitals import Vitals
     from reconciler.workflow.beginning.invocation import Invocation, Select
     from reconciler.workflow.measuring.totals import Totals
@@ -32,6 +34,8 @@ class Measured(NamedTuple):
     cluster: str
     vitals: Vitals | None
     error: ReconcilerError | None = None
+    links: Sequence[LinkSeen] = ()
+    mirrors: Sequence[MirrorSeen] = ()
 
 
 class Instruments:
@@ -49,7 +53,11 @@ class Instruments:
 
     def _measured(self, name: str, recorded: Mapping[Address, str | None]) -> Measured | None:
         try:
-            return Measured(name, self._work.providers[name].vitals()) if stands(self._work, name, recorded) else None
+            if not stands(self._work, name, recorded):
+                return None
+            provider = self._work.providers[name]
+            links = provider.links.links()
+            return Measured(name, provider.vitals(), links=links, mirrors=provider.links.mirrors() if links else ())
         except ReconcilerError as error:
             return Measured(name, None, error)
 
@@ -68,7 +76,12 @@ def metrics_of(
         *_of_topics(vitals),
         *of_remote(vitals, upkeep.jobs, totals or {}),
         _of_groups(vitals),
-        _of_mirrors(vitals),
+        *of_links(
+            {each.cluster: each.links for each in measured},
+            {each.cluster: each.mirrors for each in measured},
+            vitals,
+            totals or {},
+        ),
         *_of_jobs(upkeep, now_ms),
         *_of_pass(upkeep, now_ms),
     ]
@@ -114,17 +127,6 @@ def _of_groups(vitals: Mapping[str, Vitals]) -> Metric:
     for cluster, found in vitals.items():
         for each in found.lags:
             metric.add(each.lag, cluster=cluster, group=each.group, topic=each.topic)
-    return metric
-
-
-def _of_mirrors(vitals: Mapping[str, Vitals]) -> Metric:
-    metric = Metric("mirror_lag", "Offsets a mirror is behind its source; of mirrors whose source was measured.")
-    ends = {topic.address: topic.end for found in vitals.values() for topic in found.measured}
-    for cluster, found in vitals.items():
-        for topic in found.measured:
-            if topic.source is not None and topic.source in ends:
-                behind = max(0, ends[topic.source] - topic.end)
-                metric.add(behind, cluster=cluster, topic=full_name_of(topic.address))
     return metric
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import re
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,10 +25,15 @@ from reconciler.embedded.remote.cache.instruments import cache_levels, taken_of_
 from reconciler.embedded.remote.measuring.counting import CountingStore
 from reconciler.embedded.vitals import vitals_of
 from reconciler.errors import IncompleteError, LostRaceError, MissingObjectError, RetryableError, UserError
+from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.providers.embedded.storing import report_of
 from reconciler.providers.keeping import Upkept
 from reconciler.resources.address import Address
+from reconciler.resources.linksyncs import AclFilter, AclSyncSpec
+from reconciler.resources.metadata import OnCluster
+from reconciler.resources.mirroring import ACL_SYNC, LinkSeen, MirrorSeen, Trouble
+from reconciler.resources.mirrorlink import MirrorLink, MirrorLinkSpec
 from reconciler.resources.sourcetopic import SourceTopic
 from reconciler.resources.vitals import COUNTED, LEVELS, GroupLag, RemoteVitals, TopicVitals, Vitals
 from reconciler.workflow.measuring.metric import Metric
@@ -150,7 +156,12 @@ def test_everything_of_a_pass_is_told() -> None:
         ),
         6.25,
     )
-    measured = [Measured("east", east), Measured("north", None, broken), Measured("west", west)]
+    seen = MirrorSeen("east", "orders", "id", "twin", "west", "shop:orders", MirrorStatus.ACTIVE, 3)
+    measured = [
+        Measured("east", east, mirrors=[seen]),
+        Measured("north", None, broken),
+        Measured("west", west),
+    ]
     read = scraped(prometheus_text(metrics_of(measured, upkeep, now_ms=1_700_000_000_500)))
 
     assert [read.of("cluster_up", cluster=name) for name in ("east", "north", "west")] == [1, 0, 1]
@@ -160,7 +171,7 @@ def test_everything_of_a_pass_is_told() -> None:
     of_topic = {"partitions": 3, "log_start_offset": 10, "log_end_offset": 50, "records": 40, "bytes": 4000}
     assert {name: read.of(f"topic_{name}", cluster="west", topic="shop:orders") for name in of_topic} == of_topic
     assert read.of("group_lag", cluster="west", group="billing", topic="shop:orders") == 7
-    assert read.of("mirror_lag", cluster="east", topic="orders") == 5
+    assert read.of("cluster_link_mirror_topic_offset_lag", cluster="east", link="twin", topic="orders") == 5
     jobs = {("sweep", "west"): (1, 12, 1200, 2), ("roll", "west"): (0, 3, 0, 1), ("mirror", "east"): (0, 5, 500, 2)}
     for (job, cluster), (success, done, size, seconds) in jobs.items():
         labels = {"job": job, "cluster": cluster}
@@ -174,6 +185,58 @@ def test_everything_of_a_pass_is_told() -> None:
     assert set(read.kinds.values()) == {"gauge"}, "nothing was counted"
 
 
+@pytest.mark.fact("F-C-210")
+def test_links_their_tasks_and_mirrors_are_counted_by_state() -> None:
+    spec = MirrorLinkSpec(source="west", acl_sync=AclSyncSpec(enabled=True, filters=(AclFilter(),)))
+    declared = MirrorLink(metadata=OnCluster(name="twin", cluster="east"), spec=spec)
+    other = declared.model_copy(update={"metadata": OnCluster(name="old", cluster="east")})
+    trouble = Trouble("AUTHORIZATION_ERROR", "User:link-twin may not describe ACLs", 1)
+    links = [
+        LinkSeen(declared, "id", LinkStatus.ACTIVE, tasks={ACL_SYNC: trouble}),
+        LinkSeen(other, "id-2", LinkStatus.UNAVAILABLE),
+    ]
+
+    def seen(name: str, status: MirrorStatus, wrong: Trouble | None = None) -> MirrorSeen:
+        return MirrorSeen("east", name, f"id-{name}", "twin", "west", name, status, 1, trouble=wrong)
+
+    mirrors = [
+        seen("a", MirrorStatus.ACTIVE),
+        seen("b", MirrorStatus.ACTIVE),
+        seen("c", MirrorStatus.PENDING_STOPPED, trouble),
+        seen("d", MirrorStatus.FAILED, trouble),
+    ]
+    measured = [Measured("east", Vitals(topics=4, partitions=4), links=links, mirrors=mirrors)]
+    upkeep = Upkeep((Synced(Address("mirror/east/a"), 5, 500, 1.5),), (), 1.0)
+    totals = counted(counted({}, upkeep), upkeep)
+    metrics = metrics_of(measured, upkeep, now_ms=0, totals=totals)
+    read = scraped(prometheus_text(metrics))
+    assert read.of("cluster_link_count", cluster="east", state="ACTIVE") == 1
+    assert read.of("cluster_link_count", cluster="east", state="UNAVAILABLE") == 1
+    tasks = {state: read.of("cluster_link_task_count", cluster="east", link="twin", state=state) for state in _STATES}
+    assert tasks == {"ACTIVE": 1, "IN_ERROR": 1, "NOT_CONFIGURED": 2}
+    assert read.of("cluster_link_task_count", cluster="east", link="old", state="LINK_UNAVAILABLE") == 2
+    count = {
+        state: read.of("cluster_link_mirror_topic_count", cluster="east", link="twin", state=state)
+        for state in ("ACTIVE", "PENDING_STOPPED", "FAILED")
+    }
+    assert count == {"ACTIVE": 2, "PENDING_STOPPED": 1, "FAILED": 1}
+    assert read.of("cluster_link_mirror_transition_in_error", cluster="east", link="twin") == 1
+    assert read.of("cluster_link_mirror_topic_bytes", cluster="east") == 1000
+    assert read.kinds["reconciler_cluster_link_mirror_topic_bytes"] == "counter"
+    for name in ("metrics.prom", "metrics.json"):
+        assert totals_of(name, metrics) == totals
+
+
+_STATES = ("ACTIVE", "IN_ERROR", "NOT_CONFIGURED")
+
+
+def totals_of(name: str, metrics: list[Metric]) -> dict[tuple[str, str], float]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        path.write_bytes(metrics_body(path, metrics))
+        return totals_in(path)
+
+
 # -- what is measured
 
 
@@ -182,7 +245,7 @@ def test_instruments_read_sizes_lags_and_what_is_pending() -> None:
     cluster.create_topic("orders", partitions=3)
     cluster.create_topic("empty")
     cluster.create_link("from-east", LinkEntry("link-id", "east"))
-    cluster.create_mirror("copy", MirrorShape(link="from-east", source="a"), SourceTopic(partitions=1))
+    cluster.create_mirror("copy", MirrorShape(link="from-east", source="copy"), SourceTopic(partitions=1))
     with cluster.producer() as producer:
         producer.append("orders", values("a", "b", "c", partition=[0, 0, 2]))
     writer = cluster.producer("checkout")

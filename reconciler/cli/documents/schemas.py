@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from reconciler.cli.documents.asked import MirrorAnswersDocument
 from reconciler.cli.documents.checked import CheckDocument
 from reconciler.cli.documents.checks import DriftDocument, ValidateDocument
 from reconciler.cli.documents.clusters import NamespacesDocument, TopicDocument, TopicsDocument
@@ -21,6 +22,7 @@ from reconciler.cli.documents.groups import (
 from reconciler.cli.documents.inventory import ExplainDocument, ShowDocument
 from reconciler.cli.documents.logs import PipelineDocument, VerifyDocument
 from reconciler.cli.documents.metrics import MetricsDocument
+from reconciler.cli.documents.mirrors import MirrorDescriptionDocument, MirrorErrorsDocument, MirrorsDocument
 from reconciler.cli.documents.mounts import (
     MigrationDocument,
     MountReleaseDocument,
@@ -65,6 +67,10 @@ OUTPUTS: Final[Mapping[str, type[BaseModel]]] = {
     "groups": GroupsDocument,
     "metrics": MetricsDocument,
     "migration": MigrationDocument,
+    "mirror-answers": MirrorAnswersDocument,
+    "mirror-description": MirrorDescriptionDocument,
+    "mirror-errors": MirrorErrorsDocument,
+    "mirrors": MirrorsDocument,
     "mount-release": MountReleaseDocument,
     "mount-status": MountStatusDocument,
     "mounts": MountsDocument,

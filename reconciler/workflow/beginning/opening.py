@@ -187,6 +187,26 @@ def open_site(invocation: Invocation, state_url: str, *, is_reader: bool = False
     )
 
 
+def open_at(invocation: Invocation, places: Mapping[str, str]) -> Site:
+    """Open embedded clusters by where they are alone, without any files and without a state."""
+    return Site(
+        invocation=invocation,
+        edge=edge_of(invocation, invocation.cwd),
+        owner=Owner("", None),
+        state_settings=StoreSettings("memory://nothing-is-recorded"),
+        clusters={name: _cluster_at(name, url) for name, url in places.items()},
+        spark=SparkSpec(),
+    )
+
+
+def _cluster_at(name: str, url: str) -> Cluster:
+    try:
+        return Cluster.model_validate({"metadata": {"name": name}, "spec": {"embedded": {"root": {"url": url}}}})
+    except ValueError as error:
+        message = f"{name}={url} does not say where an embedded cluster is"
+        raise UserError(message, hint="Write it as east=s3://bucket/clusters/east or east=file:///folder.") from error
+
+
 def edge_of(invocation: Invocation, folder: Path, *, is_reader: bool = False) -> Edge:
     """Return what providers are told of the world."""
     return Edge(

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
-from reconciler.applying.events import ActionDone, ActionStarted
+from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted
+from reconciler.applying.lanes import JOBS, lane_of
 from reconciler.applying.running import Basis, ToDo
-from reconciler.errors import UserError
+from reconciler.errors import IncompleteError, ReconcilerError, UserError
+from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.document.digest import digest
 from reconciler.providers.base import Done, Failed
 from reconciler.resources.address import cluster_of
 from reconciler.workflow.beginning.identity import refuse_another_cluster
-from reconciler.workflow.beginning.opening import open_site, open_work
+from reconciler.workflow.beginning.opening import open_at, open_site, open_work
 from reconciler.workflow.looking.overviews import check_answers
+from reconciler.workflow.running.jobs import SparkJobs
 from reconciler.workflow.running.underlease import Wish, run_under_lease
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
+    from reconciler.applying.engine import RunResult
     from reconciler.applying.events import Event
-    from reconciler.planning.actions import ControlAction
+    from reconciler.planning.actions import Action, ControlAction
     from reconciler.providers.base import Provider
     from reconciler.resources.inventory import Record
+    from reconciler.state.snapshots import Snapshot
     from reconciler.workflow.beginning.invocation import Invocation, Select
     from reconciler.workflow.beginning.opening import Site
     from reconciler.workflow.running.stopping import Stop
@@ -40,6 +46,25 @@ class Emergency:
     lock_timeout_s: float
     report: Callable[[Event], None]
     stop: Stop
+    at: Mapping[str, str] = field(default_factory=dict)
+    """Where clusters are, by name: it stands in for a workspace where there is neither one nor a state."""
+
+    def open(self) -> Site:
+        """Open where it happens; touches no cluster.
+
+        Raises:
+            UserError: There is no workspace here, or no state there.
+        """
+        if self.at:
+            return open_at(self.invocation, self.at)
+        if self.state_url is not None:
+            return open_site(self.invocation, self.state_url)
+        try:
+            return open_work(self.invocation, self.select)
+        except UserError as error:
+            way = "--state URL, as `spec.state` has it"
+            error.hint = f"{error.hint.removesuffix('.')}. To go on without the files: {way}"
+            raise
 
     def site(self, cluster: str) -> Site:
         """Open where it happens, and look that the cluster it happens to is the recorded one.
@@ -48,13 +73,19 @@ class Emergency:
             UserError: Another one answers in its place.
             RetryableError: It is recorded, and nothing is there.
         """
-        if self.state_url is None:
-            site: Site = open_work(self.invocation, self.select)
-        else:
-            site = open_site(self.invocation, self.state_url)
+        site = self.open()
+        self.check(site, cluster)
+        return site
+
+    def check(self, site: Site, cluster: str) -> None:
+        """Return if the cluster it happens to is the recorded one, as far as that is asked.
+
+        Raises:
+            UserError: Another one answers in its place.
+            RetryableError: It cannot be reached, or it is recorded and nothing is there.
+        """
         if not self.no_state:
             check_answers(site, cluster)
-        return site
 
     def carry_out(
         self, site: Site, cluster: str, decide: Callable[[Provider, Record | None], Sequence[ControlAction]]
@@ -65,19 +96,32 @@ class Emergency:
             UserError: Another cluster answers, or the platform refused an action; those before it are done.
             LeaseError: Someone else is applying.
         """
-        if self.no_state:
-            refuse_another_cluster(site, cluster, None)
-            actions = tuple(decide(site.providers[cluster], None))
-            self._do(site.providers[cluster], actions)
-            return actions
         decided: list[tuple[ControlAction, ...]] = []
 
+        def decide_on(snapshot: Snapshot | None) -> Sequence[Action]:
+            refuse_another_cluster(site, cluster, snapshot)
+            record = None if snapshot is None else snapshot.record
+            decided.append(tuple(decide(site.providers[cluster], record)))
+            return decided[-1]
+
+        for error in self.carry_out_each(site, {cluster}, decide_on).values():
+            raise error
+        return decided[-1]
+
+    def carry_out_each(
+        self, site: Site, clusters: AbstractSet[str], decide: Callable[[Snapshot | None], Sequence[Action]]
+    ) -> Mapping[str, ReconcilerError]:
+        """Do what `decide` makes of the state (`None`: without one); return why actions were not done, by their ids.
+
+        Raises:
+            LeaseError: Someone else is applying.
+        """
+        if self.no_state:
+            return self._done_without(site, decide(None))
+
         def decide_now(basis: Basis) -> ToDo:
-            if basis.is_again:
-                return ToDo((), digest(()))
-            refuse_another_cluster(site, cluster, basis.snapshot)
-            decided.append(tuple(decide(site.providers[cluster], basis.snapshot.record)))
-            return ToDo(decided[-1], digest(decided[-1]))
+            actions = () if basis.is_again else tuple(decide(basis.snapshot))
+            return ToDo(actions, digest(actions))
 
         wish = Wish(
             command=self.command,
@@ -86,25 +130,63 @@ class Emergency:
             report=self.report,
             stop=self.stop,
             # In an emergency another cluster may be the very one that does not answer.
-            gives_up=lambda address: cluster_of(address) != cluster,
+            gives_up=lambda address: cluster_of(address) not in clusters,
         )
         result = run_under_lease(site, wish, decide_now).result
-        if result is not None and result.failed:
-            raise result.failed[0].error
-        return decided[-1]
+        return {} if result is None else _undone(result)
 
-    def _do(self, provider: Provider, actions: Sequence[ControlAction]) -> None:
-        addresses = {action.id: action.address for action in actions}
-        for action in actions:
-            self.report(ActionStarted(action.id, action.address))
-        for outcome in provider.apply(actions) if actions else ():
+    def _done_without(self, site: Site, actions: Sequence[Action]) -> Mapping[str, ReconcilerError]:
+        undone: dict[str, ReconcilerError] = {}
+        with SparkJobs(site.providers, site.spark, self.invocation.environ) as jobs, self.stop.ends(jobs.stop):
+            jobs.check(actions)
+            for action in actions:
+                if undone.keys() & set(action.depends_on):
+                    undone[action.id] = _skipped(next(each for each in action.depends_on if each in undone))
+                    continue
+                self.report(ActionStarted(action.id, action.address))
+                try:
+                    self._do(site, jobs, action)
+                except ReconcilerError as error:
+                    undone[action.id] = error
+                    self.report(ActionFailed(action.id, action.address, error.message, error.hint))
+                else:
+                    self.report(ActionDone(action.id, action.address, 0.0))
+        return undone
+
+    def _do(self, site: Site, jobs: SparkJobs, action: Action) -> None:
+        match action:
+            case Adopt() | Forget():
+                return  # Both are about a state alone.
+            case RunJob():
+                jobs.run(action, self.report)
+                return
+            case Transition() if lane_of(action) == JOBS:
+                jobs.run(action, self.report)
+                return
+            case Create() | Update() | Delete() | Transition():
+                pass
+            case _:
+                assert_never(action)
+        for outcome in site.providers[action.cluster or ""].apply([action]):
             match outcome:
                 case Failed(error=error):
                     raise error
                 case Done():
-                    self.report(ActionDone(outcome.id, addresses[outcome.id], 0.0))
+                    pass
                 case _:
                     assert_never(outcome)
+
+
+def _undone(result: RunResult) -> dict[str, ReconcilerError]:
+    """Return why actions of a run are not done, or not known to be."""
+    found: dict[str, ReconcilerError] = {item.id: item.error for item in result.failed}
+    found |= {item.id: _skipped(item.because) for item in result.skipped}
+    hint = "Go on with it: reconciler apply --resume"
+    return found | {name: IncompleteError("stopped before it was begun", hint=hint) for name in result.not_started}
+
+
+def _skipped(because: str) -> ReconcilerError:
+    return UserError(f"not begun: {because} failed", hint="Mend that first.")
 
 
 def require_confirmation(is_confirmed: bool) -> None:  # noqa: FBT001 - the answer is all there is

@@ -1,0 +1,161 @@
+"""Mirrors, and what is wrong with them, as text: the columns as Confluent's own commands call them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from reconciler.cli.render.amounts import count_text, counted
+from reconciler.cli.render.groups_text import time_text
+from reconciler.cli.render.lines import EMPTY, Line, Span, Tone, line
+from reconciler.cli.render.tables import plain_table, table
+from reconciler.lifecycles.mirror import MIRROR, MirrorStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from reconciler.workflow.linking.showing import MirrorError, MirrorErrors, MirrorList, MirrorRow, PartitionLag
+
+_LISTED: Final = (
+    "Cluster",
+    "Link Name",
+    "Mirror Topic Name",
+    "Source Topic Name",
+    "Mirror Status",
+    "Status Time (ms)",
+    "Partitions",
+    "Max Partition Mirror Lag",
+)
+_DESCRIBED: Final = (
+    "Link Name",
+    "Mirror Topic Name",
+    "Source Topic Name",
+    "Mirror Status",
+    "Status Time (ms)",
+    "Partition",
+    "Partition Mirror Lag",
+    "Last Source Fetch Offset",
+)
+_WIDEST: Final = 100
+_UNKNOWN: Final = "?"
+_NONE: Final = "-"
+GOES_ON: Final = "`reconciler run --once --only mirror`"
+_QUIET: Final = frozenset({MirrorStatus.ACTIVE, MirrorStatus.STOPPED})
+
+
+def mirrors_text(found: MirrorList) -> list[Line]:
+    """Return a row for each mirror, and how many are in which state."""
+    if not found.rows:
+        return [] if found.lost else [line(f"There are no mirrors on {_clusters(found.clusters)}.")]
+    rows = [_listed(row) for row in found.rows]
+    states = Counter(row.seen.status for row in found.rows)
+    said = ", ".join(f"{count_text(states[state])} {state}" for state in MirrorStatus if states[state])
+    unmeasured = any(row.seen.partitions and not row.partitions for row in found.rows)
+    return [
+        *plain_table(_LISTED, rows, numbers=(5, 6, 7), widest=_WIDEST),
+        EMPTY,
+        line(f"{counted(len(found.rows), 'mirror')}: {said}"),
+        *(
+            [line(Span("Not all lags were measured: describe a mirror to see its own.", Tone.QUIET))]
+            if unmeasured
+            else []
+        ),
+    ]
+
+
+def _clusters(names: Sequence[str]) -> str:
+    return f"cluster {names[0]}" if len(names) == 1 else "any cluster"
+
+
+def _listed(row: MirrorRow) -> tuple[str, ...]:
+    seen = row.seen
+    return (
+        seen.cluster,
+        seen.link,
+        seen.name,
+        seen.source,
+        _status(row),
+        str(seen.since_ms),
+        count_text(seen.partitions),
+        _lag(row, row.max_lag),
+    )
+
+
+def _status(row: MirrorRow) -> str:
+    return f"{row.seen.status} (auto-created)" if row.seen.is_automatic else row.seen.status
+
+
+def _lag(row: MirrorRow, lag: int | None) -> str:
+    if lag is not None:
+        return count_text(lag)
+    return _NONE if row.seen.status is MirrorStatus.STOPPED else _UNKNOWN
+
+
+def described_text(rows: Sequence[MirrorRow]) -> list[Line]:
+    """Return mirrors, each with its partitions, what is wrong with it and what may be asked for."""
+    blocks = [list(_described(row)) for row in rows]
+    return [each for place, block in enumerate(blocks) for each in ([EMPTY] if place else []) + block]
+
+
+def _described(row: MirrorRow) -> Iterator[Line]:
+    seen = row.seen
+    tone = Tone.PLAIN if seen.status in _QUIET else Tone.CHANGE
+    yield line(
+        Span(row.address, Tone.STRONG),
+        f" mirrors {seen.source_cluster}/{seen.source}: ",
+        Span(_status(row), tone),
+        f" since {time_text(seen.since_ms)}" if seen.since_ms else "",
+    )
+    for word, said in _facts(row):
+        yield line("  ", Span(f"{word}: ", Tone.QUIET), said)
+    yield EMPTY
+    yield from table(_DESCRIBED, [_partition(row, each) for each in row.partitions], numbers=(4, 5, 6, 7))
+
+
+def _facts(row: MirrorRow) -> Iterator[tuple[str, str]]:
+    seen = row.seen
+    if seen.stopped_by is not None:
+        yield "stopped by", seen.stopped_by
+    if seen.operation is not None:
+        yield "under way", f"{seen.operation.verb}; {GOES_ON} goes on with it"
+    if seen.trouble is not None:
+        yield "error", f"{seen.trouble.code}: {seen.trouble.message}"
+    yield "may be asked", ", ".join(MIRROR.legal(seen.status)) or "nothing"
+
+
+def _partition(row: MirrorRow, lag: PartitionLag) -> tuple[str, ...]:
+    seen = row.seen
+    return (
+        seen.link,
+        seen.name,
+        seen.source,
+        seen.status,
+        str(seen.since_ms),
+        str(lag.partition),
+        _lag(row, lag.lag),
+        str(lag.fetched),
+    )
+
+
+def errors_text(found: MirrorErrors) -> list[Line]:
+    """Return what is wrong, a row each."""
+    if not found.errors:
+        return [] if found.lost else [line("Nothing is wrong.")]
+    rows = [
+        (
+            each.cluster,
+            each.link,
+            _where(each),
+            each.trouble.code,
+            each.trouble.message,
+            time_text(each.trouble.since_ms) or _NONE,
+        )
+        for each in found.errors
+    ]
+    return plain_table(("cluster", "link", "where", "error code", "error message", "since"), rows, widest=_WIDEST)
+
+
+def _where(error: MirrorError) -> str:
+    if error.task is not None:
+        return f"task {error.task}"
+    return f"mirror {error.mirror}" if error.mirror is not None else "the link"
