@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from reconciler.applying.events import Event
-    from reconciler.applying.ports import Jobs, Turn
-    from reconciler.planning.actions import ControlAction, RunJob
+    from reconciler.applying.ports import DataAction, Jobs, Turn
+    from reconciler.planning.actions import ControlAction
     from reconciler.providers.base import Outcome, Provider
 
 
@@ -37,11 +37,12 @@ def do_batch(provider: Provider, actions: Sequence[ControlAction], turn: Turn) -
     return [found.get(action.id) or Failed(action.id, unanswered) for action in actions]
 
 
-def do_job(job: RunJob, jobs: Jobs, turn: Turn, say: Callable[[Event], None]) -> tuple[Outcome, Moved]:
-    """Run a job and return its outcome and what it moved."""
+def do_job(job: DataAction, jobs: Jobs, turn: Turn, say: Callable[[Event], None]) -> tuple[Outcome, Moved]:
+    """Run a job, or drive a transition over two clusters, and return its outcome and what it moved."""
     try:
         turn.check()
-        return Done(job.id), jobs.run(job, say)
+        moved = jobs.run(job, say, turn.check)
+        return Done(job.id, moved.incarnation), moved
     except ReconcilerError as error:
         return Failed(job.id, error), Moved()
     except Exception as error:  # noqa: BLE001 - as in a batch

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reconciler.applying.lanes import Lane
-    from reconciler.applying.ports import Means
-    from reconciler.planning.actions import Action, ControlAction, RunJob
+    from reconciler.applying.ports import DataAction, Means
+    from reconciler.planning.actions import Action, ControlAction
     from reconciler.providers.base import Outcome
     from reconciler.resources.inventory import Record
     from reconciler.state.entries import ActionSkipped, Entry
@@ -219,7 +219,7 @@ class Engine:
             case "record":
                 return [(action, Done(action.id), Moved()) for action in batch]
             case "jobs":
-                job = cast("RunJob", batch[0])
+                job = cast("DataAction", batch[0])
                 outcome, moved = await effects.call(partial(do_job, job, self._means.jobs, turn, self._ledger.say))
                 return [(job, outcome, moved)]
             case _:

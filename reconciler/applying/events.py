@@ -86,7 +86,10 @@ class Recovered:
     run: str
     who: str
     settled: Mapping[str, str]
-    """Action id → `absent`, `done`, `partial` (and completed), `conflict`, or `unknown` where nobody could look."""
+    """Action id → `absent`, `done`, `partial` (and completed), `conflict`, or `unknown` where nobody could look.
+
+    A transition over two clusters may be `under way`: begun, and not at its end.
+    """
     parting: Parting | None = None
     """Whether it was stopped, or left what is left on purpose; `None`: it was cut off."""
     left: int = 0

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
+from reconciler.lifecycles.mirror import MIRROR, TWO_SIDED
 from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Action
 
 JOBS = "jobs"
-"""The lane of data actions; no cluster is called so, for lanes of clusters carry a prefix."""
+"""The lane of data actions and of what needs two clusters. No cluster is called so: their lanes carry a prefix."""
 
 RECORD = "record"
 """The lane of what changes only the state: nobody is called."""
@@ -21,8 +22,15 @@ RECORD_BATCH: Final = 10_000
 Lane: TypeAlias = str
 
 
+def is_driven(action: Action) -> bool:
+    """Tell whether an action takes steps on two clusters, with copying between them: no platform can do it alone."""
+    return isinstance(action, Transition) and action.machine == MIRROR.name and action.verb in TWO_SIDED
+
+
 def lane_of(action: Action) -> Lane:
     """Return the lane of an action."""
+    if is_driven(action):
+        return JOBS
     match action:
         case Create() | Update() | Delete() | Transition():
             return f"cluster/{action.cluster}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
+from reconciler.applying.lanes import JOBS, lane_of
 from reconciler.errors import BrokenInvariantError, RetryableError, UnansweredError
-from reconciler.planning.actions import RunJob
 from reconciler.providers.base import Done, Failed
 from reconciler.state.entries import ActionEnded, ActionRefused, ActionSkipped
 
@@ -35,9 +35,12 @@ def entries_of(action: Action, outcome: Outcome, lost: Mapping[str, Sequence[str
 
 
 def is_in_doubt(action: Action, outcome: Failed) -> bool:
-    """Tell whether a failure leaves open what happened; a job finds what it published by itself."""
+    """Tell whether a failure leaves open what happened.
+
+    A job finds what it published by itself, and a transition over two clusters the step at which it stands.
+    """
     is_unknown = isinstance(outcome.error, RetryableError | BrokenInvariantError)
-    return is_unknown and not isinstance(action, RunJob)
+    return is_unknown and lane_of(action) != JOBS
 
 
 def may_yet_happen(outcome: Failed) -> bool:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from reconciler.applying.events import Event, Progress
 from reconciler.effects import Effects
 from reconciler.objectstore.base import ObjectStore
-from reconciler.planning.actions import Action, RunJob
-from reconciler.providers.base import Provider
+from reconciler.planning.actions import Action, RunJob, Transition
+from reconciler.providers.base import Provider, go_on
 from reconciler.resources.inventory import Record
 from reconciler.state.entries import Entry
+
+DataAction: TypeAlias = RunJob | Transition
+"""What the jobs do: a copy, or a transition that needs two clusters and copies between them (`lanes.is_driven`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,8 @@ class Moved:
 
     records: int = 0
     bytes: int = 0
+    incarnation: str | None = None
+    """Which one a transition left at its address."""
 
 
 class Jobs(Protocol):
@@ -35,11 +40,16 @@ class Jobs(Protocol):
         """
         ...
 
-    def run(self, job: RunJob, progress: Callable[[Progress], None]) -> Moved:
-        """Do the job, bringing source and sink together, and return what it moved.
+    def run(
+        self, action: DataAction, progress: Callable[[Progress], None], may_go_on: Callable[[], None] = go_on
+    ) -> Moved:
+        """Do a job, bringing source and sink together, or drive a transition to its end; return what was moved.
+
+        `may_go_on` is asked before each step of a transition, and may raise.
 
         Raises:
             IncompleteError: It was stopped; what is published stays, the rest is done by the next run.
+            LeaseError: By `may_go_on`; whoever comes next goes on.
         """
         ...
 

@@ -7,29 +7,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from reconciler.applying.alike import first_few
-from reconciler.applying.calls import do_batch
 from reconciler.applying.events import Recovered
-from reconciler.applying.outcomes import entries_of
-from reconciler.applying.turn import LeaseTurn
-from reconciler.errors import BrokenInvariantError, IncompleteError, RetryableError, UserError
+from reconciler.applying.halfway import HalfWay, whole
+from reconciler.applying.lanes import is_driven
+from reconciler.errors import IncompleteError, RetryableError, UserError
 from reconciler.planning.settle import Settlement, scope_of, settle
-from reconciler.providers.base import Failed, Scope
+from reconciler.providers.base import Scope
 from reconciler.resources.address import cluster_address, kind_of
-from reconciler.state.entries import ActionEnded, ActionRefused, Closed, Intent
+from reconciler.state.entries import ActionEnded, ActionRefused, Closed
 from reconciler.state.journal import Journal, take_over
 from reconciler.state.openrun import Unfinished, read_open_run
 from reconciler.state.runs import run_key
-from reconciler.wording import ended_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from reconciler.applying.ports import Setting
-    from reconciler.planning.actions import Action, ControlAction
-    from reconciler.providers.base import Outcome
+    from reconciler.planning.actions import Action
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Inventory, Record
     from reconciler.state.entries import Entry
@@ -58,11 +55,25 @@ class Settled:
 class Recovery:
     """Settles actions in doubt under a lease, with what a run has to work with."""
 
-    def __init__(self, lease: Lease, setting: Setting, *, gives_up: Callable[[Address], bool]) -> None:
-        """`gives_up`: addresses whose doubt may end without a look, for their cluster was left out by who asked."""
+    def __init__(
+        self,
+        lease: Lease,
+        setting: Setting,
+        *,
+        gives_up: Callable[[Address], bool],
+        drives: bool = False,
+        resumes: bool = False,
+    ) -> None:
+        """Ask nobody yet.
+
+        `gives_up`: addresses whose doubt may end without a look, for their cluster was left out by who asked.
+        `drives`: transitions that are under way on two clusters are brought to their end, which may take long;
+        `resumes`: without that, nothing else is done. Whoever does not drive them leaves them to `run`.
+        """
         self._lease = lease
         self._setting = setting
         self._gives_up = gives_up
+        self._halfway = HalfWay(lease, setting, drives=drives, resumes=resumes)
         self._began = setting.effects.now()
 
     async def settle_open_run(self, *, closes: bool) -> Settled | None:
@@ -125,7 +136,10 @@ class Recovery:
                 entries += _told(name, found)
         await journal.append(entries)
         halves = [action for action in known if verdicts[action.id] == "partial"]
-        entries += await self._complete(halves, journal)
+        completed = await self._halfway.complete(halves, journal)
+        refused = {entry.id for entry in completed if isinstance(entry, ActionRefused)}
+        verdicts |= {action.id: "under way" for action in halves if is_driven(action) and action.id in refused}
+        entries += completed
         return entries, verdicts
 
     async def _check_identity(self, cluster: str, record: Record) -> None:
@@ -165,28 +179,7 @@ class Recovery:
             look = partial(provider.observe, Scope(tuple(addresses)))
             observed = await self._setting.effects.call(lambda: _asked(cluster, look, actions))
         catalog = provider.capabilities.configs
-        return {action.id: settle(action, observed, catalog) for action in actions}
-
-    async def _complete(self, halves: Sequence[Action], journal: Journal) -> list[Entry]:
-        """Do again what is half done: it was approved, and every call does once what it does twice."""
-        written: list[Entry] = []
-        for cluster in sorted({action.cluster or "" for action in halves}):
-            batch = [action for action in halves if action.cluster == cluster]
-            await journal.append([Intent(id=action.id) for action in batch])
-            turn = LeaseTurn(self._lease, journal, self._setting.effects)
-            call = partial(do_batch, self._setting.providers[cluster], cast("list[ControlAction]", batch), turn)
-            outcomes = await self._setting.effects.call(call)
-            lost: dict[str, Sequence[str]] = {outcome.id: () for outcome in outcomes if isinstance(outcome, Failed)}
-            entries = [
-                entry
-                for action, outcome in zip(batch, outcomes, strict=True)
-                for entry in entries_of(action, outcome, lost)
-            ]
-            entries += _bugs(outcomes)
-            await journal.append(entries)
-            written += entries
-            _check_completed(cluster, outcomes)
-        return written
+        return {action.id: whole(action, settle(action, observed, catalog)) for action in actions}
 
     def _open_run(self) -> Unfinished | None:
         """Return the open run; what is kept here of runs that ended elsewhere is of no use any more."""
@@ -237,26 +230,6 @@ def _not_happened(verdicts: Mapping[str, str]) -> list[Entry]:
         for name, verdict in verdicts.items()
         if verdict == "absent"
     ]
-
-
-def _bugs(outcomes: Iterable[Outcome]) -> list[Entry]:
-    """Return the ends of what failed by our own fault: it would never be completed."""
-    return [
-        ActionRefused(id=each.id, error=each.error.message, hint=each.error.hint)
-        for each in outcomes
-        if isinstance(each, Failed) and isinstance(each.error, BrokenInvariantError)
-    ]
-
-
-def _check_completed(cluster: str, outcomes: Sequence[Outcome]) -> None:
-    """Refuse to go on without knowing: what is half there would look like somebody else's."""
-    unknown = [each for each in outcomes if isinstance(each, Failed) and isinstance(each.error, RetryableError)]
-    if unknown:
-        raise IncompleteError(
-            f"half done, and cluster {cluster} could not do the rest: "
-            f"{first_few([each.id for each in unknown])}: {unknown[0].error.message}",
-            hint=f"{ended_sentence(unknown[0].error.hint)} Then run: reconciler apply",
-        )
 
 
 def _asked(cluster: str, ask: Callable[[], T], actions: Sequence[Action] = ()) -> T:

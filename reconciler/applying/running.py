@@ -76,6 +76,8 @@ class Wish:
     resumes: bool = False
     """Finish the open run and nothing else; it is closed only when its rest begins."""
     leaves_jobs: bool = False
+    drives: bool = False
+    """Bring to their end the transitions over two clusters that an open run has left under way, before all else."""
     gives_up: Callable[[Address], bool] = gives_up_nothing
     """Addresses whose doubt may end without a look: their cluster was left out by name."""
     new_run: Callable[[], str]
@@ -111,7 +113,7 @@ class Run:
         wish = self._wish
         async with await self._acquired() as lease:
             self._check_stop()
-            recovery = Recovery(lease, self._setting, gives_up=wish.gives_up)
+            recovery = Recovery(lease, self._setting, gives_up=wish.gives_up, drives=wish.drives, resumes=wish.resumes)
             settled = await recovery.settle_open_run(closes=not wish.resumes)
             if settled is None and wish.resumes:
                 raise UserError(

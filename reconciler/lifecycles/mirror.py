@@ -35,6 +35,9 @@ _M = MirrorStatus
 REVERSAL_SUSPENDED: Final = "a reversal is suspended"
 LINK_IS_PAUSED: Final = "the link is paused"
 
+TWO_SIDED: Final = frozenset({"promote", "reverse-and-start", "reverse-and-pause", "truncate-and-restore"})
+"""Verbs that need both clusters, and take more than one step."""
+
 _FAILOVER: Final = (
     _M.ACTIVE,
     _M.PAUSED,

@@ -206,6 +206,7 @@ class _Applying:
             stop=self._hooks.stop,
             resumes=self._options.resumes,
             leaves_jobs=self._options.leaves_jobs,
+            drives=not self._options.leaves_jobs,
             gives_up=lambda address: any(matches(pattern, address) for pattern in self._work.select.excludes),
         )
         result = run_under_lease(self._work, wish, decide_under_lease).result

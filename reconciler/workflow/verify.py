@@ -9,7 +9,8 @@ from reconciler.errors import ReconcilerError, UserError
 from reconciler.jobs.verify import verify as compare_logs
 from reconciler.workflow.beginning.opening import open_work
 from reconciler.workflow.beginning.topicaddress import provider_of, topic_address
-from reconciler.workflow.running.jobs import SparkJobs, progress_event
+from reconciler.workflow.running.jobs import SparkJobs
+from reconciler.workflow.running.moving import progress_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable

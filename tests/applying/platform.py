@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from reconciler.applying.engine import Engine
+    from reconciler.applying.ports import DataAction
     from reconciler.planning.actions import Action, ControlAction
     from reconciler.providers.base import Outcome
     from reconciler.resources.inventory import Record
@@ -89,7 +90,10 @@ class Works:
     def check(self, actions: Iterable[Action]) -> None:
         """Nothing is needed."""
 
-    def run(self, job: RunJob, progress: Callable[[Progress], None]) -> Moved:
+    def run(
+        self, job: DataAction, progress: Callable[[Progress], None], may_go_on: Callable[[], None] = go_on
+    ) -> Moved:
+        may_go_on()
         self.ran.append(job.id)
         if self.on_run is not None:
             self.on_run()

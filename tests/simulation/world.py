@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from reconciler.applying.events import Event
+    from reconciler.applying.ports import DataAction
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.planning.actions import Action, ControlAction, RunJob
+    from reconciler.planning.actions import Action, ControlAction
     from reconciler.providers.base import Outcome as Came
     from reconciler.state.entries import Entry
 
@@ -280,7 +281,7 @@ class _Foreman:
     def __init__(self, world: World, machine: Machine) -> None:
         self._world, self._machine = world, machine
 
-    def begins(self, job: RunJob) -> None:
+    def begins(self, job: DataAction) -> None:
         self._world.history.acts_on(self._machine.name, job)
 
 

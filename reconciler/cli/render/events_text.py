@@ -28,6 +28,7 @@ _SETTLED: Final[Mapping[str, str]] = {
     "absent": "had not happened",
     "done": "had happened, and is recorded now",
     "partial": "had happened in part, and was completed",
+    "under way": "is under way; its mirror says where it stands",
     "conflict": "what is there is neither what it was nor what it was to be; the plan starts from there",
     "unknown": "nobody could look; the next plan of its cluster does",
 }

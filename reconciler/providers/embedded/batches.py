@@ -10,6 +10,7 @@ from reconciler.noting import ms_since, note, now
 from reconciler.planning.actions import Transition
 from reconciler.providers.base import Failed
 from reconciler.providers.embedded.client import Batch
+from reconciler.providers.embedded.mirrors import failed_over
 from reconciler.providers.embedded.recovering import asked_in, ended
 from reconciler.providers.embedded.switching import switched_off
 from reconciler.resources.address import full_name_of
@@ -46,7 +47,8 @@ def carried_out(
     failed = sum(isinstance(outcome, Failed) for outcome in batch.outcomes)
     note(_LOGGER, "batch", cluster=name, actions=len(actions), failed=failed, ms=ms_since(began))
     recovered = {f"create:{address}": full_name_of(address) for address in asked_in(actions)}
-    outcomes = ended(cluster, switched_off(cluster, actions, batch.outcomes, may_go_on), recovered, may_go_on)
+    opened = failed_over(cluster, actions, batch.outcomes, may_go_on)
+    outcomes = ended(cluster, switched_off(cluster, actions, opened, may_go_on), recovered, may_go_on)
     yield from outcomes if attaching is None else attaching.ended(outcomes, may_go_on)
 
 

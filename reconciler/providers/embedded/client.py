@@ -17,9 +17,11 @@ from reconciler.embedded.catalog.namespaces import (
 )
 from reconciler.embedded.catalog.topics import alter_topic, create_topic, delete_topic, move_topic
 from reconciler.errors import BlockedError, ReconcilerError, StalePlanError, UserError
+from reconciler.lifecycles.mirror import MIRROR
 from reconciler.lifecycles.tiering import TIERING
 from reconciler.planning.actions import Create, Delete, Transition, Update
 from reconciler.providers.base import Done, Failed
+from reconciler.providers.embedded.mirrors import ONE_SIDED, ask_once
 from reconciler.providers.embedded.permitting import check_action
 from reconciler.providers.embedded.recovering import begin
 from reconciler.providers.embedded.translate import (
@@ -69,6 +71,7 @@ class Batch:
         self._who = cluster.permissions
         self._cluster_id = cluster.cluster_id
         self._new_id = cluster.fresh_id
+        self._now_ms = cluster.now_ms
         self.outcomes: list[Outcome] = []
 
     def decide(self, draft: Draft) -> None:
@@ -204,6 +207,8 @@ class Batch:
     def _transition(self, draft: Draft, action: Transition) -> str | None:
         if action.machine == TIERING.name and isinstance(action.after, Topic):
             return self._alter_topic(draft, action.after.full_name, action)
+        if action.machine == MIRROR.name and action.verb in ONE_SIDED:
+            return ask_once(draft, full_name_of(action.address), action.verb, self._now_ms())
         if self._attaching is not None and action.id in self._attaching.asked:
             return self._attaching.begin(draft, action.id)
         before = action.parameters.get("from")

@@ -28,8 +28,6 @@ _M = MirrorStatus
 PROMOTE: Final = "promote"
 RESTORE: Final = "truncate-and-restore"
 REVERSALS: Final = frozenset({"reverse-and-start", "reverse-and-pause"})
-TWO_SIDED: Final = frozenset({PROMOTE, RESTORE, *REVERSALS})
-"""Verbs that need both clusters, and take more than one step."""
 
 UNDER_WAY: Final = frozenset(
     {_M.PENDING_STOPPED, _M.PENDING_SYNCHRONIZE, _M.PENDING_MIRROR, _M.PENDING_SETUP_FOR_RESTORE, _M.PENDING_RESTORE}

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import threading
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar, assert_never
 
-from reconciler.applying.events import Progress
 from reconciler.applying.ports import Moved
 from reconciler.errors import BrokenInvariantError, IncompleteError, UserError
-from reconciler.planning.actions import RunJob
-from reconciler.resources.address import cluster_of
+from reconciler.objectstore.nonces import nonce
+from reconciler.planning.actions import RunJob, Transition
+from reconciler.providers.base import go_on
+from reconciler.resources.address import address_of, cluster_of, full_name_of
+from reconciler.workflow.linking.asked import drive
+from reconciler.workflow.linking.catchingup import CatchingUp
 from reconciler.workflow.linking.copying import Copier
+from reconciler.workflow.linking.driving import Driver
+from reconciler.workflow.running.moving import Brought, progress_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
 
+    from reconciler.applying.events import Progress
+    from reconciler.applying.ports import DataAction
     from reconciler.jobs.progress import JobProgress
     from reconciler.jobs.session import RunningSpark
     from reconciler.planning.actions import Action
@@ -24,6 +31,7 @@ if TYPE_CHECKING:
     from reconciler.providers.keeping import Costly
     from reconciler.records.log import StagedSink, TopicLog
     from reconciler.resources.address import Address
+    from reconciler.resources.mirroring import MirrorSeen
     from reconciler.resources.workspace import SparkSpec
 
 _HURRIED_S: Final = 0.3
@@ -73,28 +81,73 @@ class SparkJobs:
         ending.join(_HURRIED_S)
 
     def check(self, actions: Iterable[Action]) -> None:
-        """Return if every data action among `actions` finds what it needs here, so that nothing is begun in vain.
+        """Return if every first copy among `actions` finds what it needs here, so that nothing is begun in vain.
 
         Raises:
             UserError: Java or Spark are not there.
         """
-        if any(isinstance(action, RunJob) for action in actions):
+        # Catching up and driving copy little, as a rule, which takes no Spark; where it is much, it fails by itself.
+        if any(isinstance(action, RunJob) and action.job == "mirror" for action in actions):
             from reconciler.jobs.session import check_ready
 
             check_ready(self._spec, environ=self._environ)
 
-    def run(self, job: RunJob, progress: Callable[[Progress], None]) -> Moved:
-        """Do the job and return what it moved.
+    def run(
+        self, action: DataAction, progress: Callable[[Progress], None], may_go_on: Callable[[], None] = go_on
+    ) -> Moved:
+        """Do a job, or drive a transition over two clusters to its end, and return what was moved.
 
         Raises:
-            UserError: Java or Spark are not there, or the copy differs from its source.
-            IncompleteError: It was stopped.
+            UserError: Java or Spark are not there, the copy differs from its source, or the transition is not legal.
+            RetryableError: A mirror does not catch up, or one of the clusters does not answer.
+            IncompleteError: It was stopped, or a transition is under way and cannot go on now.
         """
-        match job.job:
-            case "mirror":
-                return self.mirror(job.id, (job.source, job.sink), progress)
-            case other:
+        match action:
+            case Transition():
+                return self._transition(action, progress, may_go_on)
+            case RunJob(job="mirror"):
+                return self.mirror(action.id, (action.source, action.sink), progress)
+            case RunJob(job="catch-up"):
+                return self._catch_up(action, progress)
+            case RunJob(job=other):
                 raise BrokenInvariantError(f"there is no job {other!r}", hint="Please report this, with the plan.")
+            case _:
+                assert_never(action)
+
+    def _transition(
+        self, action: Transition, progress: Callable[[Progress], None], may_go_on: Callable[[], None]
+    ) -> Moved:
+        copying = Brought(self.copier(), action.id, progress)
+        found = drive(self.driver(copying.copy, may_go_on), action)
+        return Moved(copying.records, copying.bytes, found.topic_id)
+
+    def _catch_up(self, job: RunJob, progress: Callable[[Progress], None]) -> Moved:
+        copying = Brought(self.copier(), job.id, progress)
+        timeout_ms = job.parameters.get("timeout_ms")
+        CatchingUp(self._providers, copying.copy, lambda: self._is_stopped).run(
+            cluster_of(job.sink) or "", full_name_of(job.sink), timeout_ms if isinstance(timeout_ms, int) else None
+        )
+        return Moved(copying.records, copying.bytes)
+
+    def driver(
+        self,
+        copy: Callable[[MirrorSeen, Mapping[int, int] | None], object] | None = None,
+        may_go_on: Callable[[], None] = go_on,
+    ) -> Driver:
+        """Return what drives the transitions of mirrors that need both clusters."""
+
+        def go() -> None:
+            if self._is_stopped:
+                raise IncompleteError("stopped before it had ended", hint="Go on with: reconciler apply --resume")
+            may_go_on()
+
+        return Driver(self._providers, copy or self.copier().copy, self._sync, nonce, go)
+
+    def _sync(self, mirror: MirrorSeen) -> None:
+        """Bring what a mirror has beside records to what its source has, for the last time."""
+        source = address_of("topic", mirror.source_cluster, mirror.source)
+        target = address_of("mirror", mirror.cluster, mirror.name)
+        self._provider(target).follow_source(target, self._provider(source).source_topic(source))
 
     def mirror(self, name: str, ends: tuple[Address, Address], progress: Callable[[Progress], None]) -> Moved:
         """Bring the mirror at `ends[1]` to the end that its source `ends[0]` has now; what was copied is verified."""
@@ -183,19 +236,6 @@ class SparkJobs:
 
     def _provider(self, address: Address) -> Provider:
         return self._providers[cluster_of(address) or ""]
-
-
-def progress_event(name: str, found: JobProgress) -> Progress:
-    """Return how far a job is as an event."""
-    return Progress(
-        name,
-        found.records,
-        found.records_total,
-        found.bytes,
-        found.bytes_total,
-        found.seconds,
-        found.seconds_left,
-    )
 
 
 def check_equal(name: str, source: TopicLog, copy: TopicLog, *, since: Mapping[int, int] | None = None) -> None:

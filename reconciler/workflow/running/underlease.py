@@ -35,6 +35,8 @@ class Wish:
     stop: Stop
     resumes: bool = False
     leaves_jobs: bool = False
+    drives: bool = False
+    """Bring to their end the transitions over two clusters that an open run has left under way, before all else."""
     gives_up: Callable[[Address], bool] = gives_up_nothing
     """Addresses whose doubt may end without a look: their cluster was left out by name."""
 
@@ -99,6 +101,7 @@ def _run_wish(site: Site, wish: Wish) -> RunWish:
         ),
         resumes=wish.resumes,
         leaves_jobs=wish.leaves_jobs,
+        drives=wish.drives,
         gives_up=wish.gives_up,
         new_run=invocation.new_run,
     )
