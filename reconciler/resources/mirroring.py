@@ -16,6 +16,13 @@ TOPIC_CONFIGS_SYNC: Final = "TopicConfigsSync"
 TASKS: Final = (AUTO_CREATE_MIRROR, TOPIC_CONFIGS_SYNC, CONSUMER_OFFSET_SYNC, ACL_SYNC)
 """What a link does beside copying, in the order in which it does it."""
 
+SOURCE_TOPIC_ID_CHANGED: Final = "SOURCE_TOPIC_ID_CHANGED"
+"""Of a mirror whose source was deleted and made anew."""
+UNEXPECTED_TRUNCATION: Final = "UNEXPECTED_TRUNCATION"
+"""Of a mirror whose source was cut below what was copied."""
+SOURCE_TOPIC_MAY_BE_DELETED: Final = "SOURCE_TOPIC_MAY_BE_DELETED"
+"""Of a mirror whose source is not there; it may come back until the link's time-out."""
+
 NEVER_FETCHED: Final = -1
 """Last source fetch offset of a partition of which nothing was ever copied."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import SourceChangedError
+from reconciler.resources.mirroring import SOURCE_TOPIC_ID_CHANGED, UNEXPECTED_TRUNCATION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-SOURCE_TOPIC_ID_CHANGED: Final = "SOURCE_TOPIC_ID_CHANGED"
-UNEXPECTED_TRUNCATION: Final = "UNEXPECTED_TRUNCATION"
 _HINT: Final = "Nothing was copied. Fail over to keep what the mirror has, or delete it and make it again."
 
 

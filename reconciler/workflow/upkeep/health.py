@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import NotAuthorizedError, SourceChangedError
 from reconciler.lifecycles.mirror import LinkStatus
-from reconciler.resources.mirroring import Trouble
+from reconciler.resources.mirroring import SOURCE_TOPIC_MAY_BE_DELETED, Trouble
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from reconciler.providers.links import LinksOfCluster
     from reconciler.resources.mirroring import LinkSeen, MirrorSeen
 
-SOURCE_TOPIC_MAY_BE_DELETED: Final = "SOURCE_TOPIC_MAY_BE_DELETED"
 _UNREACHABLE: Final = "TIMEOUT_ERROR"
 _NOT_ALLOWED: Final = "AUTHORIZATION_ERROR"
 
