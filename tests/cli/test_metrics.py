@@ -264,7 +264,7 @@ def test_instruments_read_sizes_lags_and_what_is_pending() -> None:
     assert (found.pending_deletions, found.pending_rewrites, found.open_transactions) == (1, 1, 1)
     copy, empty, orders = found.measured
     assert copy[:5] == (Address("mirror/west/copy"), 1, 0, 0, 0)
-    assert copy.source == Address("topic/east/a")
+    assert copy.source == Address("topic/east/copy")
     assert empty == (Address("topic/west/empty"), 1, 0, 0, 0, 0, None, None)
     assert orders[:5] == (Address("topic/west/orders"), 3, 0, 4, 4)
     assert orders.bytes > 1000

@@ -153,7 +153,9 @@ def test_the_super_user_is_refused_nothing(cluster: EmbeddedCluster, name: str) 
     [
         lambda c: c.create_link("north", LinkEntry("id", "north")),
         lambda c: c.delete_link("north"),
-        lambda c: c.create_mirror("copy", MirrorShape(link="north", source="x", configs={}), SourceTopic(partitions=1)),
+        lambda c: c.create_mirror(
+            "copy", MirrorShape(link="north", source="copy", configs={}), SourceTopic(partitions=1)
+        ),
         lambda c: c.follow_source("copy", SourceTopic(partitions=1)),
     ],
 )
