@@ -97,7 +97,7 @@ COMMANDS: Final = (
     _command("Change", "run", "the data pipeline: mirrors, uploads, retention, compaction, sweep"),
     _command("Look", "drift", "where clusters have moved away from the files"),
     _command("Look", "show", "what is desired, recorded and observed; or a saved plan"),
-    _command("Look", "graph", "clusters, links and mounts, a plan's order or a state machine, drawn"),
+    _command("Look", "graph", "clusters and links, a plan's order or a state machine"),
     _command("Look", "explain", "where each value comes from, and why an action is planned"),
     _command("Look", "verify", "compare two topic logs record for record"),
     Entry("cluster", "look after embedded clusters", "Clusters", entries=_CLUSTER),

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.jobs.verify import verify as compare_logs
+from reconciler.resources.address import Address, address_of
 from reconciler.workflow.beginning.opening import open_work
 from reconciler.workflow.beginning.topicaddress import provider_of, topic_address
+from reconciler.workflow.linking.naming import find_mirror, mirror_named
 from reconciler.workflow.running.jobs import SparkJobs
 from reconciler.workflow.running.moving import progress_event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from reconciler.applying.events import Event
     from reconciler.jobs.comparison import Comparison, PartitionComparison
     from reconciler.jobs.progress import JobProgress
-    from reconciler.resources.address import Address
+    from reconciler.resources.mirroring import LinkSeen, MirrorSeen
     from reconciler.workflow.beginning.invocation import Invocation, Select
+    from reconciler.workflow.beginning.opening import Work
 
 _NAMED: Final = 5
+_RETENTION: Final = frozenset({"retention.bytes", "retention.ms"})
+"""Configs that, where they are synced, let a mirror begin where its source does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +40,19 @@ class Verified:
 
 
 def verify(
-    invocation: Invocation, select: Select, left: str, right: str, *, deep: bool, report: Callable[[Event], None]
+    invocation: Invocation, select: Select, left: str, right: str | None, *, deep: bool, report: Callable[[Event], None]
 ) -> Verified:
     """Compare two logs by the digests they keep; with `deep` every record is read anew, in Spark.
+
+    One address alone is a mirror, which is compared with its source: that it began later is no difference.
 
     Raises:
         UserError: One of them is not there, or `deep` finds no Java.
     """
     work = open_work(invocation, select)
-    ours, theirs = topic_address(left), topic_address(right)
+    ours = topic_address(left)
+    mirror = None if right is not None else _mirror(work, ours)
+    theirs = _source(work, mirror) if mirror is not None else topic_address(right or "")
     logs = provider_of(work, ours).log(ours), provider_of(work, theirs).log(theirs)
 
     def tell(found: JobProgress) -> None:
@@ -52,7 +61,39 @@ def verify(
     with SparkJobs(work.providers, work.spark, invocation.environ) as jobs:
         session = jobs.session().session if deep else None
         comparison = compare_logs(session, *logs, deep=deep, progress=tell)
+    if mirror is not None:
+        comparison = _without_starts(comparison, mirror, provider_of(work, ours).links.links())
     return Verified(ours, theirs, comparison, _verdict(ours, theirs, comparison))
+
+
+def _mirror(work: Work, topic: Address) -> MirrorSeen:
+    named = mirror_named(topic)
+    try:
+        return find_mirror(provider_of(work, topic).links, named)
+    except UserError as error:
+        error.hint = f"{error.hint.removesuffix('.')}. Two logs are compared by two addresses"
+        raise
+
+
+def _source(work: Work, mirror: MirrorSeen) -> Address:
+    if mirror.source_cluster not in work.clusters:
+        message = f"cluster {mirror.source_cluster}, from which {mirror.name} is mirrored, is not in this workspace"
+        raise UserError(message, hint="Declare it as a Cluster.")
+    return address_of("topic", mirror.source_cluster, mirror.source)
+
+
+def _without_starts(comparison: Comparison, mirror: MirrorSeen, links: Sequence[LinkSeen]) -> Comparison:
+    """Return a comparison without what is meant: a mirror may begin later, and delete what is old by itself."""
+    synced = next((link.declared.spec.topic_config_sync for link in links if link.name == mirror.link), None)
+    is_own = synced is not None and not set(synced.include) >= _RETENTION
+
+    def meant(each: PartitionComparison) -> PartitionComparison:
+        begins = (mirror.begins or {}).get(each.partition, 0)
+        is_meant = each.left is not None and (is_own or 0 < begins <= each.left.start)
+        rest = tuple(one for one in each.differences if not (is_meant and one == "start"))
+        return replace(each, differences=rest)
+
+    return replace(comparison, partitions=tuple(map(meant, comparison.partitions)))
 
 
 def _verdict(left: Address, right: Address, comparison: Comparison) -> ReconcilerError | None:

@@ -16,7 +16,9 @@ def command(
     files: Files,
     place: Place,
     left: Annotated[str, Argument(metavar="ADDR", help="One topic log.")],
-    right: Annotated[str, Argument(metavar="ADDR", help="The other.")],
+    right: Annotated[
+        str | None, Argument(metavar="ADDR", help="The other; by default the source of a mirror.", show_default=False)
+    ] = None,
     deep: Annotated[bool, Option("--deep", help="Read every record anew; trust no kept digest.")] = False,
     form: TextOrJson = "text",
 ) -> None:
