@@ -68,11 +68,15 @@ class Linked:
     def link(self, destination: str, source: str, name: str = LINK, **spec: Any) -> None:
         """Make a link; a bidirectional one on both clusters."""
         for here, there in [(destination, source), (source, destination)]:
-            asked = {"source": there, "mode": "bidirectional", **spec}
-            declared = MirrorLink.model_validate({"metadata": {"name": name, "cluster": here}, "spec": asked})
-            self.cluster(here).create_link(name, link_entry(declared, self.new_id()))
-            if asked["mode"] != "bidirectional":
+            self.half(here, there, name, **spec)
+            if spec.get("mode", "bidirectional") != "bidirectional":
                 return
+
+    def half(self, here: str, there: str, name: str = LINK, **spec: Any) -> None:
+        """Make a link on one cluster."""
+        asked = {"source": there, "mode": "bidirectional", **spec}
+        declared = MirrorLink.model_validate({"metadata": {"name": name, "cluster": here}, "spec": asked})
+        self.cluster(here).create_link(name, link_entry(declared, self.new_id()))
 
     def mirror(
         self, destination: str, source: str, full_name: str = ORDERS, link: str = LINK, *, name: str | None = None

@@ -57,7 +57,7 @@ def without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "check_shape", lambda _found, _shape: None)
 
 
-class _Silent(Fuse):
+class Silent(Fuse):
     """Where an answer is lost, says so as a store does: whoever swaps a register looks what became of it."""
 
     def after(self, what: str, key: str) -> None:
@@ -84,7 +84,7 @@ def process(
     ahead_ms: int = 0,
 ) -> EmbeddedCluster:
     """Open a cluster as one process does whose writes, to both stores, are counted and may be its last."""
-    fuse, stores = _Silent(), []
+    fuse, stores = Silent(), []
 
     def write(what: str, key: str) -> None:
         before(what, key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.catalog.lookups import topic_named
 from reconciler.embedded.catalog.mirroring import (
@@ -23,7 +23,7 @@ from reconciler.embedded.catalog.mirroring import (
 from reconciler.embedded.linking.clamping import clamp_groups
 from reconciler.embedded.partition.gate import writer_of
 from reconciler.embedded.partition.handing import hand_over
-from reconciler.embedded.partition.head import Head, read_bounds, read_heads
+from reconciler.embedded.partition.head import NOBODY, PRODUCERS, Head, read_bounds, read_heads
 from reconciler.embedded.partition.headswaps import Partition, swap_head
 from reconciler.embedded.threads import all_side_by_side, side_by_side
 from reconciler.embedded.transactions.finishing import abort, finish
@@ -88,12 +88,16 @@ class Linking:
         return after
 
     def open_heads(self, full_name: str) -> None:
-        """Hand the heads of a topic whose mirroring is over to producers, and hold its groups to its ends."""
+        """Hold the groups of a topic whose mirroring is over to its ends, then hand its heads to producers."""
         topic = topic_named(self.cluster.catalog.read(), full_name)
         if topic.follows is not None:
             return  # It is a mirror again.
-        heads = self._hand(topic, makes=False)
-        clamp_groups(self.cluster.store, topic.id, {number: head.end for number, head in heads.items()})
+        heads = read_heads(self.cluster.store, topic.id)
+        held = {number: heads.get(number, _UNWRITTEN) for number in range(topic.partitions)}
+        self.may_go_on()
+        ends = {number: head.end for number, head in held.items() if head.writer != PRODUCERS}
+        clamp_groups(self.cluster.store, topic.id, ends)
+        self._hand(topic)
 
     def truncate(self, full_name: str, *, operation: str) -> Mapping[int, Truncated]:
         """Cut what a restore has to cut, and return what was cut off each partition.
@@ -179,20 +183,23 @@ class Linking:
     def _seal(self, full_name: str) -> None:
         """Shut producers out of every partition, those that hold nothing too, and abort what they have open."""
         topic = topic_named(self.cluster.catalog.read(), full_name)
-        heads = self._hand(topic, makes=True)
+        heads = self._hand(topic)
         opened = {(name, one["epoch"]) for head in heads.values() for name, one in head.transactions.items()}
         for transactional_id, epoch in sorted(opened):
             self.may_go_on()
             abort(self.cluster.store, transactional_id, epoch)
             finish(self.cluster.store, self.cluster.catalog, transactional_id, now_ms=self.cluster.now_ms())
 
-    def _hand(self, topic: TopicEntry, *, makes: bool) -> dict[int, Head]:
+    def _hand(self, topic: TopicEntry) -> dict[int, Head]:
         def hand(number: int) -> Head | None:
             self.may_go_on()
-            return hand_over(self.cluster.store, (topic.id, number), writer_of(topic), makes=makes)
+            return hand_over(self.cluster.store, (topic.id, number), writer_of(topic), makes=True)
 
         found = side_by_side(hand, range(topic.partitions), name="hand")
         return {number: head for number, head in enumerate(found) if head is not None}
+
+
+_UNWRITTEN: Final = Head(NOBODY)
 
 
 def _with_source(head: Head, source: dict[str, object]) -> Head:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from reconciler.embedded.catalog.entries import TopicEntry
 from reconciler.embedded.catalog.holding import SEAL, check_served, sealed_by
 from reconciler.embedded.catalog.lookups import topic_with_id
+from reconciler.embedded.linking.clamping import clamp_groups
 from reconciler.embedded.partition.handing import hand_over, is_mirroring
 from reconciler.embedded.partition.head import NOBODY, PRODUCERS, Head, head_register, link_writer, parse_head
 from reconciler.embedded.partition.recent import Recent, RecentHeads
@@ -93,6 +94,7 @@ class Gate:
 
     def _found(self, partition: int, key: str, held: Held | None, recent: Recent | None) -> Head:
         if held is None:
+            self._clamp_unwritten(partition)
             return Head(self.writer)
         is_known = recent is not None and held is recent.held
         head = recent.head if recent is not None and is_known else parse_head(self.store, key, held.value)
@@ -107,11 +109,22 @@ class Gate:
         if is_mirroring(head.writer, self.writer):
             # Mirroring began or ended, and whoever said so died before this head. What is tried now loses its race
             # against the next epoch, and is tried again.
+            self._clamp(partition, head.end)
             hand_over(self.store, (self.topic_id, partition), self.writer, makes=False)
             return replace(head, writer=self.writer, is_settled=True)
         if head.writer != self.writer:
             raise UserError(f"{self.full_name} takes no records now: {head.writer} may write", hint="Try again later.")
         return replace(head, is_settled=True)
+
+    def _clamp_unwritten(self, partition: int) -> None:
+        topic = topic_with_id(self.catalog.known(), self.topic_id, self.full_name)
+        if topic is not None and topic.mirror is not None:
+            self._clamp(partition, 0)
+
+    def _clamp(self, partition: int, end: int) -> None:
+        """Hold groups to the end of what was mirrored before producers write there (`linking.clamping`)."""
+        if self.writer == PRODUCERS:
+            clamp_groups(self.store, self.topic_id, {partition: end})
 
     def _confirm(self, partition: int) -> Catalog:
         """Return the catalog after the head is there; where the topic is gone, what was written goes with it."""
