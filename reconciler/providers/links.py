@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
+    from reconciler.providers.syncing import SyncsOfCluster
     from reconciler.records.log import Bounds
     from reconciler.resources.mirroring import LinkSeen, MirrorSeen, Position, Trouble, Truncated
 
@@ -19,6 +20,11 @@ from reconciler.providers.base import go_on
 
 class LinksOfCluster(Protocol):
     """The links whose destination is one cluster, their mirrors, and topics that become mirrors of others."""
+
+    @property
+    def syncs(self) -> SyncsOfCluster:
+        """What links keep in step beside records, this cluster's side of it."""
+        ...
 
     def links(self) -> Sequence[LinkSeen]:
         """Return the links, by name."""

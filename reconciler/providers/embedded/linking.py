@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.cluster import EmbeddedCluster
     from reconciler.embedded.linking.linking import Linking
     from reconciler.embedded.partition.head import Head
+    from reconciler.providers.embedded.syncing import EmbeddedSyncs
     from reconciler.records.log import Bounds
     from reconciler.resources.mirroring import Truncated
 
@@ -32,6 +33,13 @@ class EmbeddedLinks:
 
     cluster: EmbeddedCluster
     name: str
+
+    @property
+    def syncs(self) -> EmbeddedSyncs:
+        """What links keep in step beside records."""
+        from reconciler.providers.embedded.syncing import EmbeddedSyncs  # noqa: PLC0415 - only who drives links pays
+
+        return EmbeddedSyncs(self.cluster)
 
     def links(self) -> Sequence[LinkSeen]:
         """Return the links, by name: the catalog alone is read."""

@@ -19,6 +19,7 @@ from reconciler.providers.embedded.legacies import legacies_in
 from reconciler.resources.aclpaths import ACLS, rule_fields
 from reconciler.resources.address import Address, address_of, split_name
 from reconciler.resources.inventory import Observed
+from reconciler.resources.linksyncs import KEPT
 from reconciler.resources.metadata import InNamespace, OfNamespace, OnCluster
 from reconciler.resources.mirrorlink import MirrorLink, MirrorLinkSpec, MirrorTopic
 from reconciler.resources.mountable import MIGRATING
@@ -159,7 +160,7 @@ def namespace_entry(namespace: Namespace) -> NamespaceEntry:
 
 def link_in(name: str, cluster: str, entry: LinkEntry) -> MirrorLink:
     """Return a link of a cluster as it was declared, without its mirrors."""
-    spec = MirrorLinkSpec.model_validate(entry.declared)
+    spec = MirrorLinkSpec.model_validate(entry.declared, context=KEPT)
     return MirrorLink(metadata=OnCluster(name=name, cluster=cluster), spec=spec)
 
 
