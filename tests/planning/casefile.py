@@ -115,6 +115,7 @@ def differences(case: Case, plan: Plan) -> list[str]:
             "reasons": [reason.value for reason in action.reasons],
             "blocked": action.blocked.guard if action.blocked else None,
             "allow": action.blocked.allow if action.blocked else None,
+            "message": action.blocked.message if action.blocked else None,
             "instead": action.blocked.instead if action.blocked else None,
             "grant": action.granted_by,
             "after": list(action.depends_on),

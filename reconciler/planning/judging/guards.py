@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from reconciler.planning.actions import Adopt, Create, Delete, Forget, Risk, RunJob, Transition, Update
+from reconciler.planning.actions import Adopt, Create, Delete, Forget, Reason, Risk, RunJob, Transition, Update
 from reconciler.planning.deciding.holding import Holding
 from reconciler.planning.estimates import Block
 from reconciler.planning.judging.allowances import Allowed, granted_by
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from reconciler.planning.finding import Finding
     from reconciler.planning.situation import Situation
     from reconciler.resources.inventory import Desired
+
+_LIVE_MIRROR: Final = (
+    "it is a live mirror: to keep its topic declare it again, promoted or failed-over; else it is deleted with what it "
+    "holds"
+)
 
 Guard: TypeAlias = Callable[["Action", "Situation"], Block | None]
 
@@ -79,7 +84,10 @@ def _empty(action: Action, _situation: Situation) -> Block | None:
 def _data_bearing(action: Action, situation: Situation) -> Block | None:
     if not isinstance(action, Delete) or kind_of(action.address) not in DATA_BEARING or situation.given.is_destroy:
         return None
-    return Block("data_bearing", "it may hold records that nothing brings back", f"delete:{action.address}")
+    message = "it may hold records that nothing brings back"
+    if kind_of(action.address) == "mirror" and Reason.NO_LONGER_DECLARED in action.reasons:
+        message = _LIVE_MIRROR
+    return Block("data_bearing", message, f"delete:{action.address}")
 
 
 def _deletion_protection(action: Action, situation: Situation) -> Block | None:
