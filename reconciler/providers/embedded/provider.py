@@ -11,11 +11,13 @@ from reconciler.embedded.clusterfile import read_cluster_id
 from reconciler.embedded.remote.storagefile import check_usable, create_storage
 from reconciler.embedded.remote.tidying.housekeeping import Housekeeping
 from reconciler.errors import RetryableError, StalePlanError, UserError
+from reconciler.lifecycles.roles import ROLES
 from reconciler.objectstore.metered import MeteredStore, RequestMeter
 from reconciler.objectstore.opening import open_store
 from reconciler.objectstore.readonly import read_only
 from reconciler.objectstore.settings import Patience, StoreSettings
 from reconciler.planning.actions import Create, Update
+from reconciler.planning.fields import LINK_FEATURES
 from reconciler.providers.base import Done, Failed, go_on
 from reconciler.providers.embedded.batches import carried_out
 from reconciler.providers.embedded.binding import (
@@ -68,8 +70,8 @@ CAPABILITIES: Final = Capabilities(
     namespaces=True,
     tiering=True,
     links=True,
-    mirror_states=frozenset({"mirroring"}),
-    link_features=frozenset({"topic-config-sync"}),
+    mirror_states=frozenset(ROLES),
+    link_features=frozenset({*LINK_FEATURES.values(), "bidirectional-mode", "source-mode"}),
     partition_growth=True,
     replication_change=True,
     topic_move=True,
