@@ -1,7 +1,7 @@
 """Writes docs/facts.md: each behaviour the project claims, and the tests that show it. `make schemas` runs it.
 
-What is claimed stands in facts.yaml beside this file; a test names what it shows by `@pytest.mark.fact("F-K-014")`.
-Tests are parsed, never imported.
+What is claimed stands in facts.yaml beside this file; a test names what it shows by `@pytest.mark.fact("F-K-014")`, a
+planning case by `facts: [F-C-065]`. Tests are parsed, never imported.
 """
 
 from __future__ import annotations
@@ -52,7 +52,17 @@ def marked(folder: Path = ROOT / "tests") -> list[Shown]:
         source = path.read_text(encoding="utf-8")
         if "mark.fact(" in source:
             found.extend(shown_in(source, str(path.relative_to(folder.parent))))
+    for path in sorted((folder / "cases").rglob("*.yaml")):
+        found.extend(cases_in(path.read_text(encoding="utf-8"), str(path.relative_to(folder.parent))))
     return found
+
+
+def cases_in(source: str, file: str) -> Iterator[Shown]:
+    """Yield the planning cases of one file that say what they show."""
+    for document in yaml.compose_all(source, yaml.SafeLoader):
+        row = yaml.SafeLoader("").construct_document(document)
+        if row and "facts" in row:
+            yield Shown(file, document.start_mark.line + 1, row["why"], tuple(row["facts"]))
 
 
 def shown_in(source: str, file: str) -> Iterator[Shown]:
@@ -89,10 +99,15 @@ def _cell(shown: list[Shown]) -> str:
     files: dict[str, list[str]] = {}
     for one in shown:
         files.setdefault(one.file, []).append(one.test)
-    cells = [
-        f"[{Path(file).stem}](../{file}): {', '.join(f'`{test}`' for test in names)}" for file, names in files.items()
-    ]
+    cells = [f"[{Path(file).stem}](../{file}): {_named(file, names)}" for file, names in files.items()]
     return "<br>".join(cells) or UNSHOWN
+
+
+def _named(file: str, names: list[str]) -> str:
+    """Name tests; of cases, whose names are sentences, say how many there are."""
+    if file.endswith(".py"):
+        return ", ".join(f"`{name}`" for name in names)
+    return "1 case" if len(names) == 1 else f"{len(names)} cases"
 
 
 if __name__ == "__main__":

@@ -24,6 +24,16 @@ class TestMany:
     def test_within(self): ...
 """
 
+CASES = """
+why: One.
+facts: [F-K-001, F-K-002]
+---
+why: Two.
+---
+why: Three.
+facts: [F-K-001]
+"""
+
 
 @pytest.mark.parametrize("number", CLAIMED)
 def test_a_claim_has_a_test_that_shows_it(number: str) -> None:
@@ -50,3 +60,11 @@ def test_a_claim_without_a_test_stands_out_on_the_page() -> None:
     page = facts.page({"Names": {"F-K-001": "One.", "F-K-004": "Four."}}, shown)
     assert "| F-K-001 | One. | [test_it](../tests/test_it.py): `test_one`, `test_within` |" in page
     assert f"| F-K-004 | Four. | {facts.UNSHOWN} |" in page
+
+
+def test_planning_cases_are_counted() -> None:
+    shown = list(facts.cases_in(CASES, "tests/cases/some.yaml"))
+    assert [(one.line, one.test) for one in shown] == [(2, "One."), (7, "Three.")]
+    page = facts.page({"Names": {"F-K-001": "One.", "F-K-002": "Two."}}, shown)
+    assert "| F-K-001 | One. | [some](../tests/cases/some.yaml): 2 cases |" in page
+    assert "| F-K-002 | Two. | [some](../tests/cases/some.yaml): 1 case |" in page
