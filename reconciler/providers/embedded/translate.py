@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
-from reconciler.embedded.access.operations import Kind, Operation
-from reconciler.embedded.access.rules import entries_of, namespace_rules, topic_rules
+from reconciler.embedded.access.rules import entries_of, namespace_rules
 from reconciler.embedded.catalog.entries import TopicEntry
 from reconciler.embedded.catalog.linkentries import LinkEntry
 from reconciler.embedded.catalog.mirroring import status_of
@@ -16,22 +15,21 @@ from reconciler.embedded.catalog.topics import TopicShape
 from reconciler.errors import StalePlanError, UserError
 from reconciler.planning.deciding.recovered import RECOVERING
 from reconciler.providers.embedded.legacies import legacies_in
+from reconciler.providers.embedded.topicmodels import TopicModels
 from reconciler.resources.aclpaths import ACLS, rule_fields
-from reconciler.resources.address import Address, address_of, split_name
+from reconciler.resources.address import Address, address_of
 from reconciler.resources.inventory import Observed
 from reconciler.resources.linksyncs import KEPT
-from reconciler.resources.metadata import InNamespace, OfNamespace, OnCluster
+from reconciler.resources.metadata import OfNamespace, OnCluster
 from reconciler.resources.mirrorlink import MirrorLink, MirrorLinkSpec, MirrorTopic
 from reconciler.resources.mountable import MIGRATING
 from reconciler.resources.namespace import Encryption, Namespace, NamespaceSpec, Quotas
-from reconciler.resources.overviews import Overview, TopicShown
 from reconciler.resources.sourcetopic import SourceTopic
-from reconciler.resources.topic import Topic, TopicSpec
+from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from reconciler.embedded.access.permissions import Permissions
     from reconciler.embedded.catalog.linkentries import MirrorEntry
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.planning.actions import Change, Value
@@ -52,16 +50,27 @@ def observed_in(
         catalog = _only(catalog, cluster, is_wanted)
     for name, namespace in catalog.namespaces.items():
         yield address_of("namespace", cluster, name), Observed(_namespace(name, cluster, namespace))
-    yield from _topics(catalog, cluster, legacies)
+    models = TopicModels(cluster)
+    yield from _topics(catalog, cluster, legacies, models)
     links = {entry.id: (name, entry) for name, entry in catalog.links.items()}
     for name, link in links.values():
         yield address_of("link", cluster, name), Observed(link_in(name, cluster, link), link.id)
     for full_name, topic in catalog.topics.items():
         if topic.mirror is not None and topic.mirror.link_id in links:
             resource = _mirror(full_name, topic, topic.mirror, (cluster, *links[topic.mirror.link_id]))
-            state, is_copied = status_of(topic.mirror, links[topic.mirror.link_id][1]), topic.mirror.first_copy_done
-            legacy = legacies.get(full_name)
-            yield resource.address, Observed(resource, topic.id, None, state, is_copied, legacy=legacy)
+            yield (
+                resource.address,
+                Observed(
+                    resource,
+                    topic.id,
+                    state=status_of(topic.mirror, links[topic.mirror.link_id][1]),
+                    first_copy_done=topic.mirror.first_copy_done,
+                    legacy=legacies.get(full_name),
+                    is_automatic=topic.mirror.is_automatic,
+                    since_ms=topic.mirror.since_ms,
+                    becomes=None if topic.follows is None else models.of(full_name, topic),
+                ),
+            )
 
 
 def _only(catalog: Catalog, cluster: str, is_wanted: Callable[[str], bool]) -> Catalog:
@@ -81,45 +90,13 @@ def _kinds(entry: TopicEntry) -> tuple[str, ...]:
     return (*(["mirror"] if mirror else []), *(["topic"] if topic else []))
 
 
-def overview_in(catalog: Catalog, cluster: str, who: Permissions) -> Overview:
-    """Return names and shapes of everything in a catalog that may be described."""
-    links = {entry.id for entry in catalog.links.values()}
-    shown = [
-        TopicShown(Address(f"topic/{cluster}/{name}"), entry.partitions, entry.replication_factor)
-        if entry.follows is None
-        else TopicShown(Address(f"mirror/{cluster}/{name}"), entry.partitions, None)
-        for name, entry in sorted(catalog.topics.items())
-        if entry.follows is None or entry.follows.link_id in links
-        if who.is_super_user or who.may(catalog, Operation.DESCRIBE, Kind.TOPIC, name)
-    ]
-    namespaces = {
-        name: entry.configs
-        for name, entry in sorted(catalog.namespaces.items())
-        if who.may(catalog, Operation.DESCRIBE, Kind.NAMESPACE, name)
-    }
-    return Overview(shown, namespaces)
-
-
-def _topics(catalog: Catalog, cluster: str, legacies: Mapping[str, RemoteLegacy]) -> Iterator[tuple[Address, Observed]]:
-    # Ten thousand of them in a tenth of a second: copies of one checked model, and one spec for all that are alike.
-    pattern = Topic(metadata=InNamespace(name="t", cluster=cluster), spec=TopicSpec(partitions=1))
-    specs: dict[object, TopicSpec] = {}
+def _topics(
+    catalog: Catalog, cluster: str, legacies: Mapping[str, RemoteLegacy], models: TopicModels
+) -> Iterator[tuple[Address, Observed]]:
     for full_name, entry in catalog.topics.items():
         if entry.follows is None:
-            namespace, name = split_name(full_name)
-            alike = entry.partitions, entry.replication_factor, entry.acls, *entry.configs.items()
-            spec = specs.get(alike)
-            if spec is None:
-                shape = {
-                    "partitions": entry.partitions,
-                    "replication_factor": entry.replication_factor,
-                    "configs": dict(entry.configs),
-                    "acls": topic_rules(entry.acls),
-                }
-                spec = specs[alike] = pattern.spec.model_copy(update=shape)
-            metadata = pattern.metadata.model_copy(update={"name": name, "namespace": namespace})
-            topic = pattern.model_copy(update={"metadata": metadata, "spec": spec})
-            seen = Observed(topic, entry.id, state=_state(entry), initial=entry.initial, legacy=legacies.get(full_name))
+            topic, state, legacy = models.of(full_name, entry), _state(entry), legacies.get(full_name)
+            seen = Observed(topic, entry.id, state=state, initial=entry.initial, legacy=legacy)
             yield Address(f"topic/{cluster}/{full_name}"), seen
 
 
