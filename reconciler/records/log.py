@@ -70,6 +70,10 @@ class Bounds:
         """Return how far it may be read."""
         return self.end if isolation == "read_uncommitted" else self.stable
 
+    def same_to(self, epoch: int) -> int:
+        """Return how far the log is still what it was when `epoch` was its newest; an end that was cut is not."""
+        return min((start for number, start in self.epochs if number > epoch), default=MAX_OFFSET)
+
     def only_local(self) -> Bounds:
         """Return it as it is where nothing may be fetched from the remote tier."""
         return self if self.start == self.local_start else replace(self, start=self.local_start)
@@ -129,6 +133,16 @@ class SourceSeen:
     topic_id: str | None
     """Another one: it was deleted and made anew. `None`: its platform has none."""
     bounds: Mapping[int, Bounds]
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """Where a partition of a sink ends. All below `fetched` is the log with that id, as it was under those epochs."""
+
+    end: int
+    topic_id: str | None = None
+    epochs: tuple[tuple[int, int], ...] = ()
+    fetched: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,19 +210,16 @@ class StagedSink(Protocol):
         """
         ...
 
-    def following(self, source: SourceSeen) -> StagedSink:
-        """Return the same sink for one round: it keeps with what it publishes which log that was copied from.
-
-        Where what was copied before is of another log, or of another past of the same one, `ends` and `publish` raise.
-        """
+    def ends(self) -> Mapping[int, int]:
+        """Return each partition's end: where the next range must start."""
         ...
 
-    def ends(self, only: Collection[int] | None = None) -> Mapping[int, int]:
-        """Return each partition's end, where the next range must start; of `only` some, where few matter.
+    def reached(self, only: Collection[int] | None = None) -> Mapping[int, Reached]:
+        """Return the same, and what each partition keeps of the log it was copied from; of `only` some."""
+        ...
 
-        Raises:
-            SourceChangedError: What is there is no copy of the log that is followed.
-        """
+    def following(self, source: SourceSeen) -> StagedSink:
+        """Return the same sink for a round over a source: what it publishes keeps which log that was copied from."""
         ...
 
     def stage(self, partition: int, batches: Iterable[pa.RecordBatch], *, at: OffsetRange | None) -> Staged:
@@ -225,7 +236,7 @@ class StagedSink(Protocol):
         A range is published only where its `at.start` is the log's end; the end becomes `at.stop` even after a gap.
 
         Raises:
-            SourceChangedError: As `ends`; of the partitions that are not concerned, what fits is published.
+            SourceChangedError: What is there is no copy of the log that is followed; other partitions got theirs.
         """
         ...
 

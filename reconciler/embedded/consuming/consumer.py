@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
 from reconciler.embedded.access.operations import Kind, Operation
 from reconciler.embedded.access.showing import topic_shown
 from reconciler.embedded.catalog.holding import check_served, is_served
+from reconciler.embedded.consuming.offsets import Committed
 from reconciler.embedded.consuming.streams import Stream
 from reconciler.embedded.partition.log import EmbeddedLog
 from reconciler.errors import UserError
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.entries import TopicEntry
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.embedded.consuming.offsets import Committed, Place
+    from reconciler.embedded.consuming.offsets import Place
     from reconciler.embedded.consuming.subscription import Subscription
     from reconciler.records.log import Lost
 
@@ -167,7 +168,7 @@ class Consumer:
         Raises:
             UserError: It has no group.
         """
-        positions: dict[Place, int | Committed] = {place: each.position for place, each in self._streams.items()}
+        positions = {place: Committed(each.position, epoch=each.epoch) for place, each in self._streams.items()}
         self._cluster.groups.commit_places(self._group(), positions)
 
     def committed(self) -> dict[tuple[str, int], int | None]:
@@ -249,6 +250,7 @@ class Consumer:
 
     def _started(self, log: EmbeddedLog, partition: int, committed: Committed | None) -> Stream:
         stream = Stream(log, partition, 0 if committed is None else committed.offset)
+        stream.epoch = None if committed is None else committed.epoch
         if committed is None and self._reading.beginning == "latest":
             stream.position = stream.end(stream.bounds())
         if committed is None and self._reading.beginning == "none":

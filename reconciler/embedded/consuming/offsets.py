@@ -23,26 +23,33 @@ Place: TypeAlias = tuple[str, int]
 class Committed:
     """The next offset a group wants to read of one partition, what it noted beside it, and when it said so.
 
-    `at_ms` is `None` where nobody who reads has said so: the offset was set by a reset.
+    `at_ms` is `None` where nobody who reads has said so: the offset was set by a reset. `epoch` is the newest that the
+    log had when it was read, where that is known (KIP-320).
     """
 
     offset: int
     metadata: str = ""
     at_ms: int | None = None
+    epoch: int | None = None
 
     def clamped(self, bounds: Bounds) -> Committed:
-        """Return it within a log: what lies below its start or beyond its end cannot be read."""
-        offset = min(max(self.offset, bounds.start), bounds.end)
+        """Return it within a log: what lies below its start or beyond its end cannot be read.
+
+        Where the log's end was cut since, and has grown again, it is read from the cut on: what lies there is new.
+        """
+        end = bounds.end if self.epoch is None else min(bounds.end, bounds.same_to(self.epoch))
+        offset = max(min(self.offset, end), bounds.start)
         return self if offset == self.offset else Committed(offset, self.metadata, self.at_ms)
 
     def to_json(self) -> Json:
         """Return what a register keeps."""
-        return {"offset": self.offset, "metadata": self.metadata, "at_ms": self.at_ms}
+        kept: Json = {"offset": self.offset, "metadata": self.metadata, "at_ms": self.at_ms}
+        return kept if self.epoch is None else {**kept, "epoch": self.epoch}
 
     @classmethod
     def from_json(cls, kept: Json) -> Committed:
         """Read it back."""
-        return cls(int(kept["offset"]), str(kept["metadata"]), kept["at_ms"])
+        return cls(int(kept["offset"]), str(kept["metadata"]), kept["at_ms"], kept.get("epoch"))
 
 
 @dataclass(frozen=True, slots=True)

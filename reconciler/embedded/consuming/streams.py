@@ -27,6 +27,8 @@ class Stream:
         self._batches: Iterator[pa.RecordBatch] | None = None
         self._rest: pa.RecordBatch | None = None
         self._until = position
+        self.epoch: int | None = None
+        """The newest that the log had when it was last looked at."""
 
     def take(self, most: int) -> pa.RecordBatch | None:
         """Return the next records, at most so many; `None` where there are none now."""
@@ -41,7 +43,7 @@ class Stream:
 
     def seek(self, offset: int) -> None:
         """Go on reading elsewhere; what was fetched is forgotten."""
-        self.position, self._batches, self._rest = offset, None, None
+        self.position, self._batches, self._rest, self.epoch = offset, None, None, None
 
     def bounds(self) -> Bounds:
         """Return where the partition begins and ends now."""
@@ -54,6 +56,10 @@ class Stream:
     def _next(self) -> pa.RecordBatch | None:
         if self._batches is None:
             bounds = self.bounds()
+            if self.epoch is not None:
+                # Of what was read, some may have been cut since: what lies there now is new (KIP-320).
+                self.position = min(self.position, bounds.same_to(self.epoch))
+            self.epoch = bounds.epochs[-1][0]
             self._until, self.position = self.end(bounds), max(self.position, bounds.start)
             if self.position >= self._until:
                 return None
