@@ -7,6 +7,7 @@ import pytest
 from reconciler.embedded.catalog.links import alter_link
 from reconciler.errors import BlockedError, UserError
 from reconciler.lifecycles.mirror import MIRROR, LinkStatus, MirrorStatus
+from reconciler.providers.embedded.translate import link_entry
 from reconciler.resources.mirroring import Trouble
 from tests.embedded.linked import LINK, ORDERS, Linked, mirrored
 from tests.embedded.mirrorstates import WAYS, Placed, east_of, mirror_in, pause_link
@@ -273,3 +274,22 @@ def test_a_mirror_that_its_link_would_not_make_again_is_deleted(asked: dict[str,
 def test_a_mirror_that_is_over_is_deleted_whatever_its_link_takes(state: MirrorStatus) -> None:
     placed = WAYS[state](mirrored(autoCreate=TAKEN))
     assert placed.linked.east.delete_topic(ORDERS)
+
+
+@pytest.mark.fact("F-C-082")
+def test_why_a_transition_does_not_end_is_told_by_code_until_it_is_mended() -> None:
+    linked = mirrored()
+    linked.produce("west", "late")
+    (half,) = linked.provider("west").links.links()
+    linked.west.delete_link(LINK)
+    east_of(linked).ask(ORDERS, "reverse-and-start", operation="operation-1")
+    with pytest.raises(UserError, match=f"link {LINK} does not exist"):
+        linked.driver().drive("east", ORDERS)
+    seen = linked.seen("east")
+    assert (seen.status, seen.trouble and seen.trouble.code) == ("PENDING_SYNCHRONIZE", "INVALID_REQUEST_ERROR")
+    assert seen.trouble is not None
+    assert "does not exist" in seen.trouble.message
+    linked.west.create_link(LINK, link_entry(half.declared, "link-again"))
+    linked.driver().drive("east", ORDERS)
+    assert (linked.status("east"), linked.status("west")) == ("STOPPED", "ACTIVE")
+    assert linked.seen("east").trouble is None

@@ -1,0 +1,158 @@
+"""What no link may be, said at plan and before anything is done."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from reconciler.embedded.cluster import EmbeddedCluster
+from reconciler.errors import ReconcilerError
+from reconciler.objectstore.directory import DirectoryStore
+
+if TYPE_CHECKING:
+    from conftest import Bench
+
+EAST = """\
+apiVersion: reconciler/v1
+kind: Cluster
+metadata: {name: east}
+spec:
+  embedded: {root: "file://.clusters/east"}
+---
+apiVersion: reconciler/v1
+kind: Namespace
+metadata: {name: shop, cluster: east}
+"""
+NORTH = EAST.replace("east", "north")
+TWELVE, THIRTEEN = "abcdefghij._", "abcdefghij._-"
+
+
+@pytest.fixture
+def linked(applied: Bench) -> Bench:
+    """A source that is there, and a second cluster; the link is what each test declares."""
+    applied.write("manifests/east.yaml", EAST)
+    return applied.with_(environ=dict(os.environ))
+
+
+def declare(bench: Bench, spec: str, *, name: str = "from-west", cluster: str = "east") -> Bench:
+    link = (
+        f"apiVersion: reconciler/v1\nkind: MirrorLink\nmetadata: {{name: {name}, cluster: {cluster}}}\nspec: {spec}\n"
+    )
+    bench.write("manifests/link.yaml", link)
+    return bench
+
+
+def refusal(bench: Bench) -> str:
+    """Return what a plan says is wrong."""
+    try:
+        planned = bench.plan()
+    except ReconcilerError as error:
+        return str(error)
+    assert planned.plan.errors, [action.id for action in planned.plan.actions]
+    return "\n".join(f"{error.message}. {error.hint}" for error in planned.plan.errors)
+
+
+REFUSED = [
+    pytest.param(
+        f"{{source: west, prefix: {THIRTEEN}}}", "up to 12 of", id="prefix-13", marks=pytest.mark.fact("F-C-030")
+    ),
+    pytest.param('{source: west, prefix: "a:"}', "up to 12 of", id="prefix-colon", marks=pytest.mark.fact("F-C-030")),
+    pytest.param(
+        "{source: west, prefix: w., aclSync: {enabled: true, filters: [{resourceType: topic}]}}",
+        "a link with a prefix cannot sync ACLs",
+        id="prefix-and-acls",
+        marks=pytest.mark.fact("F-C-031"),
+    ),
+    pytest.param(
+        "{source: west, mode: bidirectional, consumerOffsetSync: {prefixGroups: true}}",
+        "a bidirectional link cannot prefix groups",
+        id="group-prefix-both-ways",
+        marks=pytest.mark.fact("F-C-032"),
+    ),
+    pytest.param(
+        "{source: west, autoCreate: {enabled: true}}",
+        "are required where enabled is true",
+        id="no-filters",
+        marks=pytest.mark.fact("F-C-023"),
+    ),
+    pytest.param(
+        "{source: west, consumerOffsetSync: {enabled: true}}",
+        "are required where enabled is true",
+        id="no-group-filters",
+        marks=pytest.mark.fact("F-C-040"),
+    ),
+    pytest.param("{source: east}", "a link cannot mirror cluster east to itself", id="itself"),
+    pytest.param(
+        '{source: west, mirrorTopics: [{source: "shop:orders", partitions: 3}]}',
+        "partitions",
+        id="partitions",
+        marks=pytest.mark.fact("F-C-008"),
+    ),
+    pytest.param(
+        '{source: west, mirrorTopics: [{source: "shop:nowhere"}]}',
+        "neither there nor declared",
+        id="no-source-topic",
+        marks=pytest.mark.fact("F-C-005"),
+    ),
+    pytest.param(
+        '{source: west, mirrorTopics: [{source: "shop:orders", configs: {cleanup.policy: compact}}]}',
+        "is synced from the source",
+        id="synced-config",
+        marks=pytest.mark.fact("F-C-050"),
+    ),
+    pytest.param(
+        '{source: west, mirrorTopics: [{source: "shop:orders", state: reversed}]}',
+        "cannot be reversed",
+        id="reversed-one-way",
+        marks=pytest.mark.fact("F-C-073"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("spec", "says"), REFUSED)
+def test_a_link_that_cannot_be_is_refused_at_plan(linked: Bench, spec: str, says: str) -> None:
+    assert says in refusal(declare(linked, spec))
+
+
+@pytest.mark.fact("F-C-030")
+def test_a_prefix_of_twelve_is_taken(linked: Bench) -> None:
+    spec = f'{{source: west, prefix: {TWELVE}, mirrorTopics: [{{source: "shop:orders"}}]}}'
+    ids = [action.id for action in declare(linked, spec).plan().plan.actions]
+    assert f"create:mirror/east/shop:{TWELVE}orders" in ids
+
+
+@pytest.mark.fact("F-C-097", "F-C-030")
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ("{source: west, prefix: w.}", "prefix of a link never changes"),
+        ("{source: west, mode: bidirectional}", "mode of a link never changes"),
+        ("{source: north}", "source of a link never changes"),
+    ],
+    ids=["prefix", "mode", "source"],
+)
+def test_what_makes_a_link_never_changes(linked: Bench, spec: str, says: str) -> None:
+    linked.write("manifests/north.yaml", NORTH)
+    assert declare(linked, "{source: west}").apply().verdict is None
+    assert says in refusal(declare(linked, spec))
+
+
+@pytest.mark.fact("F-C-011")
+def test_a_mirror_never_changes_its_link(linked: Bench) -> None:
+    mirrors = '{source: west, mirrorTopics: [{source: "shop:orders"}]}'
+    assert declare(linked, mirrors).apply().verdict is None
+    says = refusal(declare(linked, mirrors, name="other"))
+    assert "it mirrors topic/west/shop:orders over link from-west, which never changes" in says
+
+
+@pytest.mark.fact("F-C-023")
+def test_disabling_auto_create_clears_its_filters(linked: Bench) -> None:
+    declare(linked, '{source: west, autoCreate: {enabled: true, filters: [{name: "shop:x"}]}}')
+    assert linked.apply().verdict is None
+    declare(linked, '{source: west, autoCreate: {enabled: false, filters: [{name: "shop:x"}]}}')
+    assert linked.apply().verdict is None
+    assert linked.plan().plan.is_empty
+    east = EmbeddedCluster.open(DirectoryStore(linked.folder / ".clusters/east"), now_ms=lambda: 0, new_id=str)
+    assert not east.catalog.read().links["from-west"].declared.get("autoCreate", {}).get("filters")
