@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from typing import TYPE_CHECKING
@@ -98,6 +98,10 @@ class Given:
     """Where recorded topics lie that are gone, and that somebody unmounted by hand."""
     hidden: Mapping[Address, NotAuthorizedError] = field(default_factory=dict)
     """What is there and may not be seen by whoever plans: it is not among the observed."""
+    lost: Mapping[str, str] = field(default_factory=dict)
+    """The clusters that could not be read and are done without, and why each."""
+    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The consumer groups there are, by cluster, where the filters of a link are about them."""
     base: Base | None = None
     environment: str | None = None
     git_commit: str | None = None

@@ -20,6 +20,7 @@ from reconciler.planning.judging.expiry import check_expired
 from reconciler.planning.judging.guards import guard
 from reconciler.planning.judging.hidden import check_hidden
 from reconciler.planning.judging.impact import Impact
+from reconciler.planning.judging.linkfilters import warnings_of_links
 from reconciler.planning.judging.quotas import judge_quotas
 from reconciler.planning.judging.returning import warnings_of_return
 from reconciler.planning.judging.rules import check_rules
@@ -29,6 +30,7 @@ from reconciler.planning.plan import Given, Plan
 from reconciler.planning.selection import check_targets, chooser, is_partial
 from reconciler.planning.situation import Situation
 from reconciler.planning.wanted.effective import effective
+from reconciler.planning.wanted.givenup import warnings_of_lost
 from reconciler.resources.address import rank
 
 if TYPE_CHECKING:
@@ -82,6 +84,8 @@ def plan(desired: Desired, recorded: Record, observed: Inventory, *, given: Give
                 *warnings_of_return(given, actions),
                 *impact.warnings(actions),
                 *warnings_of_tiering(situation),
+                *warnings_of_lost(situation),
+                *warnings_of_links(situation),
             ]
         ),
         unmeasured=impact.unmeasured,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.planning.plan import Base, Given, Plan
 from reconciler.planning.planner import plan, to_measure
+from reconciler.planning.wanted.givenup import given_up
 from reconciler.workflow.beginning.selecting import selection
 from reconciler.workflow.deciding.findings import located
 from reconciler.workflow.looking.bursts import burst
@@ -75,7 +76,8 @@ def decide_unlocked(work: Work, wanted: Wanted | None = None) -> Decided:
 
 def _decide(work: Work, remembered: Remembered, wanted: Wanted) -> Decided:
     snapshot = remembered.snapshot
-    seen = observe(work.providers, work.to_read, remembered.record)
+    may_lack = () if wanted.is_destroy else given_up(work.loaded.desired)
+    seen = observe(work.providers, work.to_read, remembered.record, may_lack=may_lack)
     record = remembered.settled(seen)
     given, inventory = _given(work, snapshot, seen, wanted), seen.inventory
     if not wanted.is_destroy:
@@ -98,6 +100,7 @@ def _given(work: Work, snapshot: Snapshot | None, seen: Seen, wanted: Wanted) ->
         capabilities=seen.capabilities,
         identities=seen.identities,
         hidden=seen.hidden,
+        lost={name: error.message for name, error in seen.lost.items()},
         recoveries={} if wanted.is_destroy else recoverables(work.providers, work.loaded.desired, seen),
         today=invocation.today(),
         now_ms=invocation.now_ms(),

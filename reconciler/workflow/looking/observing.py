@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import ReconcilerError, RetryableError, UserError
@@ -11,7 +11,7 @@ from reconciler.providers.base import Scope
 from reconciler.resources.address import Address, cluster_address, cluster_of, full_name_of, kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from reconciler.errors import NotAuthorizedError
     from reconciler.providers.base import Provider
@@ -41,6 +41,8 @@ class Seen:
     identities: Mapping[str, ClusterIdentity | None]
     hidden: Mapping[Address, NotAuthorizedError]
     """What is there besides, and why it may not be seen."""
+    lost: Mapping[str, RetryableError] = field(default_factory=dict)
+    """The clusters that could not be read, and may be missing; why each."""
 
     @property
     def topics(self) -> int:
@@ -49,9 +51,16 @@ class Seen:
 
 
 def observe(
-    providers: Mapping[str, Provider], clusters: Sequence[str], recorded: Record, *, can_exclude: bool = True
+    providers: Mapping[str, Provider],
+    clusters: Sequence[str],
+    recorded: Record,
+    *,
+    can_exclude: bool = True,
+    may_lack: Collection[str] = (),
 ) -> Seen:
-    """Read `clusters`, all at once. `can_exclude`: whether whoever asks can be told to leave one out.
+    """Read `clusters`, all at once; those of `may_lack` as far as they can be reached.
+
+    `can_exclude`: whether whoever asks can be told to leave one out.
 
     Raises:
         RetryableError: Some cannot be reached; names them all and how to go on without them.
@@ -65,7 +74,7 @@ def observe(
                 answers[name] = future.result()
             except RetryableError as error:
                 lost[name] = error
-    if lost:
+    if not lost.keys() <= set(may_lack):
         raise unreachable(lost, can_exclude=can_exclude)
     found = {address: item for answer in answers.values() for address, item in answer.inventory.items()}
     hidden = {address: item.hidden for address, item in found.items() if item.hidden is not None}
@@ -74,6 +83,7 @@ def observe(
         {name: answer.capabilities for name, answer in answers.items()},
         {name: answer.identity for name, answer in answers.items()},
         hidden,
+        lost,
     )
 
 
