@@ -1,0 +1,74 @@
+"""Whether a link reaches its source, and whether that is the cluster it was made to.
+
+A source that does not answer is waited for: the link is UNAVAILABLE, and ACTIVE again by itself. What somebody has to
+mend (credentials, a location at which another cluster lies) makes it FAILED, until it has been mended.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from reconciler.errors import MendFirstError, NotAuthorizedError, ReconcilerError, RetryableError, UserError
+from reconciler.lifecycles.mirror import LinkStatus
+from reconciler.resources.mirroring import Trouble
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from reconciler.resources.syncs import Offered
+    from reconciler.workflow.linking.sides import Sides
+
+TIMEOUT: Final = "TIMEOUT_ERROR"
+AUTHENTICATION: Final = "AUTHENTICATION_ERROR"
+MISCONFIGURATION: Final = "MISCONFIGURATION_ERROR"
+
+
+def reached(sides: Sides) -> Mapping[str, Offered] | ReconcilerError:
+    """Return what the source of a link offers, or why it does not; the link says so from then on."""
+    try:
+        offered = _offered(sides)
+    except ReconcilerError as error:
+        _note(sides, *_verdict(sides, error))
+        return error
+    _note(sides, LinkStatus.ACTIVE, None)
+    return offered
+
+
+def link_status_of(error: ReconcilerError) -> LinkStatus:
+    """Return what a link is whose source says this."""
+    if isinstance(error, RetryableError) and not isinstance(error, MendFirstError):
+        return LinkStatus.UNAVAILABLE
+    return LinkStatus.FAILED
+
+
+def _offered(sides: Sides) -> Mapping[str, Offered]:
+    name, known = sides.spec.source, sides.link.source_cluster_id
+    found = sides.source.identify()
+    if found is None:  # Perhaps it is not mounted; in any case it may come back.
+        raise RetryableError(f"there is no cluster {name} where it should be", hint="Check that its root is there.")
+    if known is not None and found.cluster_id != known:
+        message = f"at the place of {name} lies cluster {found.cluster_id}; the link was made to {known}"
+        hint = f"Correct where {name} is. To follow the other cluster, make the link anew."
+        raise UserError(message, hint=hint)
+    offered = sides.source.links.syncs.offered(sides.principal)
+    if known is None:
+        sides.destination.links.syncs.meet(sides.link.name, found.cluster_id)
+    return offered
+
+
+def _verdict(sides: Sides, error: ReconcilerError) -> tuple[LinkStatus, Trouble]:
+    status = link_status_of(error)
+    if status is LinkStatus.UNAVAILABLE:
+        code = TIMEOUT
+    else:
+        code = AUTHENTICATION if isinstance(error, NotAuthorizedError | MendFirstError) else MISCONFIGURATION
+    return status, Trouble(code, error.message, sides.now_ms)
+
+
+def _note(sides: Sides, status: LinkStatus, trouble: Trouble | None) -> None:
+    """Write it down where it is news: with ten thousand links that are well nothing is written."""
+    link, known = sides.link, sides.link.trouble
+    before = None if known is None else (known.code, known.message)
+    if link.status is status and before == (None if trouble is None else (trouble.code, trouble.message)):
+        return
+    sides.destination.links.link_trouble(link.name, status, trouble)

@@ -1,0 +1,158 @@
+"""A pass over a link: whether it reaches its source, its tasks that are due, and transitions that somebody began.
+
+Records are not copied here. Any process may do a pass, and any number of them at once: each step is whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from reconciler.errors import ReconcilerError, UserError
+from reconciler.lifecycles.mirror import LinkStatus
+from reconciler.resources.mirroring import ACL_SYNC, AUTO_CREATE_MIRROR, CONSUMER_OFFSET_SYNC, TOPIC_CONFIGS_SYNC
+from reconciler.workflow.linking.bringing import bring
+from reconciler.workflow.linking.driving import UNDER_WAY, Driver
+from reconciler.workflow.linking.making import make
+from reconciler.workflow.linking.reaching import link_status_of, reached
+from reconciler.workflow.linking.ruling import rule
+from reconciler.workflow.linking.shaping import follow, note_sources
+from reconciler.workflow.linking.sides import LinkSynced, Sides
+from reconciler.workflow.linking.telling import TaskDone, note_task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from reconciler.providers.base import Provider
+    from reconciler.resources.mirroring import LinkSeen
+    from reconciler.resources.syncs import Offered
+    from reconciler.workflow.linking.pacing import Pace
+
+LINK = "link"
+"""What an outcome calls what is wrong with the link itself."""
+
+
+def sync_links(
+    cluster: str,
+    providers: Mapping[str, Provider],
+    pace: Pace,
+    now_ms: Callable[[], int],
+    *,
+    driver: Driver | None = None,
+    is_wanted: Callable[[str], bool] = lambda _name: True,
+) -> Iterator[LinkSynced]:
+    """Do a pass over the links of a destination, those that are wanted by name, and yield what it did for each.
+
+    Raises:
+        RetryableError: The destination does not answer.
+    """
+    links = providers[cluster].links
+    mirrors = links.mirrors()
+    for link in links.links():
+        if not is_wanted(link.name):
+            continue
+        source = providers.get(link.declared.spec.source)
+        if source is None:
+            yield _unknown(cluster, link)
+            continue
+        own = tuple(mirror for mirror in mirrors if mirror.link == link.name)
+        yield sync_link(Sides(link, own, providers[cluster], source, now_ms()), pace, driver)
+
+
+def sync_link(sides: Sides, pace: Pace, driver: Driver | None = None) -> LinkSynced:
+    """Do a pass over one link; what fails in one task does not stop the others.
+
+    A paused link does nothing by itself; transitions that were asked for are gone on with.
+
+    Raises:
+        RetryableError: The destination does not answer.
+    """
+    cluster, name = sides.link.declared.metadata.cluster, sides.link.name
+    if sides.link.status is LinkStatus.PAUSED:
+        drove, errors = _driven(sides, driver)
+        return LinkSynced(cluster, name, LinkStatus.PAUSED, drove=drove, errors=errors)
+    offered = reached(sides)
+    if isinstance(offered, ReconcilerError):
+        return LinkSynced(cluster, name, link_status_of(offered), errors={LINK: offered})
+    failed = note_sources(sides, offered)
+    tasks = dict(_Tasks(sides, pace, offered).done())
+    drove, errors = _driven(sides, driver)
+    errors |= {task: done.error for task, done in tasks.items() if done.error is not None}
+    done = {task: each.count for task, each in tasks.items()}
+    return LinkSynced(cluster, name, LinkStatus.ACTIVE, done, failed, drove, errors)
+
+
+@dataclass
+class _Tasks:
+    """The tasks of a link in one pass."""
+
+    sides: Sides
+    pace: Pace
+    offered: Mapping[str, Offered]
+    _made: int = field(default=0)
+
+    def done(self) -> Iterator[tuple[str, TaskDone]]:
+        """Do what is due, in the order in which one rests on the other, and yield what came of it."""
+        spec = self.sides.spec
+        groups, rules, auto = spec.consumer_offset_sync, spec.acl_sync, spec.auto_create
+        if self._is_on(AUTO_CREATE_MIRROR, is_enabled=auto is not None and auto.enabled) and self._is_due(
+            AUTO_CREATE_MIRROR, spec.metadata_interval
+        ):
+            yield self._done(AUTO_CREATE_MIRROR, lambda: make(self.sides, self.offered))
+            self._look_again()
+        yield self._done(TOPIC_CONFIGS_SYNC, lambda: follow(self.sides, self.offered))
+        if (
+            self._is_on(CONSUMER_OFFSET_SYNC, is_enabled=groups is not None and groups.enabled)
+            and groups is not None
+            and self._is_due(CONSUMER_OFFSET_SYNC, groups.interval)
+        ):
+            yield self._done(CONSUMER_OFFSET_SYNC, lambda: bring(self.sides, self.pace))
+        if self._is_on(ACL_SYNC, is_enabled=rules is not None and rules.enabled):
+            yield self._done(ACL_SYNC, lambda: rule(self.sides))
+
+    def _is_on(self, task: str, *, is_enabled: bool) -> bool:
+        """Tell whether the link does it at all; what was wrong with it when it did is over."""
+        if not is_enabled:
+            note_task(self.sides, task, TaskDone())
+        return is_enabled
+
+    def _is_due(self, task: str, interval_ms: int) -> bool:
+        return self.pace.is_due(self.sides.link.id, task, interval_ms, self.sides.now_ms)
+
+    def _done(self, task: str, do: Callable[[], TaskDone]) -> tuple[str, TaskDone]:
+        try:
+            found = do()
+        except ReconcilerError as error:
+            self.pace.again(self.sides.link.id, task)
+            found = TaskDone(0, error)
+        note_task(self.sides, task, found)
+        self._made = found.count if task == AUTO_CREATE_MIRROR else self._made
+        return task, found
+
+    def _look_again(self) -> None:
+        """See the mirrors that were just made: groups and rules are theirs, too."""
+        if self._made:
+            links = self.sides.destination.links
+            self.sides = replace(self.sides, mirrors=tuple(links.mirrors(self.sides.link.name)))
+
+
+def _driven(sides: Sides, driver: Driver | None) -> tuple[tuple[str, ...], dict[str, ReconcilerError]]:
+    """Go on with transitions that are under way, whoever began them."""
+    ended: list[str] = []
+    errors: dict[str, ReconcilerError] = {}
+    for mirror in sides.mirrors if driver is not None else ():
+        if mirror.status in UNDER_WAY and driver is not None:
+            try:
+                after = driver.drive(mirror.cluster, mirror.name)
+            except ReconcilerError as error:
+                errors[mirror.name] = error
+            else:
+                ended += [] if after.status in UNDER_WAY else [mirror.name]
+    return tuple(ended), errors
+
+
+def _unknown(cluster: str, link: LinkSeen) -> LinkSynced:
+    source = link.declared.spec.source
+    message = f"link {link.name} of cluster {cluster}: its source, cluster {source}, is not known here"
+    error = UserError(message, hint="Declare it as a Cluster, or name a state that has it with --state.")
+    return LinkSynced(cluster, link.name, link.status, errors={LINK: error})

@@ -1,0 +1,120 @@
+"""Passes over the links of clusters in memory, by one process that remembers, and a source that can be lost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from reconciler.embedded.catalog.namespaceentries import AclEntry
+from reconciler.errors import RetryableError
+from reconciler.providers.base import Edge
+from reconciler.providers.embedded.provider import EmbeddedProvider
+from reconciler.resources.cluster import Cluster
+from reconciler.workflow.linking.driving import Driver
+from reconciler.workflow.linking.finals import FinalSync
+from reconciler.workflow.linking.pacing import Pace
+from reconciler.workflow.linking.syncing import sync_links
+from tests.embedded.linked import LINK, ORDERS, Linked
+
+if TYPE_CHECKING:
+    from reconciler.errors import ReconcilerError
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.resources.mirroring import LinkSeen
+    from reconciler.workflow.linking.sides import LinkSynced
+
+ALL = [{"name": "*"}]
+MINUTE = 60_000
+READER = f"User:link-{LINK}"
+
+
+class Refusing:
+    """A store that says one thing, whatever it is asked."""
+
+    url = "memory://west"
+    encrypts = False
+
+    def __init__(self, error: ReconcilerError | None = None) -> None:
+        self.error = error or RetryableError("memory://west does not answer", hint="Try again.")
+
+    def __getattr__(self, name: str) -> Any:
+        def refuse(*_given: Any, **_named: Any) -> Any:
+            raise self.error
+
+        return refuse
+
+
+class Counting:
+    """A store that counts what is asked of it, by the kind of call."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        self.inner = inner
+        self.calls: Counter[str] = Counter()
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.inner, name)
+        if not callable(found):
+            return found
+
+        def call(*given: Any, **named: Any) -> Any:
+            self.calls[name] += 1
+            return found(*given, **named)
+
+        return call
+
+
+@dataclass
+class Runner:
+    """Does passes over `linked`, as one long-running process does; `over` are other stores for some clusters."""
+
+    linked: Linked
+    pace: Pace = field(default_factory=Pace)
+    over: dict[str, Any] = field(default_factory=dict)
+
+    def __call__(self, cluster: str = "east") -> LinkSynced:
+        """Do a pass over the one link of a cluster."""
+        (done,) = self.all(cluster)
+        return done
+
+    def all(self, cluster: str = "east") -> list[LinkSynced]:
+        """Do a pass over all links of a cluster."""
+        providers = {name: self.provider(name) for name in self.linked.stores}
+        driver = Driver(providers, self.linked.copy, FinalSync(providers), self.linked.new_id)
+        return list(sync_links(cluster, providers, self.pace, self.linked.clock, driver=driver))
+
+    def provider(self, name: str) -> EmbeddedProvider:
+        """Open a cluster as commands do."""
+        if name not in self.over:
+            return self.linked.provider(name)
+        declared = Cluster.model_validate(
+            {"metadata": {"name": name}, "spec": {"embedded": {"root": f"memory://{name}"}}}
+        )
+        edge = Edge(Path(), {}, self.linked.new_id, self.linked.clock)
+        return EmbeddedProvider(declared, cast("ObjectStore", self.over[name]), edge)
+
+    def link(self, cluster: str = "east", name: str = LINK) -> LinkSeen:
+        """Return a link as its destination has it."""
+        return next(link for link in self.linked.provider(cluster).links.links() if link.name == name)
+
+    def later(self, ms: int) -> None:
+        """Let time go by."""
+        self.linked.clock.now_ms += ms
+
+    def serial(self, cluster: str = "east") -> int:
+        """Return how many commits a cluster's catalog has seen."""
+        return self.linked.cluster(cluster).catalog.read().serial
+
+
+def runner(**spec: Any) -> Runner:
+    """Return `west` with topic `shop:orders` and a link to `east`, as it is declared; nothing is mirrored yet."""
+    linked = Linked()
+    linked.west.create_topic(ORDERS)
+    linked.cluster("east")
+    linked.link("east", "west", **{"mode": "destination", **spec})
+    return Runner(linked)
+
+
+def denied(operation: str = "read", principal: str = READER) -> AclEntry:
+    """Return a rule that denies something to the link."""
+    return AclEntry(principal, "deny", (operation,))
