@@ -55,62 +55,53 @@ def refusal(bench: Bench) -> str:
 
 
 REFUSED = [
-    pytest.param(
-        f"{{source: west, prefix: {THIRTEEN}}}", "up to 12 of", id="prefix-13", marks=pytest.mark.fact("F-C-030")
-    ),
-    pytest.param('{source: west, prefix: "a:"}', "up to 12 of", id="prefix-colon", marks=pytest.mark.fact("F-C-030")),
+    pytest.param(f"{{source: west, prefix: {THIRTEEN}}}", "up to 12 of", id="prefix-13"),
+    pytest.param('{source: west, prefix: "a:"}', "up to 12 of", id="prefix-colon"),
     pytest.param(
         "{source: west, prefix: w., aclSync: {enabled: true, filters: [{resourceType: topic}]}}",
         "a link with a prefix cannot sync ACLs",
         id="prefix-and-acls",
-        marks=pytest.mark.fact("F-C-031"),
     ),
     pytest.param(
         "{source: west, mode: bidirectional, consumerOffsetSync: {prefixGroups: true}}",
         "a bidirectional link cannot prefix groups",
         id="group-prefix-both-ways",
-        marks=pytest.mark.fact("F-C-032"),
     ),
     pytest.param(
         "{source: west, autoCreate: {enabled: true}}",
         "are required where enabled is true",
         id="no-filters",
-        marks=pytest.mark.fact("F-C-023"),
     ),
     pytest.param(
         "{source: west, consumerOffsetSync: {enabled: true}}",
         "are required where enabled is true",
         id="no-group-filters",
-        marks=pytest.mark.fact("F-C-040"),
     ),
     pytest.param("{source: east}", "a link cannot mirror cluster east to itself", id="itself"),
     pytest.param(
         '{source: west, mirrorTopics: [{source: "shop:orders", partitions: 3}]}',
         "partitions",
         id="partitions",
-        marks=pytest.mark.fact("F-C-008"),
     ),
     pytest.param(
         '{source: west, mirrorTopics: [{source: "shop:nowhere"}]}',
         "neither there nor declared",
         id="no-source-topic",
-        marks=pytest.mark.fact("F-C-005"),
     ),
     pytest.param(
         '{source: west, mirrorTopics: [{source: "shop:orders", configs: {cleanup.policy: compact}}]}',
         "is synced from the source",
         id="synced-config",
-        marks=pytest.mark.fact("F-C-050"),
     ),
     pytest.param(
         '{source: west, mirrorTopics: [{source: "shop:orders", state: reversed}]}',
         "cannot be reversed",
         id="reversed-one-way",
-        marks=pytest.mark.fact("F-C-073"),
     ),
 ]
 
 
+@pytest.mark.fact("F-C-005", "F-C-008", "F-C-023", "F-C-030", "F-C-031", "F-C-032", "F-C-050", "F-C-073")
 @pytest.mark.parametrize(("spec", "says"), REFUSED)
 def test_a_link_that_cannot_be_is_refused_at_plan(linked: Bench, spec: str, says: str) -> None:
     assert says in refusal(declare(linked, spec))
