@@ -61,7 +61,6 @@ class CatchingUp:
         """
         links = self.providers[cluster].links
         mirror = links.mirror(full_name)
-        patience_s = (self._patience_ms(mirror) if timeout_ms is None else timeout_ms) / 1000
         least: int | None = None
         shrunk_at = self.clock()
         while True:
@@ -73,6 +72,7 @@ class CatchingUp:
                 return
             if least is None or lag < least:
                 least, shrunk_at = lag, self.clock()
+            patience_s = (self._patience_ms(mirror) if timeout_ms is None else timeout_ms) / 1000
             if self.clock() - shrunk_at >= patience_s:
                 raise _does_not_shrink(mirror, behind, patience_s)
             self._pause(full_name)

@@ -11,11 +11,12 @@ from reconciler.errors import BrokenInvariantError, IncompleteError, UserError
 from reconciler.objectstore.nonces import nonce
 from reconciler.planning.actions import RunJob, Transition
 from reconciler.providers.base import go_on
-from reconciler.resources.address import address_of, cluster_of, full_name_of
+from reconciler.resources.address import cluster_of, full_name_of
 from reconciler.workflow.linking.asked import drive
 from reconciler.workflow.linking.catchingup import CatchingUp
 from reconciler.workflow.linking.copying import Copier
 from reconciler.workflow.linking.driving import Driver
+from reconciler.workflow.linking.finals import FinalSync
 from reconciler.workflow.running.moving import Brought, progress_event
 
 if TYPE_CHECKING:
@@ -141,13 +142,7 @@ class SparkJobs:
                 raise IncompleteError("stopped before it had ended", hint="Go on with: reconciler apply --resume")
             may_go_on()
 
-        return Driver(self._providers, copy or self.copier().copy, self._sync, nonce, go)
-
-    def _sync(self, mirror: MirrorSeen) -> None:
-        """Bring what a mirror has beside records to what its source has, for the last time."""
-        source = address_of("topic", mirror.source_cluster, mirror.source)
-        target = address_of("mirror", mirror.cluster, mirror.name)
-        self._provider(target).follow_source(target, self._provider(source).source_topic(source))
+        return Driver(self._providers, copy or self.copier().copy, FinalSync(self._providers), nonce, go)
 
     def mirror(self, name: str, ends: tuple[Address, Address], progress: Callable[[Progress], None]) -> Moved:
         """Bring the mirror at `ends[1]` to the end that its source `ends[0]` has now; what was copied is verified."""
