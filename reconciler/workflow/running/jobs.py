@@ -190,6 +190,11 @@ class SparkJobs:
         if spark is not None:
             self._asked.put(spark)
 
+    @property
+    def is_stopped(self) -> bool:
+        """Tell whether somebody asked them to end."""
+        return self._is_stopped
+
     def session(self) -> RunningSpark:
         """Return Spark, started by the first who asks.
 
