@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.errors import ReconcilerError, RetryableError
 from reconciler.jobs.progress import JobProgress, unseen
 from reconciler.jobs.ranges import missing, pieces_of
+from reconciler.records.following import check_followed
 from reconciler.records.log import SourceSeen
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from reconciler.jobs.progress import Report
     from reconciler.jobs.ranges import Piece
-    from reconciler.records.log import Bounds, OffsetRange, Staged, StagedSink, TopicLog
+    from reconciler.records.log import Bounds, OffsetRange, Reached, Staged, StagedSink, TopicLog
 
 _FRUITLESS_PASSES: Final = 3
 
@@ -115,9 +116,9 @@ class Following:
         Raises:
             UserError: The sink is no copy of the source.
         """
-        self._look()
+        reached = self._look_at_both()
         self._goal = self._seen
-        self._lacks()
+        self._lacks(reached)
 
     def pieces(self) -> list[Piece]:
         """Return what is missing, cut along what is stored."""
@@ -160,8 +161,7 @@ class Following:
         if self._fruitless == _FRUITLESS_PASSES:
             hint = "See whether another `apply` or `run` copies it, then run the same command again."
             raise RetryableError("what was copied never fitted onto the mirror's end", hint=hint)
-        self._look()
-        self._lacks()
+        self._lacks(self._look_at_both())
 
     def look_again(self) -> None:
         """See the source as it is before a round: what is staged from now on is published as that."""
@@ -200,10 +200,26 @@ class Following:
         self._seen = source.bounds(self.flow.only)
         self._sink = self.flow.sink.following(SourceSeen(source.topic_id, self._seen))
 
-    def _lacks(self) -> None:
-        ends = self._sink.ends(self.flow.only)
-        self._wanted = missing(self._goal, ends, self.flow.until)
-        for partition in self._goal:
+    def _look_at_both(self) -> Mapping[int, Reached]:
+        """Return where the sink ends: seen before its source is, which cannot seem to end below it then."""
+        reached = self.flow.sink.reached(self.flow.only)
+        self._look()
+        seen = SourceSeen(self.flow.source.topic_id, self._seen)
+        for partition, one in reached.items():
+            check_followed("the mirror", partition, one, seen)
+        return reached
+
+    def _lacks(self, reached: Mapping[int, Reached]) -> None:
+        ends = {partition: one.end for partition, one in reached.items()}
+        until = self.flow.until
+        goal = {
+            partition: bounds.stable if until is None else min(bounds.stable, until.get(partition, 0))
+            for partition, bounds in self._goal.items()
+        }
+        self._wanted = missing(
+            {partition: self._seen.get(partition, self._goal[partition]) for partition in goal}, ends, goal
+        )
+        for partition in goal:
             if partition in ends:
                 self._gained[partition] = replace(self._gained.get(partition, Gained()), end=ends[partition])
 

@@ -68,8 +68,8 @@ def mirror(  # noqa: PLR0913 - each is an option of a copy, and has a default
     """Copy what `sink` lacks of `source`, up to its end as it is now, and mark the first copy as complete.
 
     `until` are offsets beyond which nothing is copied; then no first copy is complete. `session` is called only where
-    more than `little_bytes` (64 MiB) are missing. `is_wanted` is asked before each publishing; a copy that is not wanted any
-    more ends there, and says that it is not whole.
+    more than `little_bytes` (64 MiB) are missing. `is_wanted` is asked before each publishing; a copy that is not
+    wanted any more ends there, and says that it is not whole.
 
     Raises:
         UserError: The sink is no copy of the source, or an executor does not see one of them.

@@ -12,10 +12,11 @@ from reconciler.resources.address import Address, cluster_address, matches
 from reconciler.workflow.beginning.opening import open_work
 from reconciler.workflow.running.jobs import SparkJobs
 from reconciler.workflow.upkeep.clusters import answering
+from reconciler.workflow.upkeep.links import Links
 from reconciler.workflow.upkeep.mirrors import synced
 from reconciler.workflow.upkeep.outcomes import JobOutcome, Upkeep
 from reconciler.workflow.upkeep.registry import JOBS, MIRROR, chosen
-from reconciler.workflow.upkeep.rounds import Rounds
+from reconciler.workflow.upkeep.rounds import Round, Rounds
 from reconciler.workflow.upkeep.tending import tended
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def run_once(
     names = chosen(only)
     work = _opened(invocation, select)
     with SparkJobs(work.providers, work.loaded.workspace.spec.spark, invocation.environ) as jobs, stop.ends(jobs.stop):
-        return _Pass(work, jobs, _rounds(work, jobs), names, report, stop).done(is_asked=True)
+        return _Pass(work, jobs, _mirrors(work, jobs, report), names, report, stop).done(is_asked=True)
 
 
 def run_every(
@@ -69,9 +70,9 @@ def run_every(
     names = chosen(only)
     work = _opened(invocation, select)
     with SparkJobs(work.providers, work.loaded.workspace.spec.spark, invocation.environ) as jobs, stop.ends(jobs.stop):
-        rounds = _rounds(work, jobs)
+        mirrors = _mirrors(work, jobs, report)
         while not stop.is_requested:
-            yield _Pass(work, jobs, rounds, names, report, stop).done(is_asked=bool(only))
+            yield _Pass(work, jobs, mirrors, names, report, stop).done(is_asked=bool(only))
             stop.wait(interval_s)
 
 
@@ -82,8 +83,18 @@ def _opened(invocation: Invocation, select: Select) -> Work:
     return open_work(invocation, select)
 
 
-def _rounds(work: Work, jobs: SparkJobs) -> Rounds:
-    return Rounds(jobs.copier(), work.invocation.now_ms)
+@dataclass(frozen=True)
+class _Mirrors:
+    """What keeps mirrors going: what one pass learned, the next one uses."""
+
+    links: Links
+    rounds: Rounds
+
+
+def _mirrors(work: Work, jobs: SparkJobs, report: Callable[[Event], None]) -> _Mirrors:
+    now_ms = work.invocation.now_ms
+    links = Links(work.providers, jobs.driver(), now_ms, report, lambda: jobs.is_stopped)
+    return _Mirrors(links, Rounds(jobs.copier(), now_ms))
 
 
 @dataclass(frozen=True)
@@ -92,7 +103,7 @@ class _Pass:
 
     work: Work
     jobs: SparkJobs
-    rounds: Rounds
+    mirrors: _Mirrors
     names: Sequence[str]
     report: Callable[[Event], None]
     stop: Stop
@@ -105,15 +116,26 @@ class _Pass:
             for error in lost.errors:
                 address = cluster_address(lost.cluster) if lost.cluster else Address(lost.name)
                 self.report(ActionFailed(lost.name, address, error.message, error.hint))
+        linked = tuple(self._linked(found.inventories)) if MIRROR in self.names else ()
         is_due = MIRROR in self.names and not self.stop.is_requested
-        brought = synced(self.rounds, found.inventories, self._is_wanted, self.report) if is_due else ()
+        brought = (
+            synced(self.mirrors.rounds, found.inventories, self._is_wanted, self.report) if is_due else Round((), {})
+        )
+        failed = [JobOutcome(MIRROR, cluster, 0.0, None, error) for cluster, error in brought.failed.items()]
         done = tuple(
             outcome
             for name in self._until_stopped(sorted(found.inventories))
             for outcome in self._tended(name, is_asked=is_asked)
         )
         seconds = max(0, now_ms() - began_ms) / 1000
-        return Upkeep(brought, (*found.lost, *done), seconds, is_stopped=self.stop.is_requested)
+        return Upkeep(
+            brought.synced, (*found.lost, *linked, *failed, *done), seconds, is_stopped=self.stop.is_requested
+        )
+
+    def _linked(self, clusters: Iterable[str]) -> Iterator[JobOutcome]:
+        for name in self._until_stopped(sorted(clusters)):
+            if outcome := self.mirrors.links.tended(name, self._is_wanted):
+                yield outcome
 
     def _tended(self, cluster: str, *, is_asked: bool) -> Iterator[JobOutcome]:
         is_named = tuple(self.names) != JOBS

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from reconciler.jobs.flows import Copy
-    from reconciler.records.log import SourceSeen, Staged, StagedSink, TopicLog
+    from reconciler.records.log import Reached, SourceSeen, Staged, StagedSink, TopicLog
 
 TOPIC = "orders"
 
@@ -39,8 +39,11 @@ class Wrapped:
         self.sink = self.sink.following(source)
         return self
 
-    def ends(self, only: Collection[int] | None = None) -> Mapping[int, int]:
-        return self.sink.ends(only)
+    def ends(self) -> Mapping[int, int]:
+        return self.sink.ends()
+
+    def reached(self, only: Collection[int] | None = None) -> Mapping[int, Reached]:
+        return self.sink.reached(only)
 
     def stage(self, partition: int, batches: Any, *, at: OffsetRange | None) -> Staged:
         return self.sink.stage(partition, batches, at=at)

@@ -49,7 +49,7 @@ def once(
 ) -> dict[str, Synced]:
     """Do one round in a process of its own, and return what came of each mirror."""
     done = rounds(linked).once(clusters or tuple(linked.stores), is_wanted)
-    return {one.address: one for one in done}
+    return {one.address: one for one in done.synced}
 
 
 @dataclass

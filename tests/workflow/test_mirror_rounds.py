@@ -61,7 +61,7 @@ def test_a_round_with_nothing_new_reads_no_head_of_any_partition() -> None:
     fresh = rounds(linked)
     for each in asked.values():
         each.clear()
-    (found,) = fresh.once(["east", "west"])
+    (found,) = fresh.once(["east", "west"]).synced
     assert (found.records, found.partitions) == (0, {})
     everything = sum(asked.values(), start=type(asked["west"])())
     assert everything.pop("list") == 2
@@ -83,7 +83,7 @@ def test_what_a_process_learned_its_next_round_uses(linked: Linked) -> None:
     again = rounds(linked)
     again.once(["east", "west"])
     linked.produce("west", "x")
-    (found,) = again.once(["east", "west"])
+    (found,) = again.once(["east", "west"]).synced
     assert (found.records, set(found.partitions)) == (1, {0})
 
 

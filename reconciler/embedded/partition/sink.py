@@ -16,7 +16,6 @@ from reconciler.embedded.catalog.lookups import name_with_id, topic_with_id
 from reconciler.embedded.clusterfile import check_shared
 from reconciler.embedded.keys import fresh_mark, part_key
 from reconciler.embedded.partition.entries import Entry
-from reconciler.embedded.partition.following import check_followed, followed
 from reconciler.embedded.partition.gate import Gate
 from reconciler.embedded.partition.head import PRODUCERS, Head, read_borders
 from reconciler.embedded.partition.log import EmbeddedLog
@@ -25,7 +24,8 @@ from reconciler.embedded.partition.parts import PartWriter
 from reconciler.embedded.remote.connections import unbounded
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.digest import Digest
-from reconciler.records.log import OffsetRange, Staged
+from reconciler.records.following import check_followed
+from reconciler.records.log import OffsetRange, Reached, Staged
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -64,19 +64,20 @@ class EmbeddedSink:
         """Return the same sink for one round over a source; what is no mirror keeps nothing of where it came from."""
         return self if self.gate.writer == PRODUCERS else replace(self, source=source)
 
-    def ends(self, only: Collection[int] | None = None) -> Mapping[int, int]:
-        """Return each partition's end; of `only` some, without a listing.
+    def ends(self) -> Mapping[int, int]:
+        """Return each partition's end."""
+        return {partition: reached.end for partition, reached in self.reached().items()}
+
+    def reached(self, only: Collection[int] | None = None) -> Mapping[int, Reached]:
+        """Return where partitions end and what they were copied from; of `only` some, without a listing.
 
         Raises:
             UserError: The topic is gone.
-            SourceChangedError: What a mirror has is no copy of the source it follows now.
         """
         partitions = range(self._topic().partitions)
         heads = read_borders(self.gate.store, self.gate.topic_id, only)
-        for partition, head in heads.items():
-            self._check_followed(partition, head)
         wanted = partitions if only is None else [partition for partition in sorted(only) if partition in partitions]
-        return {partition: heads[partition].end if partition in heads else 0 for partition in wanted}
+        return {partition: _reached(heads[partition]) if partition in heads else Reached(0) for partition in wanted}
 
     def stage(self, partition: int, batches: Iterable[pa.RecordBatch], *, at: OffsetRange | None) -> Staged:
         """Write batches of `RECORD_SCHEMA`, in offset order, under fresh names; `at=None`: they are numbered anew."""
@@ -125,11 +126,12 @@ class EmbeddedSink:
             found = _Publication(by_partition[partition])
 
             def extend(head: Head, epoch: int) -> Head | None:
-                self._check_followed(partition, head)
                 after = found.extend(head, epoch)
                 if after is None or self.source is None:
                     return after
-                return replace(after, source=followed(self.source, partition, after.end))
+                # What fits was seen to end there before the source was looked at: whoever was faster moved the end.
+                check_followed(self.gate.full_name, partition, _reached(head), self.source)
+                return replace(after, source=_kept(self.source, partition, after.end))
 
             self.gate.swap(partition, extend, mark=fresh_mark())
             return found.gained
@@ -161,10 +163,6 @@ class EmbeddedSink:
         except MissingObjectError:
             return None
         return replace(piece.entry, key=key, producer=None, txn=None, kms_key_id=kms_key_id)
-
-    def _check_followed(self, partition: int, head: Head) -> None:
-        if self.source is not None:
-            check_followed(self.gate.full_name, partition, head, self.source)
 
     def _writer(self, partition: int) -> PartWriter:
         return PartWriter.of(self.gate.store, self.rules, partition)
@@ -217,6 +215,18 @@ class _Publication:
     def _gain(self, offsets: OffsetRange) -> None:
         before = self.gained or offsets
         self.gained = OffsetRange(min(before.start, offsets.start), max(before.stop, offsets.stop))
+
+
+def _reached(head: Head) -> Reached:
+    kept = head.source or {}
+    epochs = tuple((epoch, start) for epoch, start in kept.get("epochs", ()))
+    return Reached(head.end, kept.get("topic_id"), epochs, kept.get("fetched", 0))
+
+
+def _kept(source: SourceSeen, partition: int, end: int) -> dict[str, Any]:
+    bounds = source.bounds.get(partition)
+    epochs = () if bounds is None else bounds.epochs
+    return {"topic_id": source.topic_id, "epochs": [list(epoch) for epoch in epochs], "fetched": end}
 
 
 def _staged(partition: int, at: OffsetRange | None, entries: list[Entry]) -> Staged:

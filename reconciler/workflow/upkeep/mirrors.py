@@ -6,8 +6,9 @@ import threading
 from typing import TYPE_CHECKING
 
 from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted
-from reconciler.resources.address import address_of
+from reconciler.resources.address import address_of, cluster_address
 from reconciler.workflow.running.moving import progress_event
+from reconciler.workflow.upkeep.registry import MIRROR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -16,13 +17,12 @@ if TYPE_CHECKING:
     from reconciler.jobs.progress import JobProgress
     from reconciler.resources.address import Address
     from reconciler.resources.mirroring import MirrorSeen
-    from reconciler.workflow.upkeep.outcomes import Synced
-    from reconciler.workflow.upkeep.rounds import Rounds
+    from reconciler.workflow.upkeep.rounds import Round, Rounds
 
 
 def synced(
     rounds: Rounds, clusters: Iterable[str], is_wanted: Callable[[Address], bool], report: Callable[[Event], None]
-) -> tuple[Synced, ...]:
+) -> Round:
     """Do one round and return what came of every mirror; told are those of which there was anything to copy."""
     told: set[str] = set()
     one_at_a_time = threading.Lock()
@@ -38,12 +38,14 @@ def synced(
         return lambda found: say(progress_event(_name(address), found))
 
     done = rounds.once(clusters, is_wanted, started)
-    for one in done:
+    for one in done.synced:
         if one.error is not None:
             say(ActionFailed(_name(one.address), one.address, one.error.message, one.error.hint))
         elif one.address in told:
             say(ActionDone(_name(one.address), one.address, one.seconds, one.records, one.bytes))
-    return tuple(done)
+    for cluster, error in done.failed.items():
+        say(ActionFailed(f"{MIRROR}:{cluster}", cluster_address(cluster), error.message, error.hint))
+    return done
 
 
 def _name(address: Address) -> str:

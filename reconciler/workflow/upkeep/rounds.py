@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +16,7 @@ from reconciler.workflow.upkeep.health import note_links, note_mirror, trouble_o
 from reconciler.workflow.upkeep.outcomes import Synced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from reconciler.jobs.mirror import Outcome
     from reconciler.jobs.progress import JobProgress
@@ -54,6 +55,14 @@ class Sighted:
         return self.change is not None and (not self.change.is_followed or len(self.change.only) > 0)
 
 
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What came of every mirror, and which clusters it could not read or write beside them."""
+
+    synced: tuple[Synced, ...]
+    failed: Mapping[str, ReconcilerError]
+
+
 def _place(one: Sighted) -> tuple[str, str]:
     return one.mirror.cluster, one.mirror.name
 
@@ -71,12 +80,17 @@ class Rounds:
         clusters: Iterable[str],
         is_wanted: Callable[[Address], bool] = lambda _address: True,
         started: Callable[[MirrorSeen], Callable[[JobProgress], None] | None] = _unheard,
-    ) -> list[Synced]:
+    ) -> Round:
         """Look at the mirrors of some clusters once, copy what they lack, and return what came of each, by address.
 
         `started` is called for each mirror of which there may be something to copy, and returns who is told how far.
+        A cluster whose catalog cannot be read or written is among those that failed; it keeps no other from its turn.
         """
-        here = {name: self._looked_up(name, is_wanted) for name in sorted(clusters)}
+        failed: dict[str, ReconcilerError] = {}
+        here: dict[str, _Look] = {}
+        for name in sorted(clusters):
+            with _failing(failed, name):
+                here[name] = self._looked_up(name, is_wanted)
         asked = [mirror for look in here.values() for mirror in look.mirrors]
         names = {name for mirror in asked for name in (mirror.cluster, mirror.source_cluster)}
         marks, lost = self._marks(sorted(names))
@@ -85,12 +99,16 @@ class Rounds:
         began_ms = self.now_ms()
         outcomes = dict(zip(map(_place, due), self._copied(due, started), strict=True))
         seconds = max(0, self.now_ms() - began_ms) / 1000
-        done = [self._done(one, outcomes.get(_place(one)), here[one.mirror.cluster], seconds) for one in sighted]
+        done = [self._done(one, outcomes.get(_place(one)), seconds) for one in sighted]
+        for one, synced in zip(sighted, done, strict=True):
+            with _failing(failed, one.mirror.cluster):
+                self._note(one, synced.error, here[one.mirror.cluster])
         for name, look in here.items():
-            if look.mirrors:
-                note_links(self._provider(name).links, look.links, lost, self.now_ms())
-                self._remembered[name].end(self._provider(name))
-        return done
+            with _failing(failed, name):
+                if look.mirrors:
+                    note_links(self._provider(name).links, look.links, lost, self.now_ms())
+                    self._remembered[name].end(self._provider(name))
+        return Round(tuple(done), failed)
 
     def _looked_up(self, name: str, is_wanted: Callable[[Address], bool]) -> _Look:
         """Return the mirrors of a cluster that are to be copied, and the links they belong to."""
@@ -154,7 +172,7 @@ class Rounds:
             wanted.append(Wanted(one.mirror, only, None, is_followed, started(one.mirror)))
         return self.copier.copies(wanted)
 
-    def _done(self, one: Sighted, outcome: Outcome | None, look: _Look, seconds: float) -> Synced:
+    def _done(self, one: Sighted, outcome: Outcome | None, seconds: float) -> Synced:
         mirror, remembered = one.mirror, self._remembered[one.mirror.cluster]
         error = one.error if outcome is None else outcome.error
         if one.source is None or one.change is None:
@@ -162,7 +180,6 @@ class Rounds:
         else:
             is_complete = outcome is None or (outcome.error is None and outcome.copy.is_whole)
             remembered.keep(mirror, one.source, one.own, changed=one.change.only, is_complete=is_complete)
-        self._note(one, error, look)
         address = address_of("mirror", mirror.cluster, mirror.name)
         if outcome is None:
             return Synced(address, 0, 0, 0.0, error)
@@ -183,6 +200,15 @@ class Rounds:
 
     def _provider(self, name: str) -> Provider:
         return self.copier.providers[name]
+
+
+@contextmanager
+def _failing(failed: dict[str, ReconcilerError], cluster: str) -> Iterator[None]:
+    """Take note of what fails on one cluster, and go on."""
+    try:
+        yield
+    except ReconcilerError as error:
+        failed.setdefault(cluster, error)
 
 
 @dataclass(frozen=True, slots=True)
