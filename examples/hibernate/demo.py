@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import shlex
 import shutil
 import subprocess
 import sys
@@ -24,9 +23,12 @@ import pyarrow.parquet as pq
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.objectstore.directory import DirectoryStore
 
-HERE = Path(__file__).resolve().parent
-WORKSPACE = Path(sys.argv[1]).resolve() if sys.argv[1:] else HERE / ".workspace"
-RECONCILER = Path(sys.executable).with_name("reconciler")
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from story import RECONCILER, DeviationError, Story, chapter, insist, say
+
+STORY = Story.of(__file__)
+HERE, WORKSPACE = STORY.here, STORY.workspace
+run, read, edit, settled = STORY.run, STORY.read, STORY.edit, STORY.settled
 WEST, EAST = "topic/west/flights:departures", "topic/east/flights:departures-2013"
 WITNESS = "topic/west/flights:witness"
 FLIGHTS = {1: 6_099, 2: 6_109, 3: 6_018, 4: 6_060, 5: 2_718}
@@ -35,58 +37,6 @@ READ = 4_000
 BLOCKED = 7
 TEAMS = ("north", "south")
 HIBERNATE, WAKE = "hibernate.yaml", "wake.yaml"
-
-
-class DeviationError(Exception):
-    """Something came out otherwise than the story says."""
-
-
-def say(line: str = "") -> None:
-    print(line, flush=True)
-
-
-def tell(chapter: str) -> None:
-    say(f"\n── {chapter}")
-
-
-def typed(*arguments: str) -> tuple[int, str]:
-    """Type a command in the workspace; return its exit code and what it prints."""
-    done = subprocess.run(
-        [RECONCILER, *arguments], cwd=WORKSPACE, stdout=subprocess.PIPE, text=True, encoding="utf-8", check=False
-    )
-    return done.returncode, done.stdout
-
-
-def run(*arguments: str, expect: int = 0, shows: str = "") -> str:
-    """Type `reconciler`, show what it prints, and insist on how it ends and on what it says."""
-    say(f"   $ reconciler {shlex.join(arguments)}")
-    code, told = typed(*arguments)
-    for line in told.splitlines():
-        say(f"     {line}".rstrip())
-    insist(that=code == expect, otherwise=f"exit code {code} where {expect} was expected")
-    insist(that=shows in told, otherwise=f"it does not say {shows!r}")
-    return told
-
-
-def read(*arguments: str) -> Any:
-    """Return what a command says in JSON, without showing it."""
-    code, told = typed(*arguments, "--format", "json")
-    insist(that=code == 0, otherwise=f"exit code {code} of {shlex.join(arguments)}")
-    return json.loads(told)
-
-
-def insist(*, that: bool, otherwise: str) -> None:
-    if not that:
-        raise DeviationError(otherwise)
-
-
-def edit(file: str, old: str, new: str) -> None:
-    """Change a manifest, as an editor would."""
-    say(f"   {file}: {old} → {new}")
-    path = WORKSPACE / "manifests" / file
-    text = path.read_text(encoding="utf-8")
-    insist(that=text.count(old) == 1, otherwise=f"{file} does not say {old!r} once")
-    path.write_text(text.replace(old, new), encoding="utf-8")
 
 
 def merge(pull_request: str) -> None:
@@ -118,11 +68,6 @@ def pour_in(week: int, *topics: str) -> None:
 def sum_of(weeks: int) -> int:
     """Return how many flights there were in the first weeks."""
     return sum(count for week, count in FLIGHTS.items() if week <= weeks)
-
-
-def settled() -> None:
-    """Insist that there is nothing left to do."""
-    run("plan", "--detailed-exitcode", shows="nothing to do")
 
 
 def mountable() -> list[dict[str, Any]]:
@@ -162,24 +107,12 @@ def under_way(cluster: EmbeddedCluster) -> int | None:
 
 
 def main() -> int:
-    began = time.monotonic()
-    try:
-        for chapter in CHAPTERS:
-            chapter()
-    except DeviationError as error:
-        print(f"demo: {error}", file=sys.stderr)
-        return 1
-    say(f"\nAll as the story says, in {time.monotonic() - began:.0f} s.")
-    say(f"Play with it: cd {shlex.quote(str(WORKSPACE))}")
-    return 0
+    return STORY.tell(CHAPTERS)
 
 
 def begin() -> None:
-    tell("1. A week of flights is in a topic on west; the group `billing` has read 4,000 of them")
-    shutil.rmtree(WORKSPACE, ignore_errors=True)
-    for folder in ("manifests", "rivals"):
-        shutil.copytree(HERE / folder, WORKSPACE / folder, ignore=shutil.ignore_patterns(".*"))
-    shutil.copy(HERE / "reconciler.yaml", WORKSPACE)
+    chapter("1. A week of flights is in a topic on west; the group `billing` has read 4,000 of them")
+    STORY.begin("manifests", "rivals")
     (WORKSPACE / "flights").mkdir()
     found = flights()
     for week in FLIGHTS:
@@ -190,7 +123,7 @@ def begin() -> None:
 
 
 def hibernate() -> None:
-    tell("2. One line in a pull request puts it to sleep")
+    chapter("2. One line in a pull request puts it to sleep")
     merge(HIBERNATE)
     run("plan", shows="unmount")
     run("apply", "--yes")
@@ -203,7 +136,7 @@ def hibernate() -> None:
 
 
 def race() -> None:
-    tell(
+    chapter(
         "3. Two teams with clusters of their own want it at the same moment: one gets it, the other is told who has it"
     )
     for team in TEAMS:
@@ -226,7 +159,7 @@ def race() -> None:
 
 
 def wake() -> None:
-    tell("4. It wakes on east under another name; billing goes on at offset 4,000, and new flights come in")
+    chapter("4. It wakes on east under another name; billing goes on at offset 4,000, and new flights come in")
     merge(WAKE)
     run("plan", shows="departures-2013")
     run("apply", "--yes")
@@ -238,7 +171,7 @@ def wake() -> None:
 
 
 def move() -> None:
-    tell("5. One pull request brings it home: unmounted on east, then mounted on west, in one graph")
+    chapter("5. One pull request brings it home: unmounted on east, then mounted on west, in one graph")
     edit(WAKE, "state: mounted", "state: unmounted")
     edit(HIBERNATE, "state: unmounted", "state: mounted")
     run("plan", shows="after: mounting/east/flights:departures")
@@ -248,7 +181,7 @@ def move() -> None:
 
 
 def die() -> None:
-    tell("6. It is put to sleep again, and the apply is killed: the next `run` finishes what it began")
+    chapter("6. It is put to sleep again, and the apply is killed: the next `run` finishes what it began")
     pour_in(3, WEST, WITNESS)
     edit(HIBERNATE, "state: mounted", "state: unmounted")
     killed("west")
@@ -261,7 +194,7 @@ def die() -> None:
 
 
 def think_again() -> None:
-    tell("7. On east again; an unmount that was killed is cancelled, and the topic is written to as before")
+    chapter("7. On east again; an unmount that was killed is cancelled, and the topic is written to as before")
     edit(WAKE, "state: unmounted", "state: mounted")
     run("apply", "--yes")
     pour_in(4, EAST, WITNESS)
@@ -276,7 +209,9 @@ def think_again() -> None:
 
 
 def outlive() -> None:
-    tell("8. East is gone for good. Somebody says so, and west has what was in object storage: all but the open week")
+    chapter(
+        "8. East is gone for good. Somebody says so, and west has what was in object storage: all but the open week"
+    )
     pour_in(5, EAST)
     run("run", "--once", "--only", "upload")
     (found,) = mountable()

@@ -8,75 +8,22 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import shlex
 import shutil
-import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import Any
 
-HERE = Path(__file__).resolve().parent
-WORKSPACE = Path(sys.argv[1]).resolve() if sys.argv[1:] else HERE / ".workspace"
-RECONCILER = Path(sys.executable).with_name("reconciler")
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from story import Story, chapter, insist, say
+
+STORY = Story.of(__file__)
+WORKSPACE = STORY.workspace
+run, read, edit = STORY.run, STORY.read, STORY.edit
 TOPIC = "topic/west/readings"
 A_DAY = 2_000
 JANUARY_MS = 1_735_689_600_000
 EVERY_MS = 43_200
 BLOCKED = 7
-POLICY = "manifests/policy.yaml"
-
-
-class DeviationError(Exception):
-    """Something came out otherwise than the story says."""
-
-
-def say(line: str = "") -> None:
-    print(line, flush=True)
-
-
-def tell(chapter: str) -> None:
-    say(f"\n── {chapter}")
-
-
-def typed(*arguments: str) -> tuple[int, str]:
-    """Type a command in the workspace; return its exit code and what it prints."""
-    done = subprocess.run(
-        [RECONCILER, *arguments], cwd=WORKSPACE, stdout=subprocess.PIPE, text=True, encoding="utf-8", check=False
-    )
-    return done.returncode, done.stdout
-
-
-def run(*arguments: str, expect: int = 0, shows: str = "") -> str:
-    """Type `reconciler`, show what it prints, and insist on how it ends and on what it says."""
-    say(f"   $ reconciler {shlex.join(arguments)}")
-    code, told = typed(*arguments)
-    for line in told.splitlines():
-        say(f"     {line}".rstrip())
-    insist(that=code == expect, otherwise=f"exit code {code} where {expect} was expected")
-    insist(that=shows in told, otherwise=f"it does not say {shows!r}")
-    return told
-
-
-def read(*arguments: str) -> Any:
-    """Return what a command says in JSON, without showing it."""
-    code, told = typed(*arguments, "--format", "json")
-    insist(that=code == 0, otherwise=f"exit code {code} of {shlex.join(arguments)}")
-    return json.loads(told)
-
-
-def insist(*, that: bool, otherwise: str) -> None:
-    if not that:
-        raise DeviationError(otherwise)
-
-
-def edit(file: str, old: str, new: str) -> None:
-    """Change a manifest, as an editor would."""
-    say(f"   {file}: {old} → {' '.join(new.split())}")
-    path = WORKSPACE / file
-    text = path.read_text(encoding="utf-8")
-    insist(that=text.count(old) == 1, otherwise=f"{file} does not say {old!r} once")
-    path.write_text(text.replace(old, new), encoding="utf-8")
+POLICY = "policy.yaml"
 
 
 def storage(*, local: tuple[int, int], remote: tuple[int, int] | None) -> None:
@@ -111,30 +58,19 @@ def read_back(offset: int) -> None:
 
 
 def main() -> int:
-    began = time.monotonic()
-    try:
-        for chapter in CHAPTERS:
-            chapter()
-    except DeviationError as error:
-        print(f"demo: {error}", file=sys.stderr)
-        return 1
-    say(f"\nAll as the story says, in {time.monotonic() - began:.0f} s.")
-    say(f"Play with it: cd {shlex.quote(str(WORKSPACE))}")
-    return 0
+    return STORY.tell(CHAPTERS)
 
 
 def begin() -> None:
-    tell("1. A policy, a topic, and six days of readings: all of it lies with the cluster")
-    shutil.rmtree(WORKSPACE, ignore_errors=True)
-    shutil.copytree(HERE / "manifests", WORKSPACE / "manifests")
-    shutil.copy(HERE / "reconciler.yaml", WORKSPACE)
+    chapter("1. A policy, a topic, and six days of readings: all of it lies with the cluster")
+    STORY.begin("manifests")
     run("apply", "--yes")
     pour_in(range(6))
     storage(local=(0, 12_000), remote=None)
 
 
 def move_away() -> None:
-    tell("2. `run` uploads the five days that are closed and lets four of them go: two days stay local")
+    chapter("2. `run` uploads the five days that are closed and lets four of them go: two days stay local")
     run("run", "--once", "--metrics", "metrics.prom")
     storage(local=(8_000, 12_000), remote=(0, 10_000))
     told = (WORKSPACE / "metrics.prom").read_text(encoding="utf-8")
@@ -144,12 +80,12 @@ def move_away() -> None:
 
 
 def look_back() -> None:
-    tell("3. The second of January is in object storage alone, and reads as ever")
+    chapter("3. The second of January is in object storage alone, and reads as ever")
     read_back(3_456)
 
 
 def keep_less() -> None:
-    tell("4. Less is kept in total: the plan says what expires, and does nothing until that is allowed")
+    chapter("4. Less is kept in total: the plan says what expires, and does nothing until that is allowed")
     edit(POLICY, "bytes: 10MiB", "bytes: 250KiB")
     run("plan", "--detailed-exitcode", expect=BLOCKED, shows="data loss")
     run("apply", "--yes", "--allow", f"update:{TOPIC}")
@@ -158,7 +94,7 @@ def keep_less() -> None:
 
 
 def lose_it() -> None:
-    tell("5. The cluster's folder is gone; what object storage has is written down as manifests")
+    chapter("5. The cluster's folder is gone; what object storage has is written down as manifests")
     say("   $ rm -r .clusters/west")
     shutil.rmtree(WORKSPACE / ".clusters" / "west")
     run("plan", expect=1)
@@ -166,11 +102,11 @@ def lose_it() -> None:
 
 
 def come_home() -> None:
-    tell("6. A new cluster takes its place, and its topic is recovered: all but the day that was still open")
+    chapter("6. A new cluster takes its place, and its topic is recovered: all but the day that was still open")
     found = re.search(r"recoverFrom: (\S+)", (WORKSPACE / "recovered" / "topics.yaml").read_text(encoding="utf-8"))
     insist(that=found is not None, otherwise="the export names no location")
     location = found[1] if found else ""
-    edit("manifests/topic.yaml", "tieringPolicy: archive", f"tieringPolicy: archive\n  recoverFrom: {location}")
+    edit("topic.yaml", "tieringPolicy: archive", f"tieringPolicy: archive\n  recoverFrom: {location}")
     run("state", "rm", "cluster/west", TOPIC, "--yes")
     run("apply", "--yes")
     storage(local=(10_000, 10_000), remote=(4_000, 10_000))
@@ -187,7 +123,7 @@ def switch(before: str, after: str) -> None:
 
 
 def turn_off_and_retain() -> None:
-    tell("7. Tiering is switched off, and what is archived is retained: it is read and expires, nothing is uploaded")
+    chapter("7. Tiering is switched off, and what is archived is retained: it is read and expires, nothing is uploaded")
     switch("true", "false")
     run("plan", shows="tiering off")
     run("apply", "--yes")
@@ -197,7 +133,7 @@ def turn_off_and_retain() -> None:
 
 
 def turn_on_again() -> None:
-    tell("8. It is switched on again: uploads go on where they ended")
+    chapter("8. It is switched on again: uploads go on where they ended")
     switch("false", "true")
     run("apply", "--yes")
     pour_in(range(8, 9))
@@ -206,7 +142,7 @@ def turn_on_again() -> None:
 
 
 def turn_off_and_delete() -> None:
-    tell("9. It is switched off for good: the plan says what can be read no more, and waits until that is allowed")
+    chapter("9. It is switched off for good: the plan says what can be read no more, and waits until that is allowed")
     edit(POLICY, "onDisable: retain", "onDisable: delete")
     switch("true", "false")
     run("plan", "--detailed-exitcode", expect=BLOCKED, shows="4,000 offsets of 1 partition become unreadable")
