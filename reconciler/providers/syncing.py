@@ -20,6 +20,14 @@ if TYPE_CHECKING:
 class SyncsOfCluster(Protocol):
     """One cluster, as the source or the destination of links."""
 
+    def version(self) -> str:
+        """Return a word that changes whenever anything does but records and groups: while it stays, so does the rest.
+
+        Raises:
+            RetryableError: The cluster cannot be reached.
+        """
+        ...
+
     def offered(self, principal: str, only: Collection[str] | None = None) -> Mapping[str, Offered]:
         """Return every topic by full name, or of `only` some, as a link that reads as `principal` sees it: one look.
 

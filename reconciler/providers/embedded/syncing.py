@@ -30,6 +30,10 @@ class EmbeddedSyncs:
 
     cluster: EmbeddedCluster
 
+    def version(self) -> str:
+        """Return the last commit of the catalog."""
+        return self.cluster.catalog.read().id
+
     def offered(self, principal: str, only: Collection[str] | None = None) -> Mapping[str, Offered]:
         """Return topics as a link sees them: the catalog alone is read."""
         return offered_in(self.cluster.catalog.read(), principal, only)

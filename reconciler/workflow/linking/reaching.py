@@ -6,6 +6,7 @@ mend (credentials, a location at which another cluster lies) makes it FAILED, un
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import MendFirstError, NotAuthorizedError, ReconcilerError, RetryableError, UserError
@@ -13,7 +14,7 @@ from reconciler.lifecycles.mirror import LinkStatus
 from reconciler.resources.mirroring import Trouble
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from reconciler.resources.syncs import Offered
     from reconciler.workflow.linking.sides import Sides
@@ -23,15 +24,29 @@ AUTHENTICATION: Final = "AUTHENTICATION_ERROR"
 MISCONFIGURATION: Final = "MISCONFIGURATION_ERROR"
 
 
-def reached(sides: Sides) -> Mapping[str, Offered] | ReconcilerError:
-    """Return what the source of a link offers, or why it does not; the link says so from then on."""
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """A source that answers: which cluster, its version, and what it offers where that was asked."""
+
+    cluster_id: str
+    version: str
+    offered: Mapping[str, Offered] | None
+
+
+def reached(sides: Sides, needs: Callable[[str], bool]) -> Reached | ReconcilerError:
+    """Look at the source of a link, and at what it offers where its version `needs` that; or return why it cannot be.
+
+    The link says from then on whether it could.
+    """
     try:
-        offered = _offered(sides)
+        found = _reached(sides, needs)
     except ReconcilerError as error:
         _note(sides, *_verdict(sides, error))
         return error
     _note(sides, LinkStatus.ACTIVE, None)
-    return offered
+    if sides.link.source_cluster_id is None:
+        sides.destination.links.syncs.meet(sides.link.name, found.cluster_id)
+    return found
 
 
 def link_status_of(error: ReconcilerError) -> LinkStatus:
@@ -41,7 +56,7 @@ def link_status_of(error: ReconcilerError) -> LinkStatus:
     return LinkStatus.FAILED
 
 
-def _offered(sides: Sides) -> Mapping[str, Offered]:
+def _reached(sides: Sides, needs: Callable[[str], bool]) -> Reached:
     name, known = sides.spec.source, sides.link.source_cluster_id
     found = sides.source.identify()
     if found is None:  # Perhaps it is not mounted; in any case it may come back.
@@ -50,10 +65,9 @@ def _offered(sides: Sides) -> Mapping[str, Offered]:
         message = f"at the place of {name} lies cluster {found.cluster_id}; the link was made to {known}"
         hint = f"Correct where {name} is. To follow the other cluster, make the link anew."
         raise UserError(message, hint=hint)
-    offered = sides.source.links.syncs.offered(sides.principal)
-    if known is None:
-        sides.destination.links.syncs.meet(sides.link.name, found.cluster_id)
-    return offered
+    above = sides.source.links.syncs
+    version = above.version()
+    return Reached(found.cluster_id, version, above.offered(sides.principal) if needs(version) else None)
 
 
 def _verdict(sides: Sides, error: ReconcilerError) -> tuple[LinkStatus, Trouble]:

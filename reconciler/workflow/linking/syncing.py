@@ -5,7 +5,7 @@ Records are not copied here. Any process may do a pass, and any number of them a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from reconciler.errors import ReconcilerError, UserError
@@ -14,7 +14,7 @@ from reconciler.resources.mirroring import ACL_SYNC, AUTO_CREATE_MIRROR, CONSUME
 from reconciler.workflow.linking.bringing import bring
 from reconciler.workflow.linking.driving import UNDER_WAY, Driver
 from reconciler.workflow.linking.making import make
-from reconciler.workflow.linking.reaching import link_status_of, reached
+from reconciler.workflow.linking.reaching import Reached, link_status_of, reached
 from reconciler.workflow.linking.ruling import rule
 from reconciler.workflow.linking.shaping import follow, note_sources
 from reconciler.workflow.linking.sides import LinkSynced, Sides
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from reconciler.providers.base import Provider
     from reconciler.resources.mirroring import LinkSeen
-    from reconciler.resources.syncs import Offered
     from reconciler.workflow.linking.pacing import Pace
 
 LINK = "link"
@@ -71,44 +70,82 @@ def sync_link(sides: Sides, pace: Pace, driver: Driver | None = None) -> LinkSyn
     if sides.link.status is LinkStatus.PAUSED:
         drove, errors = _driven(sides, driver)
         return LinkSynced(cluster, name, LinkStatus.PAUSED, drove=drove, errors=errors)
-    offered = reached(sides)
-    if isinstance(offered, ReconcilerError):
-        return LinkSynced(cluster, name, link_status_of(offered), errors={LINK: offered})
-    failed = note_sources(sides, offered)
-    tasks = dict(_Tasks(sides, pace, offered).done())
+    here = sides.destination.links.syncs.version()
+    tasks = _Tasks(sides, pace, here)
+    found = reached(sides, tasks.needs_offers)
+    if isinstance(found, ReconcilerError):
+        return LinkSynced(cluster, name, link_status_of(found), errors={LINK: found})
+    failed, done = tasks.done(found)
     drove, errors = _driven(sides, driver)
-    errors |= {task: done.error for task, done in tasks.items() if done.error is not None}
-    done = {task: each.count for task, each in tasks.items()}
-    return LinkSynced(cluster, name, LinkStatus.ACTIVE, done, failed, drove, errors)
+    errors |= {task: each.error for task, each in done.items() if each.error is not None}
+    counts = {task: each.count for task, each in done.items()}
+    return LinkSynced(cluster, name, LinkStatus.ACTIVE, counts, failed, drove, errors)
 
 
 @dataclass
 class _Tasks:
-    """The tasks of a link in one pass."""
+    """The tasks of a link in one pass; `here` is the version of its destination when that began.
+
+    What rests on the versions of both clusters alone is done once for each pair of them: ten thousand mirrors that are
+    well are not looked at every few seconds.
+    """
 
     sides: Sides
     pace: Pace
-    offered: Mapping[str, Offered]
-    _made: int = field(default=0)
+    here: str
 
-    def done(self) -> Iterator[tuple[str, TaskDone]]:
-        """Do what is due, in the order in which one rests on the other, and yield what came of it."""
+    def __post_init__(self) -> None:
+        """See what is due."""
         spec = self.sides.spec
-        groups, rules, auto = spec.consumer_offset_sync, spec.acl_sync, spec.auto_create
-        if self._is_on(AUTO_CREATE_MIRROR, is_enabled=auto is not None and auto.enabled) and self._is_due(
+        auto, groups, rules = spec.auto_create, spec.consumer_offset_sync, spec.acl_sync
+        self.makes = self._is_on(AUTO_CREATE_MIRROR, is_enabled=auto is not None and auto.enabled) and self._is_due(
             AUTO_CREATE_MIRROR, spec.metadata_interval
-        ):
-            yield self._done(AUTO_CREATE_MIRROR, lambda: make(self.sides, self.offered))
-            self._look_again()
-        yield self._done(TOPIC_CONFIGS_SYNC, lambda: follow(self.sides, self.offered))
-        if (
+        )
+        self.brings = (
             self._is_on(CONSUMER_OFFSET_SYNC, is_enabled=groups is not None and groups.enabled)
             and groups is not None
             and self._is_due(CONSUMER_OFFSET_SYNC, groups.interval)
-        ):
-            yield self._done(CONSUMER_OFFSET_SYNC, lambda: bring(self.sides, self.pace))
-        if self._is_on(ACL_SYNC, is_enabled=rules is not None and rules.enabled):
-            yield self._done(ACL_SYNC, lambda: rule(self.sides))
+        )
+        self.rules = self._is_on(ACL_SYNC, is_enabled=rules is not None and rules.enabled)
+
+    def needs_offers(self, version: str) -> bool:
+        """Tell whether anything is to be done about topics, where the source has this version."""
+        return self._makes(version) or self._shapes(version)
+
+    def done(self, found: Reached) -> tuple[tuple[str, ...], dict[str, TaskDone]]:
+        """Do what is due, in the order in which one rests on the other; return what failed for good, and the rest."""
+        failed: tuple[str, ...] = ()
+        done: dict[str, TaskDone] = {}
+        offered, version = found.offered or {}, found.version
+        shapes = self._shapes(version)
+        if shapes:
+            failed = note_sources(self.sides, offered)
+        if self._makes(version):
+            done[AUTO_CREATE_MIRROR] = self._done(AUTO_CREATE_MIRROR, lambda: make(self.sides, offered))
+            self._settle(AUTO_CREATE_MIRROR, version, is_done=done[AUTO_CREATE_MIRROR].error is None)
+            if done[AUTO_CREATE_MIRROR].count:  # Groups and rules are of those that were just made, too.
+                mirrors = self.sides.destination.links.mirrors(self.sides.link.name)
+                self.sides = replace(self.sides, mirrors=tuple(mirrors))
+        if shapes:
+            done[TOPIC_CONFIGS_SYNC] = self._done(TOPIC_CONFIGS_SYNC, lambda: follow(self.sides, offered))
+            if self.rules:
+                done[ACL_SYNC] = self._done(ACL_SYNC, lambda: rule(self.sides))
+            waits = any(mirror.trouble is not None for mirror in self.sides.live)
+            errors = [task for task in (TOPIC_CONFIGS_SYNC, ACL_SYNC) if task in done and done[task].error is not None]
+            self._settle(TOPIC_CONFIGS_SYNC, version, is_done=not waits and not errors)
+        if self.brings:
+            done[CONSUMER_OFFSET_SYNC] = self._done(CONSUMER_OFFSET_SYNC, lambda: bring(self.sides, self.pace))
+        return failed, done
+
+    def _makes(self, version: str) -> bool:
+        return self.makes and not self.pace.is_settled(self.sides.link.id, AUTO_CREATE_MIRROR, (version, self.here))
+
+    def _shapes(self, version: str) -> bool:
+        return not self.pace.is_settled(self.sides.link.id, TOPIC_CONFIGS_SYNC, (version, self.here))
+
+    def _settle(self, task: str, version: str, *, is_done: bool) -> None:
+        if is_done:  # Where this pass itself has committed something, the next one looks once more.
+            self.pace.settle(self.sides.link.id, task, (version, self.here))
 
     def _is_on(self, task: str, *, is_enabled: bool) -> bool:
         """Tell whether the link does it at all; what was wrong with it when it did is over."""
@@ -119,21 +156,14 @@ class _Tasks:
     def _is_due(self, task: str, interval_ms: int) -> bool:
         return self.pace.is_due(self.sides.link.id, task, interval_ms, self.sides.now_ms)
 
-    def _done(self, task: str, do: Callable[[], TaskDone]) -> tuple[str, TaskDone]:
+    def _done(self, task: str, do: Callable[[], TaskDone]) -> TaskDone:
         try:
             found = do()
         except ReconcilerError as error:
             self.pace.again(self.sides.link.id, task)
             found = TaskDone(0, error)
         note_task(self.sides, task, found)
-        self._made = found.count if task == AUTO_CREATE_MIRROR else self._made
-        return task, found
-
-    def _look_again(self) -> None:
-        """See the mirrors that were just made: groups and rules are theirs, too."""
-        if self._made:
-            links = self.sides.destination.links
-            self.sides = replace(self.sides, mirrors=tuple(links.mirrors(self.sides.link.name)))
+        return found
 
 
 def _driven(sides: Sides, driver: Driver | None) -> tuple[tuple[str, ...], dict[str, ReconcilerError]]:
