@@ -143,7 +143,7 @@ class Batch:
         existing = draft.topics.get(mirror.name)
         if existing is None:
             shape = MirrorShape(link=mirror.link, source=mirror.source, configs=mirror.configs)
-            create_mirror(draft, mirror.name, shape, source, topic_id=self._new_id())
+            create_mirror(draft, mirror.name, shape, source, topic_id=self._new_id(), now_ms=self._now_ms())
         elif not _is_mirror_of(existing, mirror, link_named(draft, mirror.link).id):
             raise _differs(mirror.name)
         return draft.topics[mirror.name].id

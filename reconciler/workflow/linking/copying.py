@@ -126,10 +126,14 @@ class Copier:
 
 
 def is_still(provider: Provider, mirror: MirrorSeen) -> bool:
-    """Tell whether a mirror is to be copied as it was when that began: not where it was paused or stopped meanwhile."""
+    """Tell whether a mirror is to be copied as it was when that began: not where it was paused or stopped meanwhile.
+
+    One that was paused before is copied by who asks for that by name: it is to be promoted.
+    """
     now = provider.links.mirror(mirror.name)
+    is_wanted = now.status in FETCHING or now.status is mirror.status is _M.PAUSED
     same = (now.topic_id, now.link, None if now.operation is None else now.operation.id)
-    return now.status in FETCHING and same == (
+    return is_wanted and same == (
         mirror.topic_id,
         mirror.link,
         None if mirror.operation is None else mirror.operation.id,
