@@ -98,8 +98,12 @@ class LinksOfCluster(Protocol):
         """Cut what a restore has to cut (`operation.ends`), and return what was cut, by partition."""
         ...
 
-    def stand(self, full_name: str, source_topic_id: str, bounds: Mapping[int, Bounds]) -> None:
-        """Note that a new mirror equals its source up to its own ends: roles were swapped, or all else was cut."""
+    def stand(self, full_name: str, source_topic_id: str, bounds: Mapping[int, Bounds], *, operation: str) -> None:
+        """Note that a new mirror equals its source up to its own ends: roles were swapped, or all else was cut.
+
+        Raises:
+            UserError: That operation is not under way.
+        """
         ...
 
     def begin(self, full_name: str, offsets: Mapping[int, int]) -> MirrorSeen:
@@ -110,8 +114,13 @@ class LinksOfCluster(Protocol):
         """Let go of what lies below the log starts of the source, where retention is synced."""
         ...
 
-    def trouble(self, full_name: str, trouble: Trouble | None, *, fails: bool = False) -> None:
-        """Note why a mirror cannot fetch or go on, or that it can again; `fails`: it is FAILED for good."""
+    def trouble(
+        self, full_name: str, trouble: Trouble | None, *, fails: bool = False, operation: str | None = None
+    ) -> None:
+        """Note why a mirror cannot fetch or go on, or that it can again; `fails`: it is FAILED for good.
+
+        What kept an `operation` from going on is not noted where it is over.
+        """
         ...
 
     def link_trouble(self, link: str, status: LinkStatus, trouble: Trouble | None) -> None:

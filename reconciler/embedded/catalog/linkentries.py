@@ -59,6 +59,7 @@ class MirrorEntry:
     `state` is the one it keeps; what its link imposes on it is not written into every mirror (`mirroring.status_of`).
     `since_ms` is when it came into it. `stopped_by` is the verb that ended it. `begins` is where its partitions began,
     where that is not the beginning of its source's. `rules` are the access rules that its link brought, by path.
+    `ended` are the operations that were over last, by id: whoever comes late does not begin one of them again.
     """
 
     link_id: str
@@ -73,6 +74,7 @@ class MirrorEntry:
     is_automatic: bool = False
     begins: Mapping[int, int] | None = None
     rules: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    ended: tuple[str, ...] = ()
 
     @property
     def is_stopped(self) -> bool:
@@ -101,6 +103,8 @@ class MirrorEntry:
             kept["begins"] = _kept(self.begins)
         if self.rules:
             kept["rules"] = _listed(self.rules)
+        if self.ended:
+            kept["ended"] = list(self.ended)
         return kept
 
     @classmethod
@@ -120,6 +124,7 @@ class MirrorEntry:
             is_automatic=kept.get("is_automatic", False),
             begins=_offsets(kept.get("begins")),
             rules=_rules(kept.get("rules", {})),
+            ended=tuple(kept.get("ended", ())),
         )
 
 

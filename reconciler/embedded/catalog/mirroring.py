@@ -114,8 +114,18 @@ def _asked(mirror: MirrorEntry, verb: str, end: MirrorStatus, asked: Asked) -> M
     if verb in {PAUSE, RESUME}:
         return after
     if verb == FAILOVER:
-        return replace(after, operation=None, trouble=None, stopped_by=FAILOVER)
+        return replace(_over(after), trouble=None, stopped_by=FAILOVER)
     return replace(after, operation=OperationEntry(asked.operation, verb), trouble=None)
+
+
+def _over(mirror: MirrorEntry) -> MirrorEntry:
+    """Return a mirror whose operation is over, and known to be: whoever comes late does not begin it again."""
+    if mirror.operation is None:
+        return mirror
+    return replace(mirror, operation=None, ended=(*mirror.ended, mirror.operation.id)[-_KNOWN_ENDED:])
+
+
+_KNOWN_ENDED: Final = 8
 
 
 def _check_reversible(full_name: str, found: tuple[str, LinkEntry] | None) -> None:
@@ -141,12 +151,14 @@ def join_peer(draft: Draft, full_name: str, peer: Peer, verb: str, asked: Asked)
     """Let an ordinary topic become the mirror of its own mirror; once more under the same operation changes nothing.
 
     Raises:
-        UserError: It is a mirror already, or the link has no half here.
+        UserError: It is a mirror already, the link has no half here, or that operation is over.
     """
     topic, link = topic_named(draft, full_name), link_named(draft, peer.link)
     mirror = topic.mirror
     if mirror is not None and mirror.operation is not None and mirror.operation.id == asked.operation:
         return mirror
+    if mirror is not None and asked.operation in mirror.ended:
+        raise _over_error(full_name, mirror)
     check_unheld(full_name, topic, "to make it a mirror")
     check_served(full_name, topic)
     status = _M.REGULAR if mirror is None else status_of(mirror, link)
@@ -168,6 +180,7 @@ def join_peer(draft: Draft, full_name: str, peer: Peer, verb: str, asked: Asked)
             first_copy_done=True,
             since_ms=asked.now_ms,
             operation=OperationEntry(asked.operation, verb),
+            ended=() if mirror is None else mirror.ended,
         ),
     )
 
@@ -178,7 +191,7 @@ def aim(draft: Draft, full_name: str, operation: str, ends: Mapping[int, int]) -
     Raises:
         UserError: Another operation is under way, or none.
     """
-    mirror, found = _under_way(draft, full_name, operation)
+    mirror, found = under_way(draft, full_name, operation)
     if found.ends is not None:
         return mirror
     return _put(draft, full_name, replace(mirror, operation=replace(found, ends=dict(ends))))
@@ -193,36 +206,49 @@ def advance(draft: Draft, full_name: str, to: MirrorStatus, asked: Asked) -> Mir
     _, mirror = mirror_named(draft, full_name)
     if mirror.operation is None and mirror.state == to and to in _ENDS:
         return mirror  # Somebody was faster, and that was the last step.
-    mirror, found = _under_way(draft, full_name, asked.operation)
+    mirror, found = under_way(draft, full_name, asked.operation)
     if mirror.state == to:
         return mirror
     end = MIRROR.follow(MirrorStatus(mirror.state), to)
     after = replace(mirror, state=end.value, since_ms=asked.now_ms, trouble=None)
     if end is _M.STOPPED:
-        after = replace(after, operation=None, stopped_by=found.verb)
-    elif end in _ENDS:
-        after = replace(after, operation=None)
+        after = replace(after, stopped_by=found.verb)
+    if end in _ENDS:
+        after = _over(after)
     return _put(draft, full_name, after)
 
 
 _ENDS: Final = frozenset({_M.STOPPED, _M.ACTIVE, _M.PAUSED})
 
 
-def _under_way(draft: Draft, full_name: str, operation: str) -> tuple[MirrorEntry, OperationEntry]:
-    _, mirror = mirror_named(draft, full_name)
+def under_way(catalog: Catalog | Draft, full_name: str, operation: str) -> tuple[MirrorEntry, OperationEntry]:
+    """Return a mirror and the operation that it goes through.
+
+    Raises:
+        UserError: Another operation is under way, or none.
+    """
+    _, mirror = mirror_named(catalog, full_name)
     if mirror.operation is None or mirror.operation.id != operation:
-        message = f"mirror {full_name} is {mirror.state}, and that operation is over"
-        raise UserError(message, hint="Somebody failed it over or finished it meanwhile: look again.")
+        raise _over_error(full_name, mirror)
     return mirror, mirror.operation
 
 
-def set_trouble(draft: Draft, full_name: str, trouble: TroubleEntry | None, *, fails: bool = False) -> None:
+def _over_error(full_name: str, mirror: MirrorEntry) -> UserError:
+    message = f"mirror {full_name} is {mirror.state}, and that operation is over"
+    return UserError(message, hint="Somebody failed it over or finished it meanwhile: look again.")
+
+
+def set_trouble(
+    draft: Draft, full_name: str, trouble: TroubleEntry | None, *, fails: bool = False, operation: str | None = None
+) -> None:
     """Note why a mirror cannot fetch or go on, since when for the first time; `fails`: for good.
 
-    A mirror whose mirroring is over has no troubles.
+    A mirror whose mirroring is over has no troubles; what kept an `operation` from going on is none when it is over.
     """
     _, mirror = mirror_named(draft, full_name)
     if mirror.is_stopped or mirror.state == _M.FAILED:
+        return
+    if operation is not None and (mirror.operation is None or mirror.operation.id != operation):
         return
     if fails and trouble is not None and MirrorStatus(mirror.state) in {_M.ACTIVE, _M.PAUSED}:
         after = replace(mirror, state=_M.FAILED.value, since_ms=trouble.since_ms, trouble=trouble)

@@ -21,6 +21,7 @@ _MIRROR: Final = {
     "source_topic_id": (None, str),
     "state": str,
     "first_copy_done": bool,
+    "ended?": [str],
 }
 _TOPIC: Final = {
     "id": str,

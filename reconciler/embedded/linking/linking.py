@@ -14,11 +14,11 @@ from reconciler.embedded.catalog.mirroring import (
     aim,
     ask_mirror,
     join_peer,
-    mirror_named,
     set_begins,
     set_link_trouble,
     set_task_trouble,
     set_trouble,
+    under_way,
 )
 from reconciler.embedded.linking.clamping import clamp_groups
 from reconciler.embedded.partition.gate import writer_of
@@ -107,8 +107,9 @@ class Linking:
         """
         from reconciler.embedded.linking.truncating import truncate_topic  # noqa: PLC0415 - brings Arrow
 
-        topic, mirror = mirror_named(self.cluster.catalog.read(), full_name)
-        cuts = {} if mirror.operation is None else mirror.operation.ends or {}
+        catalog = self.cluster.catalog.read()
+        topic, (_, asked) = topic_named(catalog, full_name), under_way(catalog, full_name, operation)
+        cuts = asked.ends or {}
         self.may_go_on()
         found = truncate_topic(self.cluster, full_name, cuts, operation)
         clamp_groups(self.cluster.store, topic.id, self.ends(full_name))
@@ -120,8 +121,12 @@ class Linking:
         bounds = read_bounds(self.cluster.store, topic.id, topic.partitions)
         return {number: found.end for number, found in bounds.items()}
 
-    def stand(self, full_name: str, source_topic_id: str, bounds: Mapping[int, Bounds]) -> None:
-        """Note in every head that it equals its source, whose bounds these are, up to its own end."""
+    def stand(self, full_name: str, source_topic_id: str, bounds: Mapping[int, Bounds], *, operation: str) -> None:
+        """Note in every head that it equals its source, whose bounds these are, up to its own end.
+
+        Raises:
+            UserError: That operation is not under way.
+        """
         topic = topic_named(self.cluster.catalog.read(), full_name)
 
         def note(number: int) -> None:
@@ -129,6 +134,8 @@ class Linking:
             epochs = [list(each) for each in bounds[number].epochs]
 
             def standing(head: Head) -> Head | None:
+                # Read after the head: where that operation is over, the head may have got what its source has not.
+                under_way(self.cluster.catalog.read(), full_name, operation)
                 source = {"topic_id": source_topic_id, "epochs": epochs, "fetched": head.end}
                 return None if head.source == source else _with_source(head, source)
 
@@ -151,9 +158,14 @@ class Linking:
         all_side_by_side(start, sorted(begins), name="begin")
         return after
 
-    def set_trouble(self, full_name: str, trouble: TroubleEntry | None, *, fails: bool = False) -> None:
-        """Note why a mirror cannot fetch or go on, or that it can again; `fails`: it never will."""
-        self._commit(lambda draft: set_trouble(draft, full_name, trouble, fails=fails), f"change mirror {full_name}")
+    def set_trouble(
+        self, full_name: str, trouble: TroubleEntry | None, *, fails: bool = False, operation: str | None = None
+    ) -> None:
+        """Note why a mirror, or an operation of it, cannot go on, or that it can again; `fails`: it never will."""
+        self._commit(
+            lambda draft: set_trouble(draft, full_name, trouble, fails=fails, operation=operation),
+            f"change mirror {full_name}",
+        )
 
     def set_link_trouble(self, link: str, status: LinkStatus, trouble: TroubleEntry | None) -> None:
         """Note whether a link reaches its source."""

@@ -110,9 +110,9 @@ class EmbeddedLinks:
         """Cut what a restore has to cut."""
         return self._linking(may_go_on).truncate(full_name, operation=operation)
 
-    def stand(self, full_name: str, source_topic_id: str, bounds: Mapping[int, Bounds]) -> None:
+    def stand(self, full_name: str, source_topic_id: str, bounds: Mapping[int, Bounds], *, operation: str) -> None:
         """Note that a new mirror equals its source up to its own ends."""
-        self.cluster.linking.stand(full_name, source_topic_id, bounds)
+        self.cluster.linking.stand(full_name, source_topic_id, bounds, operation=operation)
 
     def begin(self, full_name: str, offsets: Mapping[int, int]) -> MirrorSeen:
         """Note where a new mirror begins."""
@@ -125,9 +125,11 @@ class EmbeddedLinks:
 
         follow_starts(self.cluster, full_name, starts)
 
-    def trouble(self, full_name: str, trouble: Trouble | None, *, fails: bool = False) -> None:
+    def trouble(
+        self, full_name: str, trouble: Trouble | None, *, fails: bool = False, operation: str | None = None
+    ) -> None:
         """Note why a mirror cannot fetch or go on, or that it can again."""
-        self.cluster.linking.set_trouble(full_name, self._kept(trouble), fails=fails)
+        self.cluster.linking.set_trouble(full_name, self._kept(trouble), fails=fails, operation=operation)
 
     def link_trouble(self, link: str, status: LinkStatus, trouble: Trouble | None) -> None:
         """Note whether a link reaches its source."""

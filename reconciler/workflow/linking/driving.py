@@ -9,18 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from reconciler.errors import IncompleteError, ReconcilerError, UserError
-from reconciler.lifecycles.mirror import MirrorStatus
+from reconciler.errors import IncompleteError, ReconcilerError
+from reconciler.lifecycles.mirror import MIRROR, MirrorStatus
 from reconciler.providers.base import go_on
-from reconciler.resources.address import address_of
-from reconciler.resources.mirroring import Trouble, agreed_to
+from reconciler.resources.mirroring import Trouble
+from reconciler.workflow.linking import origins
+from reconciler.workflow.linking.checks import broken_off, check_other_half, check_shut, check_source, ended, source_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from reconciler.providers.base import Provider
     from reconciler.providers.links import LinksOfCluster
-    from reconciler.resources.address import Address
+    from reconciler.records.log import Bounds
     from reconciler.resources.mirroring import MirrorSeen, Truncated
 
 _M = MirrorStatus
@@ -58,10 +59,11 @@ class Driver:
         """
         links = self._links(cluster)
         here = links.mirror(full_name)
-        if not _is_begun(here, PROMOTE):
-            self.providers[here.source_cluster].source_topic(_source(here))  # Without it, nothing is begun.
+        if not _is_begun(here, {PROMOTE}):
+            if PROMOTE in MIRROR.legal(here.status):
+                check_source(self.providers, here)  # Without it, nothing is begun.
             links.ask(full_name, PROMOTE, operation=self.new_id(), may_go_on=self.may_go_on)
-        return self.drive(cluster, full_name)
+        return ended(self.drive(cluster, full_name), {PROMOTE})
 
     def reverse(self, cluster: str, full_name: str, *, is_paused: bool = False) -> MirrorSeen:
         """Let a mirror and its source change roles without loss; return the new mirror, which is on the other side.
@@ -73,12 +75,13 @@ class Driver:
         verb = "reverse-and-pause" if is_paused else "reverse-and-start"
         links = self._links(cluster)
         here = links.mirror(full_name)
-        if here.operation is None or here.operation.verb not in REVERSALS:
-            self._check_other_half(here.link, here.source_cluster, cluster)
-            self.providers[here.source_cluster].source_topic(_source(here))
+        if not _is_begun(here, REVERSALS):
+            if verb in MIRROR.legal(here.status):
+                check_other_half(self.providers, here)
+                check_source(self.providers, here)
             links.ask(full_name, verb, operation=self.new_id(), may_go_on=self.may_go_on)
-        self.drive(cluster, full_name)
-        return self._links(here.source_cluster).mirror(here.source)
+        ended(self.drive(cluster, full_name), REVERSALS)
+        return ended(self._links(here.source_cluster).mirror(here.source), REVERSALS)
 
     def restore(self, cluster: str, full_name: str) -> tuple[MirrorSeen, Mapping[int, Truncated]]:
         """Let the original source of a stopped mirror become its mirror; what was written here since is cut off.
@@ -90,12 +93,12 @@ class Driver:
             RetryableError: The other cluster does not answer.
         """
         peer = self.restorable(cluster, full_name)
-        here = self._found(cluster, full_name)
+        here = origins.mirror_at(self._links(cluster), full_name)
         begun = None if here is None or here.operation is None else here.operation
         operation = begun.id if begun is not None and begun.verb == RESTORE else self.new_id()
         self._links(cluster).join(full_name, peer, operation=operation, verb=RESTORE, may_go_on=self.may_go_on)
         cut: dict[int, Truncated] = {}
-        return self.drive(cluster, full_name, cut), cut
+        return ended(self.drive(cluster, full_name, cut), {RESTORE}), cut
 
     def restorable(self, cluster: str, full_name: str) -> MirrorSeen:
         """Return the stopped mirror whose original source a topic is.
@@ -103,28 +106,11 @@ class Driver:
         Raises:
             UserError: There is none that could be restored from; says what is missing.
         """
-        for link in self._links(cluster).links():
-            peer = self.providers.get(link.declared.spec.source)
-            found = () if peer is None else peer.links.mirrors(link.name)
-            for mirror in found:
-                if mirror.source == full_name and mirror.source_cluster == cluster and mirror.status is _M.STOPPED:
-                    self._check_restorable(cluster, full_name, mirror)
-                    return mirror
-        message = f"topic {full_name} of cluster {cluster} cannot be restored: no stopped mirror of it is known"
-        hint = "Restore works on the original source of a stopped mirror, over a bidirectional link."
-        raise UserError(message, hint=hint)
+        return origins.restorable(self.providers, cluster, full_name)
 
     def cuts(self, cluster: str, full_name: str, peer: MirrorSeen) -> dict[int, int]:
         """Return where each partition of an original source is to be cut: where it and its mirror agree last."""
-        ours = self._links(cluster).positions(full_name)
-        theirs = self._links(peer.cluster).positions(peer.name)
-        cuts: dict[int, int] = {}
-        for partition, here in ours.items():
-            there = theirs.get(partition)
-            fetched = 0 if there is None else max(there.fetched, 0)
-            epochs = () if there is None else there.source_epochs
-            cuts[partition] = min(here.end, agreed_to(epochs, here.epochs, fetched) if fetched else 0)
-        return cuts
+        return origins.cuts(self.providers, cluster, full_name, peer)
 
     def drive(self, cluster: str, full_name: str, cut: dict[int, Truncated] | None = None) -> MirrorSeen:
         """Take steps until a transition has ended, and return what the mirror is then.
@@ -134,12 +120,15 @@ class Driver:
         links = self._links(cluster)
         here = links.mirror(full_name)
         while here.status in UNDER_WAY:
+            self.may_go_on()
             try:
-                self.may_go_on()
                 after = self._step(links, here, {} if cut is None else cut)
             except ReconcilerError as error:
-                self._note(links, full_name, error)
-                raise
+                now = links.mirror(full_name)
+                if _place(now) == _place(here):
+                    self._note(links, here, error)
+                    raise
+                after = now  # Somebody was faster.
             if after.status is here.status and after.operation == here.operation:
                 return after
             here = after
@@ -156,6 +145,7 @@ class Driver:
                 return self._synchronize(links, here)
             case _M.PENDING_STOPPED:
                 self.sync(here)
+                check_shut(self.providers, here)
                 return self._advance(links, here, _M.STOPPED)
             case _M.PENDING_MIRROR:
                 return self._become_mirror(links, here)
@@ -171,7 +161,7 @@ class Driver:
         if operation is None:
             return here
         if not operation.ends:
-            bounds = self.providers[here.source_cluster].log(_source(here)).bounds()
+            bounds = self._bounds(here)
             ends = {partition: bound.end for partition, bound in bounds.items()}
             here = links.aim(here.name, operation=operation.id, ends=ends)
         self._copy_all(links, here)
@@ -185,7 +175,7 @@ class Driver:
             return here
         there = self._links(here.source_cluster)
         there.join(here.source, here, operation=operation.id, verb=operation.verb, may_go_on=self.may_go_on)
-        bounds = self.providers[here.source_cluster].log(_source(here)).bounds()
+        bounds = self._bounds(here)
         here = links.aim(here.name, operation=operation.id, ends={part: bound.end for part, bound in bounds.items()})
         self._copy_all(links, here)
         return self._advance(links, here, _M.PENDING_STOPPED)
@@ -201,10 +191,8 @@ class Driver:
             self.drive(here.source_cluster, here.source)
             return links.mirror(here.name)
         if peer.status is not _M.STOPPED or peer.stopped_by not in REVERSALS:
-            message = f"the reversal of {here.source} on cluster {here.source_cluster} was broken off: {peer.status}"
-            raise UserError(message, hint=f"Let {here.name} take records again with: reconciler mirror failover")
-        bounds = self.providers[here.source_cluster].log(_source(here)).bounds()
-        links.stand(here.name, peer.topic_id, bounds)
+            raise broken_off(here, peer)
+        links.stand(here.name, peer.topic_id, self._bounds(here), operation=operation.id)
         return self._advance(links, here, _M.PAUSED if operation.verb == "reverse-and-pause" else _M.ACTIVE)
 
     def _set_up(self, links: LinksOfCluster, here: MirrorSeen) -> MirrorSeen:
@@ -212,7 +200,7 @@ class Driver:
         if operation is None:
             return here
         peer = self._links(here.source_cluster).mirror(here.source)
-        self._check_restorable(here.cluster, here.name, peer)
+        origins.check_restorable(self.providers, here.cluster, here.name, peer)
         links.join(here.name, peer, operation=operation.id, verb=RESTORE, may_go_on=self.may_go_on)  # All is sealed.
         here = links.aim(here.name, operation=operation.id, ends=self.cuts(here.cluster, here.name, peer))
         return self._advance(links, here, _M.PENDING_RESTORE)
@@ -221,15 +209,16 @@ class Driver:
         operation = here.operation
         if operation is None:
             return here
+        # Sealed once more: who let producers in, and comes late, may have done that since.
+        links.join(here.name, self._peer(here), operation=operation.id, verb=RESTORE, may_go_on=self.may_go_on)
         cut |= links.truncate(here.name, operation=operation.id, may_go_on=self.may_go_on)
         self.sync(here)
-        bounds = self.providers[here.source_cluster].log(_source(here)).bounds()
-        links.stand(here.name, here.source_topic_id or "", bounds)
+        links.stand(here.name, here.source_topic_id or "", self._bounds(here), operation=operation.id)
         return self._advance(links, here, _M.ACTIVE)
 
     def _go_on_there(self, here: MirrorSeen) -> None:
         """Let the old source of a reversal become the mirror, where it waits for that."""
-        there = self._found(here.source_cluster, here.source)
+        there = origins.mirror_at(self._links(here.source_cluster), here.source)
         if there is not None and there.status is _M.PENDING_MIRROR and there.source == here.name:
             self.drive(here.source_cluster, here.source)
 
@@ -248,40 +237,24 @@ class Driver:
         operation = "" if here.operation is None else here.operation.id
         return links.advance(here.name, to, operation=operation, may_go_on=self.may_go_on)
 
-    def _check_other_half(self, link: str, cluster: str, peer: str) -> None:
-        halves = {half.name: half for half in self._links(cluster).links()}
-        if link not in halves or halves[link].declared.spec.source != peer:
-            message = f"link {link} has no half on cluster {cluster}"
-            raise UserError(message, hint="Declare the link with `mode: bidirectional`, and apply that first.")
+    def _peer(self, here: MirrorSeen) -> MirrorSeen:
+        return self._links(here.source_cluster).mirror(here.source)
 
-    def _check_restorable(self, cluster: str, full_name: str, peer: MirrorSeen) -> None:
-        topic = self.providers[cluster].source_topic(address_of("topic", cluster, full_name))
-        what = f"topic {full_name} of cluster {cluster} cannot be restored from {peer.name} of cluster {peer.cluster}"
-        if peer.source_topic_id not in {None, topic.incarnation}:
-            raise UserError(
-                f"{what}: it was deleted and made anew (SOURCE_TOPIC_ID_CHANGED)",
-                hint="Delete it here, and mirror it afresh.",
-            )
-        if peer.partitions < topic.partitions:
-            raise UserError(
-                f"{what}: it has {topic.partitions} partitions, and {peer.name} {peer.partitions}",
-                hint=f"Add partitions to {peer.name} first: a mirror has as many as its source.",
-            )
-
-    def _found(self, cluster: str, full_name: str) -> MirrorSeen | None:
-        return next((seen for seen in self._links(cluster).mirrors() if seen.name == full_name), None)
+    def _provider(self, cluster: str) -> Provider:
+        return origins.provider_of(self.providers, cluster)
 
     def _links(self, cluster: str) -> LinksOfCluster:
-        found = self.providers.get(cluster)
-        if found is None:
-            message = f"cluster {cluster} is not known here"
-            raise UserError(message, hint="Declare it, or name a state that has it with --state.")
-        return found.links
+        return self._provider(cluster).links
 
-    def _note(self, links: LinksOfCluster, full_name: str, error: ReconcilerError) -> None:
+    def _bounds(self, mirror: MirrorSeen) -> Mapping[int, Bounds]:
+        """Return where the partitions of a mirror's source begin and end now."""
+        return self._provider(mirror.source_cluster).log(source_of(mirror)).bounds()
+
+    def _note(self, links: LinksOfCluster, here: MirrorSeen, error: ReconcilerError) -> None:
         """Keep why a transition does not end where `mirror errors` finds it; what it ends with is told anyway."""
         code = getattr(error, "code", None) or _CODES.get(type(error).__name__, "INTERNAL_ERROR")
-        links.trouble(full_name, Trouble(code, error.message))
+        operation = None if here.operation is None else here.operation.id
+        links.trouble(here.name, Trouble(code, error.message), operation=operation)
 
 
 _CODES: Final = {
@@ -293,9 +266,10 @@ _CODES: Final = {
 }
 
 
-def _is_begun(here: MirrorSeen, verb: str) -> bool:
-    return here.operation is not None and here.operation.verb == verb and here.status in UNDER_WAY
+def _is_begun(here: MirrorSeen, verbs: Collection[str]) -> bool:
+    return here.operation is not None and here.operation.verb in verbs and here.status in UNDER_WAY
 
 
-def _source(mirror: MirrorSeen) -> Address:
-    return address_of("topic", mirror.source_cluster, mirror.source)
+def _place(here: MirrorSeen) -> tuple[MirrorStatus, str | None]:
+    """Return how far a mirror is in which operation."""
+    return here.status, None if here.operation is None else here.operation.id
