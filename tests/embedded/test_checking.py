@@ -354,7 +354,23 @@ DAMAGES = {
         on_head(lambda head: head["entries"][0].update(txn="t/0")), (Kind.HEAD_CONTRADICTION,), says="not open"
     ),
     "another writer": Damage(
-        on_head(lambda head: head.update(writer="link:other")), (Kind.HEAD_WRITER,), says="producers by the catalog"
+        on_head(lambda head: head.update(writer="somebody")), (Kind.HEAD_WRITER,), says="producers by the catalog"
+    ),
+    "a handing over that died": Damage(
+        on_head(lambda head: head.update(writer="link:other")),
+        (Kind.HANDOVER_UNFINISHED,),
+        says="link:other may append by the head, producers by the catalog",
+        is_mended=True,
+    ),
+    "cut beyond the end": Damage(
+        on_head(lambda head: head.update(truncated={"operation": "o", "offset": 99, "epoch": 0, "records": 1})),
+        (Kind.HEAD_CONTRADICTION,),
+        says="it was cut at offset 99 and ends at",
+    ),
+    "copied beyond the end": Damage(
+        on_head(lambda head: head.update(source={"topic_id": "x", "epochs": [], "fetched": 99})),
+        (Kind.HEAD_CONTRADICTION,),
+        says="copied to offset 99, and ends at",
     ),
     "partition beyond the topic": Damage(
         lambda c: c.store.copy_in(head_key(c.topic(CLICKS).id, 7), c.store, head_of(c, CLICKS, 1)),
@@ -463,6 +479,7 @@ REMOTE = {
     Kind.MANIFEST_FOREIGN,
     Kind.MANIFEST_SHORT,
     Kind.MANIFEST_AHEAD,
+    Kind.CUT_UNFINISHED,
     Kind.SEGMENT_MISSING,
     Kind.SEGMENT_DIFFERS,
     Kind.INDEX_MISSING,
@@ -482,11 +499,13 @@ MIGRATING = {
     Kind.OWNED_WITHOUT_TOPIC,
 }
 """What migrations are doing, and have left: `test_checking_migrations` has them."""
+MIRRORING = {Kind.MIRROR_LEFT_OVER, Kind.MIRROR_SOURCE, Kind.TRANSITION_UNDER_WAY}
+"""What mirrors are doing, and have left: `test_checking_mirrors` has them."""
 
 
 def test_every_kind_is_found_by_some_damage() -> None:
     shown = {kind for damage in DAMAGES.values() for kind in damage.finds}
-    assert shown | REMOTE | MIGRATING == set(Kind)
+    assert shown | REMOTE | MIGRATING | MIRRORING == set(Kind)
 
 
 # -- records

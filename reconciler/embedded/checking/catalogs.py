@@ -10,6 +10,7 @@ from reconciler.embedded.catalog.shapes import COMMIT
 from reconciler.embedded.catalog.tables import Catalog
 from reconciler.embedded.checking.findings import Finding, Kind, Place
 from reconciler.embedded.checking.migrations import judge_migrations
+from reconciler.embedded.checking.mirrors import judge_mirrors
 from reconciler.embedded.jsonobjects import get_gzipped
 from reconciler.embedded.keys import CATALOG
 from reconciler.errors import ReconcilerError
@@ -102,6 +103,7 @@ def judge_catalog(catalog: Catalog) -> Iterator[Finding]:
         what = f"topic {rewrite.name} is not yet written anew under its key"
         name = live.get(topic_id, rewrite.name)
         yield Finding(Kind.REWRITE_UNFINISHED, what, Place(CATALOG, name))
+    yield from judge_mirrors(catalog)
     yield from judge_migrations(catalog)
 
 
@@ -133,13 +135,10 @@ def _of_namespaces(catalog: Catalog) -> Iterator[Finding]:
 
 
 def _of_topics(catalog: Catalog) -> Iterator[Finding]:
-    links = {entry.id for entry in catalog.links.values()}
     ids = Counter(entry.id for entry in catalog.topics.values())
     revisions = Counter(entry.revision for entry in catalog.topics.values() if entry.origin is None)
     for name, entry in catalog.topics.items():
         place = Place(CATALOG, name)
-        if entry.mirror is not None and entry.mirror.link_id not in links:
-            yield Finding(Kind.LINK_MISSING, f"{name} is a mirror of a link that is not there", place)
         wrong = [
             (ids[entry.id] > 1, f"another topic has its id {entry.id}"),
             (revisions[entry.revision] > 1 and entry.origin is None, f"another topic has revision {entry.revision}"),

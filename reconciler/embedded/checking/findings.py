@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reconciler.embedded.checking.rules import RULES, Kind, Rule, Severity
+from reconciler.embedded.checking.kinds import Kind, Severity
+from reconciler.embedded.checking.rules import RULES, Rule
 
 if TYPE_CHECKING:
     from reconciler.records.log import OffsetRange

@@ -72,6 +72,8 @@ def _of_numbers(head: Head) -> Iterator[str]:
         yield f"it begins at offset {head.start} and ends at {head.end}"
     if not head.start <= head.local_start <= head.end:
         yield f"its local records begin at offset {head.local_start}, it holds {head.start} to {head.end}"
+    if head.truncated is not None and head.truncated["offset"] > head.end:
+        yield f"it was cut at offset {head.truncated['offset']} and ends at {head.end}"
     if head.uploaded_to > head.end:
         yield f"it is uploaded to offset {head.uploaded_to} and ends at {head.end}"
     if head.start < head.local_start and head.uploaded_to < head.local_start:

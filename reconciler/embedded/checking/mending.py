@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.embedded.catalog.namespaceentries import NamespaceEntry
 from reconciler.embedded.checking.catalogs import missing_namespaces
 from reconciler.embedded.checking.findings import Kind
+from reconciler.embedded.checking.mirrors import forget_mirrors, hand_heads_over
 from reconciler.embedded.checking.releasing import give_claims_back, take_holds_off
 from reconciler.embedded.consuming.groups import change_group
 from reconciler.embedded.keys import group_of_key, partition_of_head, transactional_id_of_key
@@ -98,6 +99,16 @@ def _take_holds_off(cluster: EmbeddedCluster, _found: Sequence[Finding]) -> str 
     return f"let go of topics {', '.join(done)}, whose migration is gone" if done else None
 
 
+def _hand_heads_over(cluster: EmbeddedCluster, found: Sequence[Finding]) -> str | None:
+    done = hand_heads_over(cluster, found)
+    return f"gave {_count(done, 'partition')} to whom the catalog lets append" if done else None
+
+
+def _forget_mirrors(cluster: EmbeddedCluster, _found: Sequence[Finding]) -> str | None:
+    done = forget_mirrors(cluster)
+    return f"made {', '.join(done)} ordinary topics, whose mirroring is over and whose link is gone" if done else None
+
+
 def _give_claims_back(cluster: EmbeddedCluster, _found: Sequence[Finding]) -> str | None:
     done = give_claims_back(cluster)
     return f"gave back the claims on {', '.join(done)}" if done else None
@@ -152,6 +163,8 @@ _STEPS: Final[dict[Kind, Callable[[EmbeddedCluster, Sequence[Finding]], str | No
     Kind.DELETION_UNFINISHED: _finish_deletions,
     Kind.REWRITE_UNFINISHED: _finish_rewrites,
     Kind.TRANSACTION_UNFINISHED: _finish_transactions,
+    Kind.MIRROR_LEFT_OVER: _forget_mirrors,
+    Kind.HANDOVER_UNFINISHED: _hand_heads_over,
     Kind.HOLD_STALE: _take_holds_off,
     Kind.CLAIM_LEFT: _give_claims_back,
     Kind.HEAD_LEFT_OVER: _delete_heads,

@@ -13,6 +13,7 @@ from reconciler.embedded.catalog.migrations import INBOUND
 from reconciler.embedded.checking.findings import Finding, Kind, Place
 from reconciler.embedded.keys import CATALOG
 from reconciler.embedded.partition.gate import writer_of
+from reconciler.embedded.partition.handing import is_mirroring
 from reconciler.lifecycles.mounting import MigrationState
 
 if TYPE_CHECKING:
@@ -107,7 +108,8 @@ def judge_writer(catalog: Catalog, topic: TopicEntry, head: Head, place: Place) 
     migration = migration_of(catalog, topic)
     if is_closed(topic) and (migration is None or not _is_cut(migration) or not head.is_settled):
         return  # It is about to be sealed, is being mounted, or takes nothing by the catalog; a stale hold is told.
-    yield Finding(Kind.HEAD_WRITER, f"{head.writer} may append by the head, {writer} by the catalog", place)
+    kind = Kind.HANDOVER_UNFINISHED if is_mirroring(head.writer, writer) else Kind.HEAD_WRITER
+    yield Finding(kind, f"{head.writer} may append by the head, {writer} by the catalog", place)
 
 
 def _is_cut(migration: MigrationEntry) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.embedded.checking.findings import Finding, Kind, Place
 from reconciler.embedded.checking.heads import are_numbers, is_whole, judge_head, judge_page
 from reconciler.embedded.checking.migrations import judge_writer
+from reconciler.embedded.checking.mirrors import judge_source
 from reconciler.embedded.keys import partition_of_head
 from reconciler.embedded.partition.entries import Entry, PageRef
 from reconciler.embedded.partition.head import NOBODY, head_as_kept, head_register
@@ -119,6 +120,7 @@ class PartitionCheck:
             findings += within
         if entry is not None and topics is not None:
             findings += [*judge_writer(topics.catalog, entry, head, place), *judge_head(head, place, epoch=held.epoch)]
+            findings += judge_source(entry, head, place)
             if self.remote is not None:
                 findings += self.remote.look(topics.catalog, head, place, epoch=held.epoch)
         looked.findings, looked.end = tuple(findings), head.end

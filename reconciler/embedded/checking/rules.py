@@ -1,79 +1,14 @@
-"""The kinds of things a check can find: a closed set, each with how grave it is, why it matters and what to do."""
+"""What is true of each kind of thing a check can find: how grave it is, why it matters and what to do."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Final
+
+from reconciler.embedded.checking.kinds import Kind, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-
-class Severity(StrEnum):
-    """How grave a finding is; only errors make a check fail."""
-
-    ERROR = "error"
-    """Something is lost, or cannot be read or trusted."""
-    WARNING = "warning"
-    """Work was left half-way, or something is left over; nothing is lost."""
-    NOTE = "note"
-    """Worth knowing; takes space at most."""
-
-
-class Kind(StrEnum):
-    """Everything a check can find."""
-
-    CLUSTER_FILE = "cluster-file"
-    CATALOG_LOST = "catalog-lost"
-    CATALOG_DAMAGED = "catalog-damaged"
-    CATALOG_CONTRADICTION = "catalog-contradiction"
-    NAMESPACE_MISSING = "namespace-missing"
-    LINK_MISSING = "link-missing"
-    HEAD_LOST = "head-lost"
-    PARTS_WITHOUT_HEAD = "parts-without-head"
-    HEAD_DAMAGED = "head-damaged"
-    HEAD_CONTRADICTION = "head-contradiction"
-    HEAD_WRITER = "head-writer"
-    HEAD_BEYOND = "head-beyond"
-    HEAD_LEFT_OVER = "head-left-over"
-    HEAD_UNKNOWN = "head-unknown"
-    PAGE_MISSING = "page-missing"
-    PAGE_DAMAGED = "page-damaged"
-    PART_MISSING = "part-missing"
-    PART_DIFFERS = "part-differs"
-    PART_SHARED = "part-shared"
-    MANIFEST_MISSING = "manifest-missing"
-    MANIFEST_DAMAGED = "manifest-damaged"
-    MANIFEST_FOREIGN = "manifest-foreign"
-    MANIFEST_SHORT = "manifest-short"
-    SEGMENT_MISSING = "segment-missing"
-    SEGMENT_DIFFERS = "segment-differs"
-    INDEX_MISSING = "index-missing"
-    INDEX_DIFFERS = "index-differs"
-    MANIFEST_AHEAD = "manifest-ahead"
-    CUT_UNFINISHED = "cut-unfinished"
-    GARBAGE_LEFT = "garbage-left"
-    GROUP_DAMAGED = "group-damaged"
-    GROUP_LEFT_OVER = "group-left-over"
-    GROUP_BEYOND = "group-beyond"
-    TRANSACTION_DAMAGED = "transaction-damaged"
-    TRANSACTION_UNFINISHED = "transaction-unfinished"
-    TRANSACTION_OVERDUE = "transaction-overdue"
-    TRANSACTION_UNKNOWN = "transaction-unknown"
-    DELETION_UNFINISHED = "deletion-unfinished"
-    REWRITE_UNFINISHED = "rewrite-unfinished"
-    MIGRATION_UNDER_WAY = "migration-under-way"
-    MIGRATION_WAITS = "migration-waits"
-    MIGRATION_CONTRADICTION = "migration-contradiction"
-    HOLD_STALE = "hold-stale"
-    SEAL_LEFT = "seal-left"
-    CLAIM_LEFT = "claim-left"
-    OWNERSHIP_LOST = "ownership-lost"
-    OWNERSHIP_DAMAGED = "ownership-damaged"
-    OWNED_WITHOUT_TOPIC = "owned-without-topic"
-    UNNAMED = "unnamed"
-    FOREIGN = "foreign"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +45,25 @@ RULES: Final[Mapping[Kind, Rule]] = {
         is_mended=True,
     ),
     Kind.LINK_MISSING: Rule(
-        Severity.ERROR, "The mirror is never brought up to date, and nobody else may write to it", "Delete the mirror"
+        Severity.ERROR,
+        "The mirror is never brought up to date, and nobody else may write to it",
+        "Fail it over, and it is an ordinary topic; or delete it",
+    ),
+    Kind.MIRROR_LEFT_OVER: Rule(
+        Severity.WARNING,
+        "Its mirroring is over and its link is gone: it takes records as any topic, and is listed as a mirror still",
+        "`--repair` makes it an ordinary topic; no record of it is touched",
+        is_mended=True,
+    ),
+    Kind.MIRROR_SOURCE: Rule(
+        Severity.ERROR,
+        "What the partition holds is not the beginning of what its mirror follows: nothing more is copied to it",
+        "Delete the mirror and make it again, or fail it over and keep what it holds",
+    ),
+    Kind.TRANSITION_UNDER_WAY: Rule(
+        Severity.NOTE,
+        "A promotion, reversal or restore has begun and is not at its end; what is half-way of it is no damage",
+        "`reconciler run` goes on with it once it reaches both clusters; what it waits for: reconciler mirror list",
     ),
     Kind.HEAD_LOST: Rule(
         Severity.ERROR,
@@ -128,6 +81,12 @@ RULES: Final[Mapping[Kind, Rule]] = {
     ),
     Kind.HEAD_WRITER: Rule(
         Severity.ERROR, "Whoever may append by the catalog is refused by the partition", "Report this; records are safe"
+    ),
+    Kind.HANDOVER_UNFINISHED: Rule(
+        Severity.WARNING,
+        "Mirroring began or ended, and whoever said so died before this partition: by its head the other may append",
+        "The next append takes it over; `--repair` does it now",
+        is_mended=True,
     ),
     Kind.HEAD_BEYOND: Rule(
         Severity.ERROR,
