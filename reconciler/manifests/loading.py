@@ -10,6 +10,7 @@ from reconciler.manifests.drafts import read_drafts
 from reconciler.manifests.files import find_workspace, label_of, manifest_files
 from reconciler.manifests.findings import Findings
 from reconciler.manifests.gathering import Gathering
+from reconciler.manifests.links import check_links
 from reconciler.manifests.mirrors import check_mirrors
 from reconciler.manifests.overlays import overlay_folder
 from reconciler.manifests.problems import ManifestError, Problem
@@ -61,6 +62,7 @@ def load(folder: Path, *, environment: str | None, variables: Variables) -> Load
     if findings.is_whole:
         check_references(gathering, findings)
         check_mirrors(gathering, findings)
+        check_links(gathering, findings)
         check_sharing(gathering, folder, findings)
     for name in file.values.unused(FROM_COMMAND_LINE):
         message = f"the variable {name} is used nowhere"

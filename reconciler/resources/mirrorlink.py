@@ -15,7 +15,8 @@ from reconciler.resources.configs import Configs
 from reconciler.resources.linksyncs import AclSyncSpec, AutoCreateSpec, ConsumerOffsetSyncSpec, TopicConfigSyncSpec
 from reconciler.resources.metadata import OnCluster
 from reconciler.resources.mirrortopic import MirrorState, MirrorTopic
-from reconciler.resources.names import FullName, PlainName
+from reconciler.resources.namefilters import is_never_mirrored
+from reconciler.resources.names import MAX_NAME, FullName, PlainName
 from reconciler.resources.syncedconfigs import SYNCED_BY_DEFAULT
 
 if TYPE_CHECKING:
@@ -141,12 +142,38 @@ class MirrorLinkSpec(Model):
                 )
 
     def _mirror_complaints(self, mirror: MirrorTopicSpec, at: tuple[str, int]) -> Iterator[Complaint]:
+        yield from self._name_complaints(mirror.source, (*at, "source"))
+        if mirror.state == "reversed" and self.prefix and self.mode == "bidirectional":
+            yield Complaint(
+                "a mirror of a link with a prefix cannot be reversed: its source has another name",
+                hint="Leave the prefix out, or link the other way",
+                at=(*at, "state"),
+            )
         if mirror.state == "reversed" and self.mode != "bidirectional":
             yield Complaint(
                 f"a mirror of a {self.mode} link cannot be reversed",
                 hint="Make the link with `mode: bidirectional`, or link the other way",
                 at=(*at, "state"),
             )
+        yield from self._config_complaints(mirror, at)
+
+    def _name_complaints(self, source: str, at: tuple[str, int, str]) -> Iterator[Complaint]:
+        if is_never_mirrored(source):
+            yield Complaint(
+                f"{source} is the platform's own: it is never mirrored",
+                hint="Remove the entry: each cluster keeps such topics for itself",
+                at=at,
+            )
+        name = len(self.prefix) + len(source)
+        if name > MAX_NAME:
+            yield Complaint(
+                f"with the prefix {self.prefix!r} its mirror would have a name of {name} characters, and {MAX_NAME} "
+                "are the most",
+                hint="Shorten the prefix, or mirror it over a link without one",
+                at=at,
+            )
+
+    def _config_complaints(self, mirror: MirrorTopicSpec, at: tuple[str, int]) -> Iterator[Complaint]:
         synced = SYNCED_BY_DEFAULT if self.topic_config_sync is None else self.topic_config_sync.include
         for key in sorted(mirror.configs.keys() & set(synced)):
             yield Complaint(

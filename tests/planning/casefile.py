@@ -221,6 +221,8 @@ def _given(row: dict[str, Any], declared_names: list[str], standing: list[str]) 
         recoveries={Address(address): _recovery(**said) for address, said in row.get("recoveries", {}).items()},
         mounts={Address(address): _mount(**said) for address, said in row.get("mounts", {}).items()},
         detached={Address(address): location for address, location in row.get("detached", {}).items()},
+        groups=row.get("groups", {}),
+        lost=row.get("lost", {}),
         base=Base("lineage", 7, "0" * 64),
         tool="0.1.0",
         is_destroy=row.get("destroy", False),

@@ -12,7 +12,7 @@ from reconciler.planning.deciding.decision import Decision, precondition
 from reconciler.planning.deciding.differences import Comparison, Differences, differences, drifted
 from reconciler.planning.deciding.tiering import is_disabling, parted, problems
 from reconciler.planning.fields import LINK_FEATURES
-from reconciler.planning.judging.limits import check_changes
+from reconciler.planning.judging.limits import FIXED, check_changes
 from reconciler.planning.plan import Waiting
 from reconciler.resources.address import cluster_of
 from reconciler.resources.mirrorlink import MirrorLink
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from reconciler.planning.actions import Value
+    from reconciler.planning.finding import Mark
     from reconciler.planning.situation import Situation, Wanted
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Observed, Recorded
@@ -176,8 +177,16 @@ def _refused(
     capabilities = situation.capabilities(cluster_of(sides.address) or "")
     found = [*check_changes(changes, capabilities), *problems(sides, before, changes, situation)]
     for message, hint in found:
-        decision.refuse(sides.address, sides.wanted.source, message, hint)
+        decision.refuse(sides.address, sides.wanted.source, message, hint, marks=_marks(sides, changes))
     return bool(found)
+
+
+def _marks(sides: Sides, changes: tuple[Change, ...]) -> tuple[Mark, ...]:
+    """Return where the fields of a link are written that never change; of a half, where that was derived from."""
+    if not isinstance(sides.wanted.resource, MirrorLink):
+        return ()
+    fixed = (change.path for change in changes if change.path in FIXED)
+    return sides.wanted.marks or tuple((sides.address, ("spec", path)) for path in fixed)
 
 
 def _is_held(path: str, features: frozenset[str]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from reconciler.planning.wanted.policies import NEEDS_TIERING, RECOVERY, is_harmless
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from reconciler.resources.capabilities import Capabilities
     from reconciler.resources.namespace import Namespace
     from reconciler.resources.topic import Topic
+
+FIXED: Final = frozenset({"mode", "prefix", "source"})
+"""Fields of a link that never change."""
 
 
 def check_topic(topic: Topic, capabilities: Capabilities, *, is_new: bool) -> Iterator[tuple[str, str]]:
@@ -89,7 +92,7 @@ def check_changes(changes: tuple[Change, ...], capabilities: Capabilities) -> It
                 f"it is there, and {RECOVERY} works only when a topic is made: nothing would be recovered",
                 "Remove it; to recover, declare a topic of another name, with recoverFrom.",
             )
-        elif change.path in {"mode", "prefix", "source"}:
+        elif change.path in FIXED:
             yield (
                 f"{change.path} of a link never changes ({before!r} → {after!r})",
                 "Declare a new link under another name, or set it back.",

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reconciler.planning.judging.limits import beyond, check_configs
-from reconciler.planning.situation import mirror_at, mounted_by, source_of
-from reconciler.resources.address import address_of
+from reconciler.planning.situation import COPYING, is_live, mirror_at, mounted_by, source_of
+from reconciler.planning.wanted.ways import mirrored_back
+from reconciler.resources.address import address_of, full_name_of, join_name, split_name
 from reconciler.resources.mirrorlink import MirrorLink, MirrorTopic
 from reconciler.resources.mountable import MountSource
 from reconciler.resources.mounting import Mounting
+from reconciler.resources.namefilters import takes
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.recoverable import Recoverable
 from reconciler.resources.syncedconfigs import SYNCED_BY_DEFAULT
@@ -48,8 +50,10 @@ def check_mirror(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[st
 
 
 def _check_source(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[str, str]]:
-    if mirror.source_cluster not in situation.trusted or mirror.state != "mirroring":
+    if mirror.source_cluster not in situation.trusted or mirror.state not in COPYING:
         return
+    if mirrored_back(mirror, situation) is not None:
+        return  # roles are swapped, or on the way to be: the source mirrors this one until they are swapped back
     if _is_circular(mirror, situation):
         yield "it mirrors itself in a circle", "A topic is mirrored in one direction only: remove one of the entries."
     elif not has_source(mirror, situation):
@@ -75,14 +79,43 @@ def has_source(mirror: MirrorTopic, situation: Situation) -> bool:
 
 def _is_circular(mirror: MirrorTopic, situation: Situation) -> bool:
     seen: set[Address] = {mirror.address}
-    here = mirror_at(source_of(mirror))
-    while here not in seen:
-        seen.add(here)
-        wanted = situation.wanted.get(here)
-        if wanted is None or not isinstance(wanted.resource, MirrorTopic) or wanted.resource.state != "mirroring":
-            return False
-        here = mirror_at(source_of(wanted.resource))
-    return True
+    here = _above(mirror, situation)
+    while here is not None and here.address not in seen:
+        seen.add(here.address)
+        here = _above(here, situation)
+    return here is not None
+
+
+def _above(mirror: MirrorTopic, situation: Situation) -> MirrorTopic | None:
+    """Return the mirror that a mirror follows: one that is declared, is there, or that a link would make by itself."""
+    source = source_of(mirror)
+    entry = situation.entries.get(mirror_at(source))
+    if entry is not None:
+        return entry if entry.state in COPYING else None
+    there = situation.mirrors.get(mirror_at(source))
+    if there is not None:
+        return there if is_live(situation.observed[there.address]) else None
+    is_topic = source in situation.observed or source in situation.wanted
+    return None if is_topic else _made_by_link(mirror.source_cluster, mirror.source, situation)
+
+
+def _made_by_link(cluster: str, full_name: str, situation: Situation) -> MirrorTopic | None:
+    """Return the mirror that the filters of a cluster's links would make under a name."""
+    namespace, name = split_name(full_name)
+    for address, wanted in sorted(situation.wanted.items()):
+        link = wanted.resource
+        if not isinstance(link, MirrorLink) or link.cluster != cluster or not name.startswith(link.spec.prefix):
+            continue
+        making, source = link.spec.auto_create, join_name(namespace, name.removeprefix(link.spec.prefix))
+        if making is not None and making.enabled and takes(making.filters, source):
+            return MirrorTopic(
+                cluster=cluster,
+                link=full_name_of(address),
+                source_cluster=link.spec.source,
+                source=source,
+                name=full_name,
+            )
+    return None
 
 
 def taken_from_source(mirror: MirrorTopic, situation: Situation) -> dict[str, Value]:
