@@ -79,9 +79,13 @@ class Runner:
 
     def all(self, cluster: str = "east") -> list[LinkSynced]:
         """Do a pass over all links of a cluster."""
+        driver = self.driver()
+        return list(sync_links(cluster, driver.providers, self.pace, self.linked.clock, driver=driver))
+
+    def driver(self) -> Driver:
+        """Return what drives transitions, with the last sync as it is in earnest."""
         providers = {name: self.provider(name) for name in self.linked.stores}
-        driver = Driver(providers, self.linked.copy, FinalSync(providers), self.linked.new_id)
-        return list(sync_links(cluster, providers, self.pace, self.linked.clock, driver=driver))
+        return Driver(providers, self.linked.copy, FinalSync(providers), self.linked.new_id)
 
     def provider(self, name: str) -> EmbeddedProvider:
         """Open a cluster as commands do."""
