@@ -15,6 +15,7 @@ import pytest
 
 from reconciler.cli.main import main
 from tests.cli import terminals
+from tests.cli.sample_links import Twins, make_twins
 from tests.cli.sample_mounts import Shop, make_shop
 
 Finished: TypeAlias = "subprocess.CompletedProcess[str]"
@@ -79,6 +80,21 @@ def shop(made_shop: Path, typed: Call, tmp_path: Path) -> Shop:
     """The same in a folder of its own, and the commands typed there."""
     shutil.copytree(made_shop, tmp_path, dirs_exist_ok=True)
     return Shop(typed, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def made_twins(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace of two clusters with a bidirectional link, applied and copied; it is copied, never changed."""
+    folder = tmp_path_factory.mktemp("twins")
+    make_twins(folder)
+    return folder
+
+
+@pytest.fixture
+def twins(made_twins: Path, typed: Call, tmp_path: Path) -> Twins:
+    """The same in a folder of its own, and the commands typed there."""
+    shutil.copytree(made_twins, tmp_path, dirs_exist_ok=True)
+    return Twins(typed, tmp_path)
 
 
 @pytest.fixture

@@ -98,11 +98,13 @@ class Twins:
     def produce(self, address: str, *values: str, partition: int = 0) -> None:
         """Write records, as anybody would."""
         rows = "".join(f'"{value}"\n' for value in values).encode()
-        self.said("topic", "produce", address, "--input", "-", "--partition", str(partition), stdin=rows)
+        form = ("--input", "-", "--input-format", "jsonl")
+        self.said("topic", "produce", address, *form, "--partition", str(partition), stdin=rows)
 
     def values(self, address: str) -> list[str]:
         """Read a topic or a mirror."""
-        return sorted(self.said("topic", "consume", address, "--output-format", "values").split())
+        found = self.said("topic", "consume", address, "--output-format", "values").split()
+        return sorted(str(orjson.loads(value)) for value in found)
 
     def copy(self) -> None:
         """Bring all mirrors up to date."""
@@ -112,6 +114,13 @@ class Twins:
         """Return the state a mirror is shown in."""
         (found,) = self.printed("mirror-description", "mirror", "describe", address)["mirrors"]
         return str(found["mirror_status"])
+
+    def status_without_state(self, address: str) -> str:
+        """Return it as the cluster itself has it."""
+        _, cluster, name = address.split("/")
+        mirror = self.cluster(cluster).topic(name).mirror
+        assert mirror is not None
+        return mirror.state
 
     def cluster(self, name: str) -> EmbeddedCluster:
         """Open a cluster beside the commands, as another process would."""

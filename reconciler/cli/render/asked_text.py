@@ -98,7 +98,8 @@ def _answered(answers: Answers, answer: Answer, *, is_one: bool) -> Iterable[Lin
     if answer.error is not None:
         if is_one:
             return  # It is what the command ends with.
-        yield line(Span("✗ ", Tone.DANGER), Span(address, Tone.STRONG), f"  {answers.verb}: {answer.error.message}")
+        message = answer.error.message.removeprefix(f"{address}: ")
+        yield line(Span("✗ ", Tone.DANGER), Span(address, Tone.STRONG), f"  {answers.verb}: {message}")
         yield line("    ", Span("hint: ", Tone.QUIET), answer.error.hint)
         return
     moved = f"{answer.before} → {answer.after or '?'}" if answer.before else f"{answer.after or '?'}"

@@ -9,6 +9,7 @@ from reconciler.errors import ReconcilerError, UsageError, UserError
 from reconciler.manifests.suggestions import did_you_mean
 from reconciler.planning.actions import Create, Reason
 from reconciler.planning.judging.limits import check_configs
+from reconciler.providers.base import Scope
 from reconciler.resources.address import address_of, join_name, split_name
 from reconciler.resources.configs import canonical_value
 from reconciler.resources.mirrortopic import MirrorTopic
@@ -86,6 +87,9 @@ def _create(site: Site, named: Named, new: NewMirrors) -> Create:
     if provider.identify() is None:
         raise absent_cluster(named.cluster)
     link = _link(provider.links.links(), named, new.link)
+    if provider.observe(Scope((named.address, address_of("topic", named.cluster, named.name)))):
+        hint = "A mirror is made under a name that is free: delete that topic first, or use a link with a prefix."
+        raise UserError(f"{named.address}: topic {named.name} exists", hint=hint)
     source = _source(named, link, new.source)
     declared = link.declared.spec
     synced = SYNCED_BY_DEFAULT if declared.topic_config_sync is None else declared.topic_config_sync.include

@@ -96,6 +96,7 @@ class Readying:
 
     def _restorable(self, named: Named) -> Ready:
         links = self.site.providers[named.cluster].links
+        ends = {partition: at.end for partition, at in links.positions(named.name).items()}
         own = next((seen for seen in links.mirrors() if seen.name == named.name), None)
         status = MirrorStatus.REGULAR if own is None else own.status
         self._check_step(named, status, "")
@@ -120,7 +121,6 @@ class Readying:
             state=ROLES[RESTORE],
             partitions=peer.partitions,
         )
-        ends = {partition: at.end for partition, at in links.positions(named.name).items()}
         cuts = driver.cuts(named.cluster, named.name, peer)
         return Ready(
             named=named,
