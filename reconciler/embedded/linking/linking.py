@@ -21,6 +21,7 @@ from reconciler.embedded.catalog.mirroring import (
     under_way,
 )
 from reconciler.embedded.linking.clamping import clamp_groups
+from reconciler.embedded.linking.grouping import release_groups
 from reconciler.embedded.partition.gate import writer_of
 from reconciler.embedded.partition.handing import hand_over
 from reconciler.embedded.partition.head import NOBODY, PRODUCERS, Head, read_bounds, read_heads
@@ -63,12 +64,16 @@ class Linking:
     def join(self, full_name: str, peer: Peer, verb: str, *, operation: str) -> MirrorEntry:
         """Let an ordinary topic become the mirror of its own mirror: nobody appends to it from here on.
 
+        Where groups had got to in it is as if brought: from here on its source has the last word.
+
         Raises:
             UserError: It is a mirror already, or the link has no half here.
         """
         asked = self._asked(operation)
         after = self._commit(lambda draft: join_peer(draft, full_name, peer, verb, asked), f"mirror over {full_name}")
         self._seal(full_name)
+        self.may_go_on()
+        release_groups(self.cluster.store, topic_named(self.cluster.catalog.read(), full_name).id)
         return after
 
     def aim(self, full_name: str, ends: Mapping[int, int], *, operation: str) -> MirrorEntry:
@@ -110,8 +115,7 @@ class Linking:
         catalog = self.cluster.catalog.read()
         topic, (_, asked) = topic_named(catalog, full_name), under_way(catalog, full_name, operation)
         cuts = asked.ends or {}
-        self.may_go_on()
-        found = truncate_topic(self.cluster, full_name, cuts, operation)
+        found = truncate_topic(self.cluster, full_name, cuts, operation, may_go_on=self.may_go_on)
         clamp_groups(self.cluster.store, topic.id, self.ends(full_name))
         return found
 
