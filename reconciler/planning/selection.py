@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.planning.finding import Finding
 from reconciler.planning.situation import Wanted, mounted_by, source_of
+from reconciler.planning.wanted.halves import half_at, has_two_halves
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -147,6 +148,8 @@ def leans_on(address: Address, resource: Resource | None) -> Iterator[Address]:
         yield from (address_of("namespace", cluster, tier) for tier in tiers)
     if isinstance(resource, MirrorLink):
         yield cluster_address(resource.spec.source)
+        if has_two_halves(resource):
+            yield half_at(resource)
     if isinstance(resource, MirrorTopic):
         yield address_of("link", cluster, resource.link)
         yield source_of(resource)

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, assert_never
 
 from reconciler.lifecycles.all import LIFECYCLES
-from reconciler.lifecycles.mirror import MIRROR
+from reconciler.lifecycles.mirror import MIRROR, MirrorStatus
 from reconciler.lifecycles.mounting import MOUNT, is_under_way
 from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.deciding.recovered import RECOVERING
 from reconciler.planning.fields import equal, fields_of
-from reconciler.planning.situation import mounted_by
+from reconciler.planning.situation import mounted_by, topic_of
 from reconciler.resources.address import Address
 from reconciler.resources.mirrorlink import MirrorTopic
 from reconciler.resources.mountable import MIGRATING
@@ -58,6 +58,8 @@ def scope_of(action: Action) -> tuple[Address, ...]:
     match action:
         case Transition(after=Mounting() as mounting):
             return (action.address, mounted_by(mounting))
+        case Transition(after=MirrorTopic() as mirror):
+            return (action.address, topic_of(mirror))  # It becomes an ordinary topic, or ends as one.
         case Transition():
             old = action.parameters.get("from")
             return (action.address, Address(old)) if isinstance(old, str) and "/" in old else (action.address,)
@@ -170,7 +172,9 @@ def _mirrored(action: Transition, there: Observed | None) -> Settlement:
         return Settlement("done", there)
     if there.state in _on_the_way(action):
         return Settlement("partial")
-    was, will = (_onward(action, state) - {action.to_state} for state in (action.from_state, action.to_state))
+    was, will = set(MIRROR.by_itself(MirrorStatus(action.from_state))), set(_onward(action, action.to_state))
+    if not action.to_state.startswith(_ON_ITS_WAY):
+        will = set(MIRROR.by_itself(MirrorStatus(action.to_state)))  # what it does later is of another transition
     match (there.state in will, there.state in was):
         case (True, False):
             return Settlement("done", there)

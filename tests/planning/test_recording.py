@@ -103,6 +103,28 @@ def test_a_move_of_a_lifecycle_keeps_its_address() -> None:
     assert folded({}, after_action(action, DONE, {}, "r"))[address].incarnation == "id-1"
 
 
+def test_what_is_asked_of_the_mirror_on_the_other_cluster_is_remembered_at_its_entry() -> None:
+    entry = Address("mirror/east/orders")
+    last = Recorded(resource({"mirror": "orders", "where": "east", "link": "l", "state": "reversed"}), "id-0")
+    peer = resource({"mirror": "orders", "where": "west", "sourceCluster": "east", "link": "l"})
+    action = Transition(
+        address=peer.address,
+        machine="mirror",
+        verb="reverse-and-start",
+        from_state="ACTIVE",
+        to_state="STOPPED",
+        after=peer,
+        parameters={"entry": entry, "role": "mirroring"},
+    )
+    after = folded({entry: last}, after_action(action, DONE, {entry: last}, "r"))
+    assert list(after) == [entry]
+    assert after[entry].resource.to_json()["state"] == "mirroring"
+    assert (after[entry].incarnation, after[entry].run) == ("id-0", "r")
+    adopted = folded({}, after_action(action, DONE, {}, "r"))
+    assert adopted[entry].resource.address == entry
+    assert adopted[entry].ownership == "adopted"
+
+
 def test_a_job_changes_no_record() -> None:
     job = RunJob(address=Address("mirror/east/o"), job="mirror", source=ORDERS, sink=ORDERS)
     assert after_action(job, None, {}, "r") == {}

@@ -55,9 +55,24 @@ def promote() -> Action:
         machine="mirror",
         verb="promote",
         from_state="ACTIVE",
-        to_state="PENDING_STOPPED",
+        to_state="STOPPED",
         after=mirror,
     )
+
+
+def ask(verb: str, before: str, after: str) -> Action:
+    mirror = resource(MIRROR)
+    return Transition(
+        address=mirror.address, machine="mirror", verb=verb, from_state=before, to_state=after, after=mirror
+    )
+
+
+def mirror_in(state: str) -> list[dict[str, Any]]:
+    return [{**MIRROR, "is": {"state": state}}]
+
+
+REVERSE = ask("reverse-and-start", "ACTIVE", "STOPPED")
+RESTORE = ask("truncate-and-restore", "STOPPED", "ACTIVE")
 
 
 def mount(verb: str = "mount") -> Action:
@@ -112,8 +127,29 @@ ROWS: list[tuple[str, Action, list[dict[str, Any]], str]] = [
     ("both are there", move(), [OLD, TOPIC], "conflict"),
     ("neither is there", move(), [], "conflict"),
     ("the mirror is where it was", promote(), [MIRROR], "absent"),
-    ("the mirror got there", promote(), [{**MIRROR, "is": {"state": "PENDING_STOPPED"}}], "done"),
-    ("the mirror went on from there by itself", promote(), [{**MIRROR, "is": {"state": "STOPPED"}}], "done"),
+    ("the mirror is on its way", promote(), mirror_in("PENDING_STOPPED"), "partial"),
+    ("the mirror got there", promote(), mirror_in("STOPPED"), "done"),
+    ("the mirror went on from there by itself", promote(), mirror_in("PENDING_MIRROR"), "done"),
+    ("the roles are being swapped", REVERSE, mirror_in("PENDING_SYNCHRONIZE"), "partial"),
+    ("the roles are nearly swapped", REVERSE, mirror_in("PENDING_STOPPED"), "partial"),
+    ("the roles were swapped", REVERSE, mirror_in("STOPPED"), "done"),
+    ("the roles were not swapped", REVERSE, mirror_in("ACTIVE"), "absent"),
+    ("a reversal was suspended", REVERSE, mirror_in("PAUSED"), "conflict"),
+    ("it is about to be cut", RESTORE, mirror_in("PENDING_SETUP_FOR_RESTORE"), "partial"),
+    ("it is being cut", RESTORE, mirror_in("PENDING_RESTORE"), "partial"),
+    ("it was cut, and mirrors", RESTORE, mirror_in("ACTIVE"), "done"),
+    ("it was cut, and its source is away", RESTORE, mirror_in("SOURCE_UNAVAILABLE"), "done"),
+    ("it was not cut", RESTORE, mirror_in("STOPPED"), "absent"),
+    ("an ordinary topic was not cut", RESTORE, [], "absent"),
+    ("it failed over", ask("failover", "ACTIVE", "STOPPED"), mirror_in("STOPPED"), "done"),
+    ("it did not fail over", ask("failover", "FAILED", "STOPPED"), mirror_in("FAILED"), "absent"),
+    (
+        "a suspended reversal went on to its end",
+        ask("resume", "PAUSED", "PENDING_SYNCHRONIZE"),
+        mirror_in("STOPPED"),
+        "done",
+    ),
+    ("it is paused", ask("pause", "ACTIVE", "PAUSED"), mirror_in("PAUSED"), "done"),
     ("the mirror lost its source", promote(), [{**MIRROR, "is": {"state": "SOURCE_UNAVAILABLE"}}], "absent"),
     ("the mirror is gone", promote(), [], "absent"),
     ("it was not mounted", mount(), [], "absent"),

@@ -243,6 +243,8 @@ class Impact:
         )
 
     def _job(self, action: RunJob) -> RunJob:
+        if Reason.FIRST_COPY not in action.reasons:
+            return action  # what lags behind is all that it copies
         source = action.source
         is_brought = brought_by(source, self._situation) is not None
         is_there = is_brought or any(each in self._situation.observed for each in (source, mirror_at(source)))

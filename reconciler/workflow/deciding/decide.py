@@ -11,6 +11,7 @@ from reconciler.planning.wanted.givenup import given_up
 from reconciler.workflow.beginning.selecting import selection
 from reconciler.workflow.deciding.findings import located
 from reconciler.workflow.looking.bursts import burst
+from reconciler.workflow.looking.followed import followed_groups
 from reconciler.workflow.looking.lost import as_lost
 from reconciler.workflow.looking.mountables import mountables
 from reconciler.workflow.looking.observing import Seen, measure, observe
@@ -101,6 +102,7 @@ def _given(work: Work, snapshot: Snapshot | None, seen: Seen, wanted: Wanted) ->
         identities=seen.identities,
         hidden=seen.hidden,
         lost={name: error.message for name, error in seen.lost.items()},
+        groups={} if wanted.is_destroy else followed_groups(work.providers, work.loaded.desired, seen),
         recoveries={} if wanted.is_destroy else recoverables(work.providers, work.loaded.desired, seen),
         today=invocation.today(),
         now_ms=invocation.now_ms(),
