@@ -6,12 +6,11 @@ import itertools
 
 import pytest
 
-from reconciler.embedded.checking.check import check_cluster
 from reconciler.embedded.linking.starts import follow_starts
 from reconciler.resources.syncedconfigs import ALWAYS_SYNCED
 from tests.embedded.linked import ORDERS, Linked, mirrored
 from tests.embedded.test_tiered_crashes import Ticking
-from tests.embedded.truncated import archived, both_copied, is_sound, joined, mirror_more, rows
+from tests.embedded.truncated import archived, both_copied, faults, is_sound, joined, mirror_more, rows
 from tests.embedded.upkeeping import DAY, TOPIC, head_of, parts_in
 from tests.embedded.watched import DiedError, WatchedStore
 
@@ -100,7 +99,7 @@ def test_both_tiers_let_go_of_what_lies_below(start: int) -> None:
     assert manifest.start <= start
     assert all(entry.last >= start for entry in it.segments())
     is_sound(it)
-    assert not check_cluster(it.store, deep=True, storage=it.storage).findings
+    assert not faults(it)
     mirror_more(it, 4)
     it.switch_on(segment_max_upload_interval_sec="1")
     it.clock.now_ms += 5_000

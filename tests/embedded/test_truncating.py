@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.checking.check import check_cluster
 from reconciler.embedded.linking.truncating import Cutting
 from reconciler.embedded.partition.head import link_writer
 from reconciler.embedded.partition.headswaps import Partition, swap_head
@@ -19,7 +18,7 @@ from tests.embedded.samples import values
 from tests.embedded.tiered import Tiered
 from tests.embedded.transacting import plain as send
 from tests.embedded.transacting import writer
-from tests.embedded.truncated import OPERATION, both_copied, cut, is_sound, joined, mirror_more, rows, truncate
+from tests.embedded.truncated import OPERATION, both_copied, cut, faults, is_sound, joined, mirror_more, rows, truncate
 from tests.embedded.upkeeping import TOPIC, append, append_parts, head_of, parts_in, with_topic
 from tests.embedded.watched import WatchedStore
 
@@ -48,7 +47,7 @@ def test_a_log_ends_at_the_cut_and_holds_what_it_held_below(at: int) -> None:
     assert head.epochs[-1] == (2, at)
     assert len(list(all_entries(it.store, head))) == len(parts_in(it.store)) == (at + 1) // 2
     is_sound(it)
-    assert not check_cluster(it.store, deep=True).findings
+    assert not faults(it)
     mirror_more(it, 3)
     assert [offset for offset, _, _ in rows(it)] == list(range(at + 3))
 
@@ -179,4 +178,4 @@ def test_pages_above_the_cut_go_with_all_that_they_name_and_few_are_read_for_tha
             page.key for page in all_pages(left.store, head)
         }
         mirror_more(left, 2)
-        assert not check_cluster(left.store).findings
+        assert not faults(left, deep=False)

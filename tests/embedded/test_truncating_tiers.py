@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from reconciler.embedded.checking.check import check_cluster
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.partition.headswaps import Partition
 from reconciler.embedded.remote.leaving.evicting import evict
@@ -17,7 +16,7 @@ from reconciler.errors import UserError
 from reconciler.resources.mirroring import Truncated
 from tests.embedded.samples import ids
 from tests.embedded.tiered import Tiered
-from tests.embedded.truncated import archived, cut, is_sound, joined, let_go, mirror_more, rows, truncate
+from tests.embedded.truncated import archived, cut, faults, is_sound, joined, let_go, mirror_more, rows, truncate
 from tests.embedded.upkeeping import DAY, TOPIC, head_of
 
 
@@ -42,7 +41,7 @@ def goes_on(it: Tiered, end: int) -> None:
     if segments:
         evict(it.store, Partition(TOPIC, it.cluster.topics()[TOPIC].id, 0), segments)
     assert rows(it) == found
-    assert not check_cluster(it.store, deep=True, storage=it.storage).findings
+    assert not faults(it)
 
 
 @pytest.mark.fact("F-C-079")
@@ -61,7 +60,7 @@ def test_both_tiers_end_at_the_cut(at: int, *, pages: bool) -> None:
     assert manifest.records == min(at, 24)
     assert not manifest.garbage
     is_sound(it)
-    assert not check_cluster(it.store, deep=True, storage=it.storage).findings
+    assert not faults(it)
     assert cut(it, at) == Truncated(at, 28 - at)
     goes_on(it, at)
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from reconciler.embedded.catalog.linkentries import LinkEntry
 from reconciler.embedded.catalog.mirroring import RESTORE, Peer
+from reconciler.embedded.checking.check import check_cluster
+from reconciler.embedded.checking.findings import Finding, Kind
 from reconciler.embedded.linking.truncating import truncate_topic
 from reconciler.embedded.partition.headswaps import Partition
 from reconciler.embedded.partition.pages import all_entries
@@ -80,6 +82,13 @@ def rows(it: Tiered, partition: int = 0) -> list[tuple[int, bytes | None, bytes 
 def both_copied(it: Tiered) -> Tiered:
     """Return the same cluster over copies of its stores."""
     return Tiered(copied(it.store), copied(it.storage), it.clock)
+
+
+def faults(it: Tiered, *, deep: bool = True) -> list[Finding]:
+    """Return what a check finds, but that a restore is under way."""
+    is_tiered = it.cluster.catalog.read().topics[TOPIC].tiering is not None
+    report = check_cluster(it.store, deep=deep, storage=it.storage if is_tiered else None)
+    return [finding for finding in report.findings if finding.kind is not Kind.TRANSITION_UNDER_WAY]
 
 
 def is_sound(it: Tiered, partition: int = 0) -> None:

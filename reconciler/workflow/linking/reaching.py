@@ -80,9 +80,14 @@ def _verdict(sides: Sides, error: ReconcilerError) -> tuple[LinkStatus, Trouble]
 
 
 def _note(sides: Sides, status: LinkStatus, trouble: Trouble | None) -> None:
-    """Write it down where it is news: with ten thousand links that are well nothing is written."""
-    link, known = sides.link, sides.link.trouble
-    before = None if known is None else (known.code, known.message)
-    if link.status is status and before == (None if trouble is None else (trouble.code, trouble.message)):
+    """Write it down where it is news: however often a source does not answer, that is written once."""
+    known = sides.link.trouble
+    if sides.link.status is status and _told(status, known) == _told(status, trouble):
         return
-    sides.destination.links.link_trouble(link.name, status, trouble)
+    sides.destination.links.link_trouble(sides.link.name, status, trouble)
+
+
+def _told(status: LinkStatus, trouble: Trouble | None) -> tuple[str, ...]:
+    if trouble is None:
+        return ()
+    return (trouble.code, trouble.message) if status is LinkStatus.FAILED else (trouble.code,)

@@ -53,7 +53,7 @@ def note_sources(sides: Sides, offered: Mapping[str, Offered]) -> tuple[str, ...
         if trouble.code not in WAITED_FOR or waited_enough:
             ended.append(mirror.name)
             news[mirror.name] = trouble
-        elif known is None or (known.code, known.message) != (trouble.code, trouble.message):
+        elif known is None or known.code != trouble.code:
             news[mirror.name] = trouble
     if news:
         sides.destination.links.syncs.note(news, ended)

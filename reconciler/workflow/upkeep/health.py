@@ -32,19 +32,24 @@ def trouble_of(error: ReconcilerError, now_ms: int, *, is_gone: bool) -> Trouble
             return None
 
 
+def is_denied(mirror: MirrorSeen) -> bool:
+    """Tell whether its link may not read its source: nothing is copied until the pass over its link finds it may."""
+    return mirror.trouble is not None and mirror.trouble.code == _NOT_ALLOWED
+
+
 def note_mirror(
     links: LinksOfCluster, mirror: MirrorSeen, trouble: Trouble | None, *, retry_ms: int, now_ms: int
 ) -> None:
     """Keep what is wrong with a mirror; it is FAILED at once where nothing can mend it, else after the time-out."""
     if trouble is None:
-        if mirror.trouble is not None:
+        if mirror.trouble is not None and not is_denied(mirror):
             links.trouble(mirror.name, None)
         return
     known = mirror.trouble
     since_ms = known.since_ms if known is not None and known.code == trouble.code else now_ms
     is_final = trouble.code not in {SOURCE_TOPIC_MAY_BE_DELETED, _NOT_ALLOWED}
     fails = is_final or now_ms - since_ms > retry_ms
-    if fails or known is None or (known.code, known.message) != (trouble.code, trouble.message):
+    if fails or known is None or known.code != trouble.code:  # However it is put, it is written once.
         links.trouble(mirror.name, trouble, fails=fails)
 
 

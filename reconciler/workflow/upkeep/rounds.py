@@ -12,7 +12,7 @@ from reconciler.lifecycles.mirror import MirrorStatus
 from reconciler.resources.address import address_of
 from reconciler.workflow.linking.copying import Wanted
 from reconciler.workflow.upkeep.changes import Change, Remembered
-from reconciler.workflow.upkeep.health import note_links, note_mirror, trouble_of
+from reconciler.workflow.upkeep.health import is_denied, note_links, note_mirror, trouble_of
 from reconciler.workflow.upkeep.outcomes import Synced
 
 if TYPE_CHECKING:
@@ -120,7 +120,8 @@ class Rounds:
             self._remembered[name] = Remembered.of(provider)
         chosen = []
         for mirror in mirrors:
-            if mirror.status in FOLLOWING and is_wanted(address_of("mirror", name, mirror.name)):
+            is_due = mirror.status in FOLLOWING and not is_denied(mirror)
+            if is_due and is_wanted(address_of("mirror", name, mirror.name)):
                 chosen.append(mirror)
             else:
                 self._remembered[name].leave(mirror)
