@@ -1,4 +1,4 @@
-"""Transitions over two clusters whose process was killed at a step: what a plan says, and who goes on. Real processes."""
+"""Transitions whose process was killed at a step: what a plan says then, and who goes on with them. Real processes."""
 
 from __future__ import annotations
 
