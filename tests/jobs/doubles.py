@@ -176,6 +176,21 @@ class Deadly(Wrapped):
 
 
 @dataclass
+class Lingering(Wrapped):
+    """A sink whose tasks say that they are at work, and have not ended when a worker is killed."""
+
+    said: Path
+    killed: Path
+
+    def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Staged:
+        staged = super().stage_copy(partition, source, offsets)
+        self.said.touch()
+        while not self.killed.exists():
+            threading.Event().wait(0.01)
+        return staged
+
+
+@dataclass
 class DeadlyStorage:
     """Object storage that kills the process it is in once, after something was copied there: never the driver."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -11,6 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark import cloudpickle
 
+from reconciler.embedded.catalog.linkentries import LinkEntry
+from reconciler.embedded.catalog.links import MirrorShape
 from reconciler.embedded.catalog.tiering import tiering_of
 from reconciler.embedded.partition.pages import all_entries
 from reconciler.embedded.partition.partfiles import read_part
@@ -23,7 +27,7 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.records.log import OffsetRange
 from tests.embedded.samples import NOW, read, rows_of
 from tests.jobs import doubles
-from tests.jobs.doubles import TOPIC, Deadly, DeadlyStorage, append, in_spark, tiered_west
+from tests.jobs.doubles import TOPIC, Deadly, DeadlyStorage, Lingering, append, fill, in_spark, tiered_west
 from tests.jobs.standalone import standalone
 
 if TYPE_CHECKING:
@@ -108,3 +112,35 @@ def test_an_upload_whose_task_is_killed_is_done_again_and_each_record_is_there_o
         assert found == before[partition][: manifest.end]
         assert manifest.end > 10
     assert tiered.upkeep().upload(partial(spread, cluster.session)).partitions == 0
+
+
+@pytest.mark.fact("F-C-001")
+def test_a_copy_one_of_whose_workers_is_killed_ends_and_nothing_is_there_twice(
+    west: EmbeddedCluster, east: EmbeddedCluster, tmp_path: Path
+) -> None:
+    east.create_link("dr", LinkEntry("link-1", "west", {"source": "west"}))
+    fill(west, partitions=8, count=200, parts=3)
+    east.create_mirror(TOPIC, MirrorShape(link="dr", source=TOPIC), west.source_topic(TOPIC))
+    said, over = tmp_path / "said", threading.Event()
+    with standalone(tmp_path / "spark") as running:
+        killer = threading.Thread(target=kill_when, args=(said, running.workers[0], over))
+        killer.start()
+        sink = Lingering(east.sink(TOPIC), said, tmp_path / "killed")
+        copied = in_spark(running.spark.session, west.log(TOPIC), sink)
+        over.set()
+        killer.join()
+        assert running.workers[0].wait(30) != 0
+        assert copied.records == 4800
+        assert in_spark(running.spark.session, west.log(TOPIC), east.sink(TOPIC)).offsets == 0
+    for partition in range(8):
+        assert [row["offset"] for row in read(east.log(TOPIC), partition)] == list(range(600))
+    assert verify(None, west.log(TOPIC), east.log(TOPIC), deep=True).is_equal
+
+
+def kill_when(said: Path, worker: subprocess.Popen[str], over: threading.Event) -> None:
+    """Kill a worker once its tasks are at work, and say so to those that wait for it."""
+    while not said.exists() and not over.wait(0.01):
+        pass
+    worker.kill()
+    worker.wait()
+    said.with_name("killed").touch()

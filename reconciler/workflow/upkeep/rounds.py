@@ -135,10 +135,7 @@ class Rounds:
 
         def marks(name: str) -> Mapping[str, Marked] | ReconcilerError:
             try:
-                provider = self._provider(name)
-                if provider.identify() is None:
-                    return UserError(f"there is no cluster {name}", hint="Apply creates it.")
-                return provider.marks()
+                return self._provider(name).marks()
             except ReconcilerError as error:
                 return error
 
