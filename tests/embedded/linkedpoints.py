@@ -94,10 +94,13 @@ def deaths(linked: Linked, do: Do, *, hows: tuple[str, ...] = HOWS) -> Iterator[
             yield left
 
 
-def rivals(linked: Linked, do: Do, rival: Do) -> Iterator[tuple[Linked, ReconcilerError | None]]:
+def rivals(
+    linked: Linked, do: Do, rival: Do, *, prepare: Do = lambda _left: None
+) -> Iterator[tuple[Linked, ReconcilerError | None]]:
     """Yield what is left for every write that a rival comes right before, and what the process was refused with."""
     for at in itertools.count():
         left, writes, met = again(linked), itertools.count(), False
+        prepare(left)
 
         def meet(_what: str, _key: str, at: int = at, left: Linked = left, writes: Iterator[int] = writes) -> None:
             nonlocal met

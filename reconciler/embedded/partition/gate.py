@@ -129,8 +129,13 @@ class Gate:
     def _confirm(self, partition: int) -> Catalog:
         """Return the catalog after the head is there; where the topic is gone, what was written goes with it."""
         catalog = self.catalog.read()
-        if topic_with_id(catalog, self.topic_id, self.full_name) is None:
+        topic = topic_with_id(catalog, self.topic_id, self.full_name)
+        if topic is None:
             remove_partition(self.store, self.topic_id, partition)
+        elif topic.follows is not None and self.writer == PRODUCERS:
+            # It is to become a mirror. Whoever seals it makes heads where there are none; this one came before that
+            # and will be sealed with all it has.
+            return catalog
         self._check(catalog)
         return catalog
 
