@@ -18,6 +18,7 @@ from reconciler.planning.deciding.recovered import is_held, recover, wait_for
 from reconciler.planning.deciding.together import is_spoken_for
 from reconciler.planning.judging.recovering import is_recovery
 from reconciler.planning.situation import STOPPED, Situation, mirror_at
+from reconciler.planning.wanted.ways import is_two_way
 from reconciler.resources.address import Address, rank
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mirrorlink import MirrorLink, MirrorTopic
@@ -116,4 +117,9 @@ def _speakers(situation: Situation) -> frozenset[Address]:
     recorded = (address for address in situation.recorded if address.startswith(("mounting/", "mirror/")))
     named = {*situation.mirrors, *situation.entries, *recorded}
     topics = (Address("topic/" + name.partition("/")[2]) for name in named)
-    return frozenset({*topics, *situation.mountings, *situation.entries_of})
+    swapped = (
+        source
+        for source, entries in situation.entries_of.items()
+        if any(is_two_way(entry, situation) for entry in entries)
+    )
+    return frozenset({*topics, *situation.mountings, *swapped})
