@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from reconciler.errors import SourceChangedError
+from reconciler.errors import RetryableError, SourceChangedError
 from reconciler.resources.mirroring import SOURCE_TOPIC_ID_CHANGED, UNEXPECTED_TRUNCATION
 
 if TYPE_CHECKING:
@@ -41,6 +41,22 @@ def check_followed(name: str, partition: int, reached: Reached, source: SourceSe
     if ours is not None and theirs is not None and ours != theirs:
         message = f"{where}: below {reached.fetched:,}, to which it was copied, the source was cut and written again"
         raise SourceChangedError(message, code=UNEXPECTED_TRUNCATION, hint=_HINT)
+
+
+def check_current(name: str, partition: int, reached: Reached, source: SourceSeen) -> None:
+    """Return if what was staged of a source was seen no earlier than what its copy knows of it.
+
+    A mirror may have stopped and become one again since: what was staged of its source may have been cut there.
+
+    Raises:
+        RetryableError: Epochs have begun at the source that were not seen yet.
+    """
+    bounds = source.bounds.get(partition)
+    if bounds is None or reached.topic_id is None or reached.topic_id != source.topic_id:
+        return
+    if max((epoch for epoch, _ in reached.epochs), default=0) > max((epoch for epoch, _ in bounds.epochs), default=0):
+        message = f"{name}, partition {partition}: its source was looked at before it changed hands; nothing was copied"
+        raise RetryableError(message, hint="Look at it again.")
 
 
 def _last_below(offset: int, epochs: Iterable[tuple[int, int]]) -> tuple[int, int] | None:

@@ -24,7 +24,7 @@ from reconciler.embedded.partition.parts import PartWriter
 from reconciler.embedded.remote.connections import unbounded
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.digest import Digest
-from reconciler.records.following import check_followed
+from reconciler.records.following import check_current, check_followed
 from reconciler.records.log import OffsetRange, Reached, Staged
 
 if TYPE_CHECKING:
@@ -130,6 +130,7 @@ class EmbeddedSink:
                 if after is None or self.source is None:
                     return after
                 # What fits was seen to end there before the source was looked at: whoever was faster moved the end.
+                check_current(self.gate.full_name, partition, _reached(head), self.source)
                 check_followed(self.gate.full_name, partition, _reached(head), self.source)
                 return replace(after, source=_kept(self.source, partition, after.end))
 

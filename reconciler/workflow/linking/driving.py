@@ -187,7 +187,9 @@ class Driver:
         operation = here.operation
         if operation is None:
             return here
-        if peer.status in UNDER_WAY and peer.operation is not None and peer.operation.id == operation.id:
+        if peer.operation is not None and peer.operation.id == operation.id:
+            if peer.status not in UNDER_WAY:
+                return here  # Suspended: whoever paused it resumes it, or fails it over.
             self.drive(here.source_cluster, here.source)
             return links.mirror(here.name)
         if peer.status is not _M.STOPPED or peer.stopped_by not in REVERSALS:
