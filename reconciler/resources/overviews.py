@@ -9,6 +9,15 @@ from typing import NamedTuple
 from reconciler.resources.address import Address
 
 
+class Following(NamedTuple):
+    """What a mirror follows, and the state it is in."""
+
+    state: str
+    link: str
+    source: str
+    """`<cluster>/<full name>`."""
+
+
 class TopicShown(NamedTuple):
     """One topic or mirror."""
 
@@ -19,6 +28,8 @@ class TopicShown(NamedTuple):
     records: int | None = None
     """`None`: not measured; as `bytes`."""
     bytes: int | None = None
+    following: Following | None = None
+    """`None`: it is an ordinary topic."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,9 @@ from reconciler.resources.address import (
     split_name,
     tiers_of,
 )
+from reconciler.resources.mirrortopic import MirrorTopic
 from reconciler.resources.mountable import MIGRATING
+from reconciler.resources.overviews import Following
 from reconciler.workflow.beginning.opening import open_work
 from reconciler.workflow.beginning.topicaddress import provider_of, topic_address
 from reconciler.workflow.looking.actingacls import AclRow, acting_acls
@@ -31,7 +33,7 @@ from reconciler.workflow.looking.overviews import check_answers, look_over
 if TYPE_CHECKING:
     from reconciler.providers.base import Provider
     from reconciler.resources.groups import ConsumerGroup
-    from reconciler.resources.inventory import Inventory
+    from reconciler.resources.inventory import Inventory, Observed
     from reconciler.resources.measures import Measure
     from reconciler.resources.migration import Migration
     from reconciler.resources.overviews import TopicShown
@@ -67,6 +69,8 @@ class TopicDescription:
     """What lies in which tier; `None`: it was never tiered, or its platform has no tiers."""
     migration: Migration | None = None
     """What mounts or unmounts it, with this topic alone; `None`: nothing does."""
+    following: Following | None = None
+    """What it mirrors; `None`: it is an ordinary topic."""
 
 
 def list_topics(
@@ -113,7 +117,15 @@ def describe_topic(invocation: Invocation, select: Select, address: str) -> Topi
         acls=acting_acls(found, observed),
         storage=standing.storage if standing.storage is not None and standing.storage.tiering is not None else None,
         migration=_migration(provider, full_name_of(topic)) if observed[found].state == MIGRATING else None,
+        following=_following(observed[found]),
     )
+
+
+def _following(seen: Observed) -> Following | None:
+    mirror = seen.resource
+    if not isinstance(mirror, MirrorTopic):
+        return None
+    return Following(seen.state or "", mirror.link, f"{mirror.source_cluster}/{mirror.source}")
 
 
 def _migration(provider: Provider, full_name: str) -> Migration | None:

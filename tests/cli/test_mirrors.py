@@ -254,3 +254,20 @@ def test_a_mirror_is_compared_with_its_source_by_its_address_alone(twins: Twins)
     plain = twins.typed("verify", "topic/east/shop:plain")
     assert (plain.code, "is not mirrored" in plain.err) == (1, True)
     assert "Two logs are compared by two addresses" in plain.err
+
+
+def test_topics_say_of_mirrors_what_they_follow_and_in_which_state(twins: Twins) -> None:
+    twins.said("mirror", "pause", CLICKS)
+    twins.said("mirror", "failover", ORDERS, "--yes")
+    listed = twins.said("topic", "list").splitlines()
+    assert listed[-1].split() == [CLICKS, "1", "?", "west/shop:clicks", "over", "twin:", "PAUSED"]
+    assert [line for line in listed if "over twin" in line] == listed[-1:]
+    assert any(line.startswith("topic/east/shop:orders ") for line in listed), "what was stopped is a topic"
+    rows = {row["address"]: row["mirror"] for row in twins.printed("topics", "topic", "list")["topics"]}
+    assert rows[CLICKS] == {"mirror_status": "PAUSED", "link_name": "twin", "source": "west/shop:clicks"}
+    assert rows["topic/east/shop:orders"] is None
+    described = twins.said("topic", "describe", CLICKS)
+    assert f"mirrors west/shop:clicks over twin: PAUSED; see: reconciler mirror describe {CLICKS}" in described
+    assert twins.printed("topic-description", "topic", "describe", ORDERS)["mirror"] is None
+    assert "observed     PAUSED" in twins.said("show", CLICKS)
+    assert CLICKS in twins.said("topic", "storage", CLICKS)

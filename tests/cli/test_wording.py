@@ -127,12 +127,12 @@ def test_records_for_a_mirror_are_refused_with_both_addresses(tmp_path: Path) ->
     cluster = {"kind": "Cluster", "metadata": {"name": "east"}, "spec": {"embedded": {"root": "memory://wording-east"}}}
     link = {"kind": "MirrorLink", "metadata": {"name": "from-west", "cluster": "east"}, "spec": {"source": "west"}}
     copy = {"kind": "MirrorTopic", "cluster": "east", "link": "from-west", "source_cluster": "west", "name": "copy"}
-    given = [RESOURCE.validate_python(each) for each in (cluster, link, {**copy, "source": "shop:orders"})]
+    given = [RESOURCE.validate_python(each) for each in (cluster, link, {**copy, "source": "copy"})]
     provider = open_provider(given[0], Edge(tmp_path, {}, lambda: str(uuid.uuid4()), lambda: 0))
     for resource in given:
         action = Create(address=resource.address, after=resource, parameters={"partitions": 3, "configs": {}})
         assert isinstance(next(iter(provider.apply([action]))), Done)
-    with pytest.raises(UserError, match="mirror/east/copy is a mirror of topic/west/shop:orders: only its link writes"):
+    with pytest.raises(UserError, match="mirror/east/copy is a mirror of topic/west/copy: only its link writes"):
         provider.producer(Address("topic/east/copy"))
 
 

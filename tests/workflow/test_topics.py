@@ -13,6 +13,7 @@ from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import RetryableError, UsageError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.records.log import OffsetRange
+from reconciler.resources.overviews import TopicShown
 from reconciler.workflow.altering import alter_topic
 from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.consume import consume
@@ -199,7 +200,7 @@ def test_what_cannot_be_produced_is_said(applied: Bench) -> None:
 def test_topics_and_namespaces_are_listed_with_their_sizes(applied: Bench) -> None:
     feed(applied, lines(ROWS))
     (shape,) = list_topics(applied.invocation, Select(), None)
-    assert shape == (ORDERS, 3, 1, None, None)
+    assert shape == TopicShown(ORDERS, 3, 1)
     (row,) = list_topics(applied.invocation, Select(), None, sizes=True)
     assert (row.address, row.partitions, row.records) == (ORDERS, 3, 60)
     assert row.bytes

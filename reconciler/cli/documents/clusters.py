@@ -14,7 +14,7 @@ from reconciler.cli.documents.storages import TopicStoragePart
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from reconciler.resources.overviews import TopicShown
+    from reconciler.resources.overviews import Following, TopicShown
     from reconciler.workflow.namespaces.listing import NamespaceRow
     from reconciler.workflow.topics import TopicDescription
 
@@ -43,6 +43,19 @@ class NamespacesDocument(Document):
         )
 
 
+class FollowingPart(Part):
+    """What a mirror follows."""
+
+    mirror_status: str
+    link_name: str
+    source: str = Field(description="<cluster>/<full name>.")
+
+    @classmethod
+    def of(cls, following: Following) -> FollowingPart:
+        """Say it."""
+        return cls(mirror_status=following.state, link_name=following.link, source=following.source)
+
+
 class TopicPart(Part):
     """One topic of many."""
 
@@ -51,6 +64,7 @@ class TopicPart(Part):
     replication_factor: int | None
     records: int | None = Field(description="Null: not measured.")
     bytes: int | None = Field(description="Null: not measured.")
+    mirror: FollowingPart | None = Field(description="Null: it is an ordinary topic.")
 
 
 class TopicsDocument(Document):
@@ -70,6 +84,7 @@ class TopicsDocument(Document):
                     replication_factor=row.replication_factor,
                     records=row.records,
                     bytes=row.bytes,
+                    mirror=None if row.following is None else FollowingPart.of(row.following),
                 )
                 for row in rows
             )
@@ -118,6 +133,7 @@ class TopicDocument(Document):
     acls: tuple[AclPart, ...] = Field(description="Access rules as they are asked, in that order.")
     storage: TopicStoragePart | None = Field(description="By tier. Null: it was never tiered.")
     migration: TopicMigrationPart | None = Field(description="That mounts or unmounts it. Null: none does.")
+    mirror: FollowingPart | None = Field(description="Null: it is an ordinary topic.")
 
     @classmethod
     def of(cls, topic: TopicDescription) -> TopicDocument:
@@ -143,4 +159,5 @@ class TopicDocument(Document):
                 state=topic.migration.state,
                 closed=any(each.is_closed for each in topic.migration.topics),
             ),
+            mirror=None if topic.following is None else FollowingPart.of(topic.following),
         )

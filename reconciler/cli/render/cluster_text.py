@@ -35,6 +35,7 @@ def topic_text(topic: TopicDescription) -> list[Line]:
         *([line(Span("  id ", Tone.QUIET), topic.incarnation)] if topic.incarnation else []),
         *([] if topic.storage is None else [line(f"  {sums_text([topic.storage])}")]),
         *_migration(topic),
+        *_following(topic),
         *tiering_lines(topic.storage.tiering if topic.storage else None),
         EMPTY,
         *table(("partition", "start", "stable", "end"), partitions, numbers=(0, 1, 2, 3)),
@@ -53,6 +54,14 @@ def _migration(topic: TopicDescription) -> Iterator[Line]:
     meaning = "takes and gives no records" if any(each.is_closed for each in found.topics) else "cannot be changed"
     see = f"reconciler mount status {found.id} --cluster {cluster_of(topic.address)}"
     yield line("  ", Span(f"being {what}: {found.state}", Tone.MOVE), f", {meaning} until then; see: {see}")
+
+
+def _following(topic: TopicDescription) -> Iterator[Line]:
+    """Yield what a mirror follows: only its link writes to it."""
+    found = topic.following
+    if found is not None:
+        see = f"reconciler mirror describe {topic.address}"
+        yield line(f"  mirrors {found.source} over {found.link}: ", Span(found.state, Tone.MOVE), f"; see: {see}")
 
 
 def _config(row: ConfigRow) -> tuple[Span, ...]:

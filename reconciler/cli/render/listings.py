@@ -28,20 +28,23 @@ def topics_text(rows: Sequence[TopicShown], *, sizes: bool) -> list[Line]:
     """Return a table of topics; with `sizes` also what they hold, as far as it was measured."""
     if not rows:
         return [line("There are no topics.")]
-    if not sizes:
-        shapes = [(row.address, _known(row.partitions), _known(row.replication_factor)) for row in rows]
-        return plain_table(("address", "partitions", "replicas"), shapes, numbers=(1, 2))
-    cells = [
-        (
-            row.address,
-            _known(row.partitions),
-            _known(row.replication_factor),
-            _known(row.records),
-            "?" if row.bytes is None else bytes_text(row.bytes),
-        )
-        for row in rows
-    ]
-    return plain_table(("address", "partitions", "replicas", "records", "size"), cells, numbers=(1, 2, 3, 4))
+    headings = ["address", "partitions", "replicas"]
+    cells: list[list[str]] = [[row.address, _known(row.partitions), _known(row.replication_factor)] for row in rows]
+    if sizes:
+        headings += ["records", "size"]
+        for cell, row in zip(cells, rows, strict=True):
+            cell += [_known(row.records), "?" if row.bytes is None else bytes_text(row.bytes)]
+    numbers = range(1, len(headings))
+    if any(row.following is not None for row in rows):
+        headings.append("mirrors")
+        for cell, row in zip(cells, rows, strict=True):
+            cell.append(_following(row))
+    return plain_table(headings, cells, numbers=numbers)
+
+
+def _following(row: TopicShown) -> str:
+    found = row.following
+    return "" if found is None else f"{found.source} over {found.link}: {found.state}"
 
 
 def _known(count: int | None) -> str:

@@ -9,6 +9,7 @@ from reconciler.cli.render.lines import Tone
 from reconciler.cli.render.mounting_moves import mount_headline, mount_notes
 from reconciler.cli.render.reasons import reason_text
 from reconciler.cli.render.values import change_text, configs_text, field_name, value_text
+from reconciler.lifecycles.mirror import MIRROR
 from reconciler.lifecycles.tiering import TIERING
 from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, Risk, RunJob, Transition, Update
 from reconciler.planning.estimates import Estimate
@@ -77,6 +78,8 @@ def headline(action: Action) -> str:
             return "forget, leave it alone"
         case Transition():
             return _move(action)
+        case RunJob(job="catch-up"):
+            return "until nothing lags behind its source"
         case RunJob():
             return amount(action.estimate)
         case _:
@@ -178,6 +181,9 @@ def _move(action: Transition) -> str:
         return mount_headline(action, action.after)
     if action.machine == TIERING.name:
         return f"{_switched(action)}: {', '.join(change_text(change) for change in action.changes)}"
+    if action.machine == MIRROR.name:
+        entry = action.parameters.get("entry")
+        return f"{action.verb}: {action.from_state} → {action.to_state}{f', for {entry}' if entry else ''}"
     parameters = "".join(f", {key} {value_text(key, action.parameters[key])}" for key in sorted(action.parameters))
     return f"{action.verb}: {action.from_state} → {action.to_state}{parameters}"
 
