@@ -6,6 +6,7 @@ import io
 import json
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,15 @@ from tests.soak.runs import invocation, run_apply
 pytestmark = pytest.mark.spark
 
 INCOMPLETE = 4
+IN_SPARK = (
+    sys.executable,
+    "-c",
+    (
+        "import sys; from reconciler.jobs import tasks; tasks.LITTLE_BYTES = -1; "
+        "from reconciler.cli.main import main; sys.exit(main())"
+    ),
+)
+"""The command, which copies in Spark however little there is."""
 WITHIN_S = 5.0
 """It is done in three; a pipeline kills after seven, and the machine of a test may be busy."""
 DEADLINE_S = 120.0
@@ -78,7 +88,7 @@ def workspace(tmp_path: Path) -> Path:
 def stopped_at(folder: Path, event: str, by: signal.Signals) -> tuple[int, list[dict[str, Any]]]:
     """Apply, send a signal at an event of the copy, and return the exit code and every event."""
     with subprocess.Popen(
-        [*COMMAND, "apply", "--yes", "--format", "json"],
+        [*IN_SPARK, "apply", "--yes", "--format", "json"],
         cwd=folder,
         env=environment(),
         stdout=subprocess.PIPE,
