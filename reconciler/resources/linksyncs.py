@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, mo
 
 from reconciler.resources.acls import folded
 from reconciler.resources.base import Complaint, DurationMs, Flag, Many, Model, refusal
-from reconciler.resources.syncedconfigs import ALWAYS_SYNCED, NEVER_SYNCED, SYNCED_BY_DEFAULT
+from reconciler.resources.syncedconfigs import ALWAYS_SYNCED, SYNCED_BY_DEFAULT, is_never_synced
 
 KEPT: Final = "kept"
 """The context in which what a cluster keeps of a link is read: it may hold what no manifest may declare."""
@@ -96,9 +96,9 @@ class TopicConfigSyncSpec(Model):
 
     @field_validator("include", mode="after")
     @classmethod
-    def _complete(cls, include: tuple[str, ...]) -> tuple[str, ...]:
+    def _complete(cls, include: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         missing = [key for key in ALWAYS_SYNCED if key not in include]
-        never = [key for key in include if key in NEVER_SYNCED]
+        never = [key for key in include if is_never_synced(key)]
         if missing:
             raise refusal(
                 Complaint(
@@ -106,7 +106,7 @@ class TopicConfigSyncSpec(Model):
                     hint="The list is complete: add them, or leave topicConfigSync out for the default list",
                 )
             )
-        if never:
+        if never and info.context != KEPT:
             raise refusal(
                 Complaint(f"names what is never synced: {', '.join(never)}", hint="Set it on the mirror's own configs")
             )

@@ -28,3 +28,19 @@ NEVER_SYNCED: Final = (
     "replication.factor",
 )
 """The destination's own."""
+
+_OF_TIERS: Final = (
+    "confluent.placement.",
+    "confluent.tier.",
+    "initial.retention.local.",
+    "local.retention.",
+    "redpanda.remote.",
+    "remote.",
+    "retention.local.",
+)
+"""How the configs of tiers and placement begin, on any platform."""
+
+
+def is_never_synced(key: str) -> bool:
+    """Tell whether a config is the destination's own: where its records lie, and what of them may be deleted there."""
+    return key in NEVER_SYNCED or key.startswith(_OF_TIERS)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from reconciler.embedded.catalog.namespaceentries import QuotaEntry
 from reconciler.errors import UserError
 from reconciler.resources.mirroring import TOPIC_CONFIGS_SYNC
+from reconciler.resources.mirrorlink import MirrorLinkSpec
 from reconciler.resources.syncedconfigs import ALWAYS_SYNCED
 from tests.embedded.linked import ORDERS
 from tests.workflow.linksyncs import Runner, runner
@@ -99,12 +101,14 @@ def test_what_is_optional_follows_only_where_it_is_listed(key: str) -> None:
 
 
 @pytest.mark.fact("F-C-053")
-def test_what_is_never_synced_is_the_destinations_own() -> None:
+@pytest.mark.parametrize("key", ["remote.write", "remote.log.delete.on.disable", "local.retention.ms"])
+def test_where_records_lie_is_the_destinations_own_and_cannot_be_listed(key: str) -> None:
+    with pytest.raises(ValidationError, match=f"names what is never synced: {key}"):
+        MirrorLinkSpec.model_validate({"source": "west", "topicConfigSync": {"include": [*ALWAYS_SYNCED, key]}})
     run = mirroring()
-    run.linked.west.alter_topic(ORDERS, {"remote.write": "false"})
+    run.linked.west.alter_topic(ORDERS, {key: "1000" if key.endswith("ms") else "false"})
     run()
     assert run.linked.east.topic(ORDERS).configs == {}
-    assert run.linked.east.topic(ORDERS).replication_factor == 1
 
 
 @pytest.mark.fact("F-C-008")

@@ -8,7 +8,7 @@ from reconciler.embedded.catalog.configs import CONFIGS
 from reconciler.errors import UserError
 from reconciler.resources.address import split_name, tiers_of
 from reconciler.resources.clusterproperties import CONFIG_DEFAULTS
-from reconciler.resources.syncedconfigs import ALWAYS_SYNCED, SYNCED_BY_DEFAULT
+from reconciler.resources.syncedconfigs import ALWAYS_SYNCED, SYNCED_BY_DEFAULT, is_never_synced
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -30,7 +30,8 @@ def synced_with(catalog: Catalog | Draft, mirror: MirrorEntry) -> tuple[str, ...
 def synced_configs(link: LinkEntry) -> tuple[str, ...]:
     """Return the configs a link syncs, sorted: its complete list, else those of the platform."""
     declared = link.declared.get("topicConfigSync")
-    return tuple(sorted(SYNCED_BY_DEFAULT if declared is None else declared["include"]))
+    listed = SYNCED_BY_DEFAULT if declared is None else declared["include"]
+    return tuple(sorted(key for key in listed if not is_never_synced(key)))
 
 
 def follows_starts(catalog: Catalog | Draft, topic: TopicEntry) -> bool:
