@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from reconciler.embedded.catalog.links import alter_link
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import MendFirstError, NotAuthorizedError, ReconcilerError, UserError
 from reconciler.lifecycles.mirror import LinkStatus
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.resources.mirroring import LinkSeen
-from tests.embedded.linked import ORDERS, mirrored
+from tests.embedded.linked import LINK, ORDERS, mirrored
 from tests.workflow.linksyncs import MINUTE, Refusing, Runner, denied
 
 
@@ -173,6 +175,29 @@ def test_a_paused_link_does_nothing_by_itself() -> None:
     before = run.serial()
     assert run().status is LinkStatus.PAUSED
     assert (run.serial(), run.linked.status("east")) == (before, "LINK_PAUSED")
+
+
+def test_a_link_that_was_paused_while_it_was_broken_is_paused_once_it_is_mended() -> None:
+    run = mirroring()
+    run.over["west"] = Refusing(UserError("access denied", hint="Ask."))
+    run()
+    declared = {**run.link().declared.spec.to_json(), "paused": True}
+    run.linked.east.catalog.commit(lambda draft: alter_link(draft, LINK, declared))
+    assert (run().status, run.linked.status("east")) == (LinkStatus.FAILED, "LINK_FAILED")
+    run.over.clear()
+    run.linked.west.alter_topic(ORDERS, partitions=2)
+    assert (run().status, run.linked.status("east")) == (LinkStatus.PAUSED, "LINK_PAUSED")
+    assert run.linked.east.topic(ORDERS).partitions == 1
+
+
+def test_two_runners_at_once_do_what_one_does() -> None:
+    run = mirroring(autoCreate={"enabled": True, "filters": [{"name": "*"}]})
+    other = Runner(run.linked)
+    run.linked.west.create_topic("clicks")
+    with ThreadPoolExecutor(2) as threads:
+        done = [pass_.result() for pass_ in [threads.submit(run), threads.submit(other)]]
+    assert [one.errors for one in done] == [{}, {}]
+    assert sorted(run.linked.east.topics()) == ["clicks", ORDERS]
 
 
 @pytest.mark.fact("F-C-082")

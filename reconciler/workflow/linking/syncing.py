@@ -70,6 +70,11 @@ def sync_link(sides: Sides, pace: Pace, driver: Driver | None = None) -> LinkSyn
     if sides.link.status is LinkStatus.PAUSED:
         drove, errors = _driven(sides, driver)
         return LinkSynced(cluster, name, LinkStatus.PAUSED, drove=drove, errors=errors)
+    if sides.spec.paused:  # And broken: it may have been mended.
+        tried = reached(sides, lambda _version: False)
+        if isinstance(tried, ReconcilerError):
+            return LinkSynced(cluster, name, link_status_of(tried), errors={LINK: tried})
+        return LinkSynced(cluster, name, LinkStatus.PAUSED)
     here = sides.destination.links.syncs.version()
     tasks = _Tasks(sides, pace, here)
     found = reached(sides, tasks.needs_offers)
