@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from reconciler.cli.render.graph_languages import mermaid_text
 from reconciler.lifecycles.mounting import MOUNT, UNMOUNT
 from reconciler.lifecycles.table import Lifecycle
+from reconciler.workflow.drawing.draw import draw_lifecycle
 from tests.docs import markdown
 
 _ARROW = re.compile(r"^ +(\S+) --> (\S+): (.+)$", re.MULTILINE)
@@ -33,3 +35,8 @@ def arrows(moves: Iterable[Any]) -> set[tuple[str, str, str]]:
 @pytest.mark.parametrize("lifecycle", [MOUNT, UNMOUNT], ids=lambda lifecycle: lifecycle.name)
 def test_the_states_of_a_migration_are_drawn_as_they_are(lifecycle: Lifecycle[Any]) -> None:
     assert pictured("mounting.md") == arrows(lifecycle.moves)
+
+
+def test_the_states_of_a_mirror_are_drawn_as_graph_draws_them() -> None:
+    (block,) = (block for block in markdown.blocks("mermaid") if block.file.name == "mirroring.md")
+    assert block.text.strip() == mermaid_text(draw_lifecycle("mirror")).strip(), "reconciler graph --lifecycle mirror"
