@@ -29,6 +29,7 @@ from reconciler.planning.ordering.order import in_order
 from reconciler.planning.plan import Given, Plan
 from reconciler.planning.selection import check_targets, chooser, is_partial
 from reconciler.planning.situation import Situation
+from reconciler.planning.wanted.commanded import as_commanded, warnings_of_commanded
 from reconciler.planning.wanted.effective import effective
 from reconciler.planning.wanted.givenup import warnings_of_lost
 from reconciler.resources.address import rank
@@ -85,6 +86,7 @@ def plan(desired: Desired, recorded: Record, observed: Inventory, *, given: Give
                 *impact.warnings(actions),
                 *warnings_of_tiering(situation),
                 *warnings_of_lost(situation),
+                *warnings_of_commanded(situation),
                 *warnings_of_links(situation),
             ]
         ),
@@ -104,6 +106,7 @@ def _look(desired: Desired, recorded: Record, observed: Inventory, given: Given)
     findings = [*check_expired(given.guards, given.today), *check_clusters(desired, recorded, given)]
     trusted = trusted_clusters(desired, given, tuple(findings))
     wanted, unclear = ({}, []) if given.is_destroy else effective(desired, given)
+    wanted = as_commanded(wanted, recorded)
     situation = Situation(
         wanted=wanted,
         recorded=recorded,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from reconciler.errors import DriftError, ReconcilerError, UserError
 from reconciler.manifests.files import WORKSPACE_FILE
 from reconciler.planning.finding import Finding
+from reconciler.planning.wanted.commanded import commanded
 from reconciler.resources.address import matches
 from reconciler.workflow.beginning.opening import open_work
 from reconciler.workflow.deciding.decide import decide_unlocked
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reconciler.planning.plan import Plan
+    from reconciler.planning.wanted.commanded import Commanded
     from reconciler.resources.address import Address
     from reconciler.workflow.beginning.invocation import Invocation, Select
     from reconciler.workflow.beginning.opening import Work
@@ -83,7 +85,7 @@ def drift(invocation: Invocation, select: Select, *, fail_on: Sequence[str] = ()
     decided = decide_unlocked(work)
     planned = show_decided(work, decided, started_ms)
     doubtful = doubts(work.state, decided.remembered, _chosen(select))
-    findings = without_doubtful(sort_out(planned.plan), doubtful)
+    findings = without_doubtful(sort_out(planned.plan, _roles(work, decided, select)), doubtful)
     unknown = _unknown_run(work, decided)
     told = None
     if known is not None:
@@ -97,6 +99,11 @@ def drift(invocation: Invocation, select: Select, *, fail_on: Sequence[str] = ()
     fails = tuple(found for found in findings if found.kind in kinds and found.ignored is None)
     verdict = _verdict(planned.plan, fails) if unknown is None else UserError(unknown.message, hint=unknown.hint)
     return Drifted(planned, findings, fails, verdict, told, unknown)
+
+
+def _roles(work: Work, decided: Decided, select: Select) -> tuple[Commanded, ...]:
+    is_chosen = _chosen(select)
+    return tuple(found for found in commanded(work.loaded.desired, decided.recorded) if is_chosen(found.mirror.address))
 
 
 def _unknown_run(work: Work, decided: Decided) -> Finding | None:

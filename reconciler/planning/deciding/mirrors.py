@@ -12,6 +12,7 @@ from reconciler.planning.deciding.differences import Differences
 from reconciler.planning.judging.allowances import allowances, granted_by
 from reconciler.planning.plan import Waiting
 from reconciler.planning.situation import COPYING, Wanted, is_live, source_of, topic_of
+from reconciler.planning.wanted.commanded import STATE, is_marked
 from reconciler.planning.wanted.sources import taken_from_source
 from reconciler.planning.wanted.ways import (
     Asked,
@@ -172,7 +173,8 @@ def _own(sides: Sides, mirror: MirrorTopic, before: Observed, situation: Situati
 def _remember(sides: Sides, mirror: MirrorTopic, before: Observed, decision: Decision) -> None:
     """Let the record learn of a role that was brought about by hand."""
     last = sides.last.resource if sides.last is not None else None
-    if isinstance(last, MirrorTopic) and last.state != mirror.state:
+    is_told_now = is_marked(sides.last) and STATE not in sides.wanted.origins
+    if isinstance(last, MirrorTopic) and (last.state != mirror.state or is_told_now):
         found = Differences(record_changes=(Change("state", last.state, mirror.state),))
         if not any(action.address == sides.address for action in decision.actions):
             decision.actions.append(adopt(sides, before, found, Reason.RECORD_ONLY))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reconciler.planning.finding import Finding
+from reconciler.planning.wanted.commanded import commanded
 from reconciler.resources.address import cluster_address
 from reconciler.resources.mirrorlink import MirrorLink
 
@@ -12,15 +13,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from reconciler.planning.situation import Situation
-    from reconciler.resources.inventory import Desired
+    from reconciler.resources.inventory import Desired, Record
 
 
-def given_up(desired: Desired) -> frozenset[str]:
-    """Return the source clusters from which the files declare a mirror to fail over."""
+def given_up(desired: Desired, recorded: Record) -> frozenset[str]:
+    """Return the source clusters from which a mirror fails over, as the files declare it or a command has done it."""
     links = (declared.resource for declared in desired.values() if isinstance(declared.resource, MirrorLink))
-    return frozenset(
+    declared_so = {
         link.spec.source for link in links if any(entry.state == "failed-over" for entry in link.spec.mirror_topics)
-    )
+    }
+    done = (found.mirror for found in commanded(desired, recorded) if found.mirror.state == "failed-over")
+    return frozenset(declared_so | {mirror.source_cluster for mirror in done})
 
 
 def warnings_of_lost(situation: Situation) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from reconciler.manifests.origins import explain_origin
 from reconciler.planning.actions import Transition
 from reconciler.planning.deciding.mounted import DETACHED_AT
 from reconciler.planning.document.rows import moves_of
+from reconciler.planning.wanted.commanded import commanded
 from reconciler.resources.address import Address, cluster_of, kind_of, matches, rank
 from reconciler.resources.configs import DEFAULT
 from reconciler.workflow.accepting.fields import accept_field, field_by_hand, place_of
@@ -28,6 +29,7 @@ from reconciler.workflow.drifting.sorting import sort_out
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from reconciler.lifecycles.roles import Role
     from reconciler.manifests.findings import Place
     from reconciler.manifests.loading import Loaded
     from reconciler.workflow.accepting.places import Spot
@@ -71,7 +73,7 @@ def patch_for(loaded: Loaded, decided: Decided, patterns: Sequence[str], doubtfu
         UserError: Nothing was found there.
     """
     accepting = _Accepting(loaded, decided, tuple(patterns))
-    accepting.run(without_doubtful(sort_out(decided.plan), doubtful))
+    accepting.run(without_doubtful(sort_out(decided.plan, commanded(loaded.desired, decided.recorded)), doubtful))
     if not accepting.is_anything_found:
         if decided.plan.errors:
             raise errors_of(decided.plan.errors)
@@ -105,8 +107,8 @@ class _Accepting:
 
     def run(self, findings: Sequence[Found]) -> None:
         roles = dict(self._roles())
-        for mirror, seen in roles.items():
-            self._try(mirror, partial(self._accept_role, mirror, seen), partial(self._role_by_hand, mirror, seen))
+        for mirror, (role, seen) in roles.items():
+            self._try(mirror, partial(self._accept_role, mirror, role, seen), partial(self._role_by_hand, mirror, role))
         for found in findings:
             if self._is_chosen(found.address) and not (found.address in roles and found.kind in _OF_FILES):
                 self._try(found.address, partial(self._accept, found), partial(self._by_hand, found))
@@ -137,8 +139,8 @@ class _Accepting:
             return f"{place} take this document out"
         return field_by_hand(self.manifests.loaded, found.address, found.path, found.observed, place)
 
-    def _role_by_hand(self, mirror: Address, state: str | None, place: Place) -> str:
-        return field_by_hand(self.manifests.loaded, mirror, "state", role_of(state), place)
+    def _role_by_hand(self, mirror: Address, role: Role | None, place: Place) -> str:
+        return field_by_hand(self.manifests.loaded, mirror, "state", role, place)
 
     def _accept(self, found: Found) -> None:
         match found.kind:
@@ -206,18 +208,24 @@ class _Accepting:
         else:
             spot.file.drop(spot.place.number)
 
-    def _roles(self) -> Iterator[tuple[Address, str | None]]:
-        """Yield the mirrors whose role is not the one the files want, with the state they are in."""
+    def _roles(self) -> Iterator[tuple[Address, tuple[Role | None, str | None]]]:
+        """Yield the mirrors whose role is not the one the files want, with theirs, and the state they are in."""
+        known = {
+            found.mirror.address: found for found in commanded(self.manifests.loaded.desired, self._decided.recorded)
+        }
         plan = self._decided.plan
         asked = {action.address for action in plan.actions if isinstance(action, Transition)}
         wrong = asked | {finding.address for finding in plan.errors if finding.address is not None}
-        for address in sorted(wrong, key=rank):
+        for address in sorted(wrong | known.keys(), key=rank):
             seen = self._decided.seen.inventory.get(address)
-            if kind_of(address) == "mirror" and seen is not None and self._is_chosen(address):
-                yield address, seen.state
+            if kind_of(address) != "mirror" or not self._is_chosen(address):
+                continue
+            if address in known:
+                yield address, (known[address].mirror.state, None if seen is None else seen.state)
+            elif seen is not None:
+                yield address, (role_of(seen.state), seen.state)
 
-    def _accept_role(self, mirror: Address, state: str | None) -> None:
-        role = role_of(state)
+    def _accept_role(self, mirror: Address, role: Role | None, state: str | None) -> None:
         capabilities = self._decided.seen.capabilities[cluster_of(mirror) or ""]
         if role is None or role not in capabilities.mirror_states:
             message = f"it is {state}, which no `state` of its entry says on this cluster"

@@ -77,7 +77,7 @@ def decide_unlocked(work: Work, wanted: Wanted | None = None) -> Decided:
 
 def _decide(work: Work, remembered: Remembered, wanted: Wanted) -> Decided:
     snapshot = remembered.snapshot
-    may_lack = () if wanted.is_destroy else given_up(work.loaded.desired)
+    may_lack = () if wanted.is_destroy else given_up(work.loaded.desired, remembered.record)
     seen = observe(work.providers, work.to_read, remembered.record, may_lack=may_lack)
     record = remembered.settled(seen)
     given, inventory = _given(work, snapshot, seen, wanted), seen.inventory

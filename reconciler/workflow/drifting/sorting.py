@@ -10,18 +10,19 @@ from reconciler.planning.document.rows import moves_of
 from reconciler.workflow.drifting.finding import Found, fingerprint_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from collections.abc import Set as AbstractSet
 
     from reconciler.planning.actions import Action
     from reconciler.planning.plan import DriftFinding, Override, Plan
+    from reconciler.planning.wanted.commanded import Commanded
     from reconciler.resources.address import Address
 
 _Field = tuple["Address", str]
 
 
-def sort_out(plan: Plan) -> tuple[Found, ...]:
-    """Return everything a plan found, by class, in the plan's order."""
+def sort_out(plan: Plan, roles: Iterable[Commanded] = ()) -> tuple[Found, ...]:
+    """Return everything a plan found, by class, in the plan's order; `roles` are what commands did to mirrors."""
     agreed = _agreed(plan)
     moved = tuple(_moved(finding) for finding in plan.drift if (finding.address, finding.path) not in agreed)
     waiting = tuple(_agreeing(finding) for finding in plan.drift if (finding.address, finding.path) in agreed)
@@ -31,6 +32,7 @@ def sort_out(plan: Plan) -> tuple[Found, ...]:
         *moved,
         *waiting,
         *_pending(plan, told),
+        *map(_by_command, roles),
         *(_blocked(action) for action in plan.blocked),
         *unmanaged,
         *map(_hiding, plan.overrides),
@@ -80,6 +82,11 @@ def _pending(plan: Plan, told: AbstractSet[_Field]) -> Iterator[Found]:
         if not action.blocked and not _is_told(action, told):
             mark = fingerprint_of("pending", action.address, _aim(action))
             yield Found("pending", action.address, f"{action.verb} is planned", mark)
+
+
+def _by_command(found: Commanded) -> Found:
+    address = found.mirror.address
+    return Found("pending", address, found.message, fingerprint_of("pending", address, found.mirror.state, "state"))
 
 
 def _is_told(action: Action, told: AbstractSet[_Field]) -> bool:

@@ -11,6 +11,7 @@ from reconciler.planning.actions import Reason, Risk, RunJob, Transition
 from reconciler.planning.deciding.decision import state_precondition
 from reconciler.planning.deciding.mirrors import CATCH_UP
 from reconciler.planning.situation import source_of, topic_of
+from reconciler.planning.wanted.commanded import origins_by_command
 from reconciler.planning.wanted.ways import ENDS, peer_of
 from reconciler.providers.base import Scope
 from reconciler.resources.address import address_of
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from reconciler.planning.actions import Action
+    from reconciler.resources.address import Address
     from reconciler.resources.inventory import Record
     from reconciler.resources.mirrortopic import MirrorState
     from reconciler.state.snapshots import Snapshot
@@ -97,6 +99,9 @@ class _Asking:
         self.emergency.check(self.site, named.cluster)
         return Readying(self.site, self.verb).ready(named)
 
+    def _origins_of(self, entry: Address, record: Record | None) -> Mapping[str, str]:
+        return origins_by_command((record or {}).get(entry), _ROLES_OF_ENTRY[self.verb])
+
     def _actions(self, ready: Ready, record: Record | None) -> list[Action]:
         mirror, address = ready.mirror, ready.mirror.address
         observed = self.site.providers[mirror.cluster].observe(Scope((address, topic_of(mirror))))
@@ -121,7 +126,7 @@ class _Asking:
             parameters={} if entry is None else {"entry": entry, "role": _ROLES_OF_ENTRY[self.verb]},
             risk=_RISKS.get(self.verb, Risk.DISRUPTIVE),
             reasons=(Reason.ROLE_WANTED,),
-            origins={} if last is None else last.origins,
+            origins=origins_by_command(last, mirror.state) if entry is None else self._origins_of(entry, record),
             precondition="" if before is None else state_precondition(address, before),
         )
         if self.verb != PROMOTE:
