@@ -13,7 +13,8 @@ from reconciler.embedded.catalog.lookups import check_free, link_named, topic_na
 from reconciler.embedded.catalog.mirroring import drop_records, link_of
 from reconciler.embedded.catalog.quotas import Usage, check_quotas
 from reconciler.embedded.catalog.syncing import check_not_synced, check_synced, taken_configs
-from reconciler.embedded.catalog.topics import check_growth
+from reconciler.embedded.catalog.tiering import retier
+from reconciler.embedded.catalog.topics import check_growth, initial_configs
 from reconciler.errors import BlockedError, SourceChangedError, UserError
 from reconciler.resources.address import join_name, split_name
 from reconciler.resources.mirroring import SOURCE_TOPIC_ID_CHANGED
@@ -116,8 +117,10 @@ def create_mirror(
         draft.next_revision(),
         configs=checked_configs(f"mirror {full_name}", {**shape.configs, **taken}),
         mirror=mirror,
+        initial=initial_configs(draft),
     )
     draft.put_topic(full_name, entry)
+    retier(draft, [full_name], or_else=lambda: draft.put_topic(full_name, None))
 
 
 def _check_name(full_name: str, shape: MirrorShape, link: LinkEntry) -> None:

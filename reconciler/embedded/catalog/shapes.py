@@ -15,12 +15,22 @@ _ACL: Final = {
 }
 _QUOTAS: Final = {"topics": (None, int), "partitions": (None, int), "bytes": (None, int)}
 _NAMESPACE: Final = {"configs?": _CONFIGS, "acls?": [_ACL], "quotas?": _QUOTAS, "kms_key_id?": str}
+_TROUBLE: Final = {"code": str, "message": str, "since_ms": int}
+_OFFSETS: Final = {str: int}
+_RULES: Final = {str: [str]}
 _MIRROR: Final = {
     "link_id": str,
     "source": str,
     "source_topic_id": (None, str),
     "state": str,
     "first_copy_done": bool,
+    "since_ms?": int,
+    "operation?": {"id": str, "verb": str, "ends": (None, _OFFSETS)},
+    "trouble?": _TROUBLE,
+    "stopped_by?": str,
+    "is_automatic?": bool,
+    "begins?": _OFFSETS,
+    "rules?": _RULES,
     "ended?": [str],
 }
 _TOPIC: Final = {
@@ -46,7 +56,16 @@ _MIGRATION: Final = {
     "completed_ms": (None, int),
     "is_automatic": bool,
 }
-_LINK: Final = {"id": str, "source_cluster": str, "declared": dict}
+_LINK: Final = {
+    "id": str,
+    "source_cluster": str,
+    "declared": dict,
+    "status?": str,
+    "trouble?": _TROUBLE,
+    "tasks?": {str: _TROUBLE},
+    "source_cluster_id?": str,
+    "rules?": {str: _RULES},
+}
 _NAMED: Final = {"name": str}
 _DELETION: Final = {"name": str, "location?": str}
 _CLUSTER: Final = {"properties?": _CONFIGS, "storage_id?": str}

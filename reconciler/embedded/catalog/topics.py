@@ -55,13 +55,13 @@ def create_topic(draft: Draft, full_name: str, shape: TopicShape, *, topic_id: s
         shape.replication_factor,
         checked_configs(f"topic {full_name}", shape.configs),
         acls=shape.acls,
-        initial=_initial(draft),
+        initial=initial_configs(draft),
     )
     draft.put_topic(full_name, entry)
     retier(draft, [full_name], or_else=lambda: draft.put_topic(full_name, None))
 
 
-def _initial(draft: Draft) -> dict[str, str]:
+def initial_configs(draft: Draft) -> dict[str, str]:
     """Return what the cluster's defaults give a new topic: later they touch no topic that is there (F-R-004)."""
     properties = draft.cluster.properties
     return {config: "true" for name, config in CREATION_DEFAULTS.items() if properties.get(name) == "true"}
