@@ -23,6 +23,7 @@ CASES = [
     pytest.param("flights", (), id="flights", marks=pytest.mark.spark),
     pytest.param("tiering", (), id="tiering"),
     pytest.param("hibernate", (), id="hibernate"),
+    pytest.param("disaster-recovery", (), id="disaster-recovery"),
 ]
 # In `make test` the first of them; the rest in soak.
 BUCKETS = [
@@ -74,7 +75,7 @@ def test_an_example_lives_in_a_bucket_as_well_as_in_folders(
     assert not (folder / ".clusters").exists()
 
 
-@pytest.mark.parametrize("name", ["quickstart", "environments", "flights", "tiering", "hibernate"])
+@pytest.mark.parametrize("name", ["quickstart", "environments", "flights", "tiering", "hibernate", "disaster-recovery"])
 def test_an_example_is_written_as_fmt_would_write_it(name: str, tmp_path: Path, typed: Run) -> None:
     checked = typed(copied(name, tmp_path), "fmt", "--check")
     assert checked.returncode == 0, checked.stdout + checked.stderr
