@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from reconciler.resources.address import Address
+from reconciler.resources.standing import Stretch, length_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,29 @@ class Unreadable:
     start: int
     stop: int
     bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RoleCost:
+    """What another role of a mirror costs, as both of its sides were when they were looked at."""
+
+    lost: tuple[Stretch, ...] = ()
+    """What nobody can read any more: by a failover what its source alone has, by a restore what is cut off."""
+    behind: tuple[Stretch, ...] = ()
+    """What a promotion or a reversal copies first."""
+    unknown: str | None = None
+    """Why neither can be told."""
+    fetched: tuple[tuple[int, int], ...] = ()
+    """(partition, the last offset that was copied of it), where nothing else is known; -1: none ever was."""
+    groups_set_back: tuple[str, ...] | None = ()
+    """Consumer groups that have read beyond where a restore cuts; `None`: we cannot tell."""
+    timeout_ms: int | None = None
+    """A promotion is given up where what is behind does not shrink for so long."""
+
+    @property
+    def lost_offsets(self) -> int | None:
+        """How much is lost; `None`: we cannot tell."""
+        return None if self.unknown is not None else length_of(self.lost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +62,8 @@ class Estimate:
     """Of a topic that is mounted or unmounted."""
     no_writes_seconds: int = 0
     """For about so long nobody can write to a topic that is unmounted and exists still; a rough guess."""
+    role: RoleCost | None = None
+    """Of a mirror that gets another role; `None`: that neither loses nor copies anything."""
 
 
 NO_COST: Final = Estimate()

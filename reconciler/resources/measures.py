@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from reconciler.resources.address import Address
+from reconciler.resources.standing import Positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,10 @@ class Measure:
     """What an upload would have to copy."""
     tiered: tuple[TieredPartition, ...] = ()
     """The partitions ever written to of a topic that is, or was, tiered."""
+    positions: Positions = field(default_factory=dict)
+    """Where its partitions stand that were ever written to."""
+    committed: Mapping[str, Mapping[int, int]] | None = None
+    """Where each consumer group goes on reading, by partition; `None`: not asked for, or we cannot tell."""
 
 
 Measures: TypeAlias = Mapping[Address, Measure]

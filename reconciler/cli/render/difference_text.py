@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 from reconciler.cli.render.amounts import count_text
 from reconciler.cli.render.lines import Line, Span, Tone, aligned, line
 from reconciler.cli.render.values import field_name, value_text
-from reconciler.planning.document.differences import Why, missing_words
+from reconciler.planning.document.differences import Why, loss_words, missing_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,6 +60,8 @@ def _words(why: Why, found: Difference) -> str:
         case Why.RISK:
             before = (found.approved_risk or "").replace("-", " ")
             return f"risk approved: {before}; now: {found.risk.replace('-', ' ')}"
+        case Why.LOSS:
+            return loss_words(found)
         case Why.BLOCKED:
             return _blocked(found)
         case Why.UNBLOCKED:

@@ -8,6 +8,7 @@ from reconciler.cli.render.amounts import about, bytes_text, counted, rough_coun
 from reconciler.cli.render.lines import Tone
 from reconciler.cli.render.mounting_moves import mount_headline, mount_notes
 from reconciler.cli.render.reasons import reason_text
+from reconciler.cli.render.role_costs import lag_text, patience_text, role_notes
 from reconciler.cli.render.values import change_text, configs_text, field_name, value_text
 from reconciler.lifecycles.mirror import MIRROR
 from reconciler.lifecycles.tiering import TIERING
@@ -79,7 +80,9 @@ def headline(action: Action) -> str:
         case Transition():
             return _move(action)
         case RunJob(job="catch-up"):
-            return "until nothing lags behind its source"
+            return ", ".join(
+                filter(None, ("until nothing lags behind its source", patience_text(action.estimate.role)))
+            )
         case RunJob():
             return amount(action.estimate)
         case _:
@@ -115,6 +118,10 @@ def note(action: Action) -> str:
     says = [text for reason in action.reasons if (text := reason_text(reason, action))]
     if isinstance(action, Transition) and isinstance(action.after, Mounting):
         says += mount_notes(action)
+    if isinstance(action, Transition) and isinstance(action.after, MirrorTopic):
+        says += [said for said, _ in role_notes(action.verb, action.after, action.estimate)]
+    if isinstance(action, RunJob) and action.estimate.role is not None:
+        says.append(lag_text(action.estimate))
     if isinstance(action, Forget) and action.estimate.location:
         return f"its records stay in object storage: {action.estimate.location}"
     if isinstance(action, Delete):

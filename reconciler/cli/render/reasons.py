@@ -29,6 +29,8 @@ def _recovered(action: Action) -> str:
 def _unmeasured(action: Action) -> str:
     if isinstance(action, Delete):
         return "size unknown"
+    if action.estimate.role is not None:
+        return ""  # `role_notes` say why
     if isinstance(action, Transition) and action.machine == UNMOUNT.name:
         return "cannot tell how much is to flush"
     if Reason.BECOMES_UNREADABLE in action.reasons:

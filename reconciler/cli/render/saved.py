@@ -19,18 +19,26 @@ from reconciler.planning.actions import (
     Update,
     Value,
 )
-from reconciler.planning.estimates import Block, Estimate, Unreadable
+from reconciler.planning.estimates import Block, Estimate, RoleCost, Unreadable
 from reconciler.planning.finding import Finding
 from reconciler.planning.plan import Base, DriftFinding, Plan, Waiting
 from reconciler.resources.address import Address
 from reconciler.resources.kinds import RESOURCE, Resource
 from reconciler.resources.metadata import NameOnly
+from reconciler.resources.standing import Stretch
 from reconciler.resources.tieringpolicy import TieringPolicy, TieringPolicySpec
 
 _NOT_THERE: Final = TieringPolicy(metadata=NameOnly(name="unknown", labels={}), spec=TieringPolicySpec())
 
 if TYPE_CHECKING:
-    from reconciler.planning.document.documents import ActionDocument, ChangeDocument, FindingDocument, PlanDocument
+    from reconciler.planning.document.documents import (
+        ActionDocument,
+        ChangeDocument,
+        FindingDocument,
+        PlanDocument,
+        RoleCostDocument,
+        StretchDocument,
+    )
 
 
 def plan_of(document: PlanDocument) -> Plan:
@@ -132,12 +140,30 @@ def _carried(document: ActionDocument) -> dict[str, Any]:
             estimate.location,
             estimate.partitions,
             estimate.no_writes_seconds,
+            _role(estimate.role),
         ),
         "source": document.source,
         "precondition": document.precondition,
         "blocked": Block(blocked.guard, blocked.message, blocked.allow, blocked.instead) if blocked else None,
         "granted_by": document.grant,
     }
+
+
+def _role(cost: RoleCostDocument | None) -> RoleCost | None:
+    if cost is None:
+        return None
+    return RoleCost(
+        _stretches(cost.lost),
+        _stretches(cost.behind),
+        cost.unknown,
+        cost.fetched,
+        cost.groups_set_back,
+        cost.timeout_ms,
+    )
+
+
+def _stretches(found: tuple[StretchDocument, ...]) -> tuple[Stretch, ...]:
+    return tuple(Stretch(each.partition, each.start, each.stop) for each in found)
 
 
 def _resource(document: ActionDocument) -> Resource:

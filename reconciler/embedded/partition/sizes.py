@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.partition.entries import Entry, PageRef
 from reconciler.embedded.partition.head import read_heads
 from reconciler.embedded.partition.pages import read_pages
+from reconciler.embedded.partition.positions import position_of
 from reconciler.embedded.remote.measuring.shares import share_below, share_within
 from reconciler.resources.measures import TieredPartition
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.remote.manifests.manifest import Manifest
     from reconciler.embedded.remote.measuring.shares import ReadManifest
     from reconciler.objectstore.base import ObjectStore
+    from reconciler.resources.standing import Positions
 
 STRETCHES: Final = 100
 _AT_ONCE: Final = 16
@@ -34,6 +36,8 @@ class Size:
     local_only_bytes: int = 0
     tiered: tuple[TieredPartition, ...] = ()
     """Every partition ever written to, in order."""
+    positions: Positions = field(default_factory=dict)
+    """Where they stand."""
 
 
 def size_of(store: ObjectStore, topic_id: str, manifest_of: ReadManifest = lambda _number: None) -> Size:
@@ -63,6 +67,7 @@ def size_of(store: ObjectStore, topic_id: str, manifest_of: ReadManifest = lambd
             TieredPartition(number, head.start, head.local_start, head.uploaded_to, remote[number])
             for number, head in sorted(heads.items())
         ),
+        {number: position_of(head) for number, head in sorted(heads.items())},
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.planning.actions import Adopt, Reason
 from reconciler.planning.canonical import plain
-from reconciler.planning.document.differences import Difference, Why, difference
+from reconciler.planning.document.differences import Difference, Why, difference, loses_more
 from reconciler.planning.document.digest import after_of, parameters_of
 
 if TYPE_CHECKING:
@@ -85,6 +85,8 @@ def whys_of(approved: ActionDocument | None, now: Action) -> tuple[Why, ...]:
         found.append(Why.GROUND)
     if RISKS.index(now.risk.value) > RISKS.index(approved.risk):
         found.append(Why.RISK)
+    if now.blocked is None and loses_more(approved, now):
+        found.append(Why.LOSS)
     if now.blocked is not None and approved.blocked is None:
         found.append(Why.BLOCKED)
     if now.blocked is None and approved.blocked is not None:

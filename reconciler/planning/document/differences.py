@@ -29,6 +29,8 @@ class Why(StrEnum):
     """What it rests on has changed on the cluster."""
     RISK = "risk"
     """It is more dangerous."""
+    LOSS = "loss"
+    """More records would be lost."""
     BLOCKED = "blocked"
     """A guard refuses it, and did not."""
     UNBLOCKED = "unblocked"
@@ -71,6 +73,8 @@ class Difference:
     is_dangerous: bool
     instead_of: tuple[str, ...] = ()
     """Approved actions on the same resource that are not planned any more."""
+    losses: tuple[int | None, int | None] = (0, 0)
+    """How many offsets would be lost, as it was approved and now; `None`: we cannot tell."""
 
     @property
     def message(self) -> str:
@@ -94,7 +98,26 @@ def difference(
         source=now.source,
         is_dangerous=now.risk.value != "none" or now.blocked is not None or Reason.ADOPTED_DIFFERS in now.reasons,
         instead_of=instead_of,
+        losses=(0 if approved is None else _approved_loss(approved), _loss(now)),
     )
+
+
+def loses_more(approved: ActionDocument, now: Action) -> bool:
+    """Tell whether more records would be lost than was approved; who approved what cannot be told approved anything."""
+    before, after = _approved_loss(approved), _loss(now)
+    return before is not None and (after is None or after > before)
+
+
+def _approved_loss(approved: ActionDocument) -> int | None:
+    role = approved.estimate.role
+    if role is None:
+        return 0
+    return None if role.unknown is not None else sum(each.stop - each.start for each in role.lost)
+
+
+def _loss(now: Action) -> int | None:
+    role = now.estimate.role
+    return 0 if role is None else role.lost_offsets
 
 
 def missing(approved: ActionDocument, action: Action, *, planned: tuple[str, ...]) -> Difference:
@@ -127,6 +150,8 @@ def _words(why: Why, found: Difference) -> str:
             return "it was deleted and made again on the cluster since it was approved"
         case Why.RISK:
             return f"its risk was {found.approved_risk} when it was approved, and is {found.risk} now"
+        case Why.LOSS:
+            return loss_words(found)
         case Why.BLOCKED:
             return f"a guard refuses it now: {found.blocked.message}" if found.blocked else "a guard refuses it now"
         case Why.UNBLOCKED:
@@ -135,6 +160,15 @@ def _words(why: Why, found: Difference) -> str:
             return missing_words(found)
         case _:
             assert_never(why)
+
+
+def loss_words(found: Difference) -> str:
+    """Say how much more would be lost than was approved."""
+    before, after = found.losses
+    was = f"{before:,} when it was approved" if before else "nothing when it was approved"
+    if after is None:
+        return f"it cannot be told any more how many offsets would be lost; {was}"
+    return f"{after:,} {'offset' if after == 1 else 'offsets'} would be lost now, and {was}"
 
 
 def missing_words(found: Difference) -> str:

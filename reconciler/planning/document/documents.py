@@ -63,6 +63,33 @@ class UnreadableDocument(_Part):
     bytes: int
 
 
+class StretchDocument(_Part):
+    """Offsets of one partition, `start` to before `stop`."""
+
+    partition: int
+    start: int
+    stop: int
+
+
+class RoleCostDocument(_Part):
+    """What another role of a mirror costs, as both of its sides were when they were looked at."""
+
+    lost: tuple[StretchDocument, ...] = Field(
+        (), description="What its source alone has, by a failover; what is cut off, by a restore."
+    )
+    behind: tuple[StretchDocument, ...] = Field((), description="What a promotion or a reversal copies first.")
+    unknown: str | None = Field(None, description="Why neither can be told.")
+    fetched: tuple[tuple[int, int], ...] = Field(
+        (), description="Partition and last source fetch offset, where nothing else is known; -1: none ever was."
+    )
+    groups_set_back: tuple[str, ...] | None = Field(
+        (), description="Consumer groups that have read beyond where a restore cuts. Null: we cannot tell."
+    )
+    timeout_ms: int | None = Field(
+        None, description="A promotion is given up where what is behind does not shrink for so long."
+    )
+
+
 class EstimateDocument(_Part):
     """What an action is expected to move or remove."""
 
@@ -83,6 +110,7 @@ class EstimateDocument(_Part):
     no_writes_seconds: int = Field(
         0, description="For about so long nobody can write to a topic that is unmounted; a rough guess."
     )
+    role: RoleCostDocument | None = Field(None, description="Of a mirror that gets another role.")
 
 
 class BlockDocument(_Part):

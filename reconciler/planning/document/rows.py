@@ -19,8 +19,10 @@ from reconciler.planning.actions import (
 from reconciler.planning.canonical import plain
 
 if TYPE_CHECKING:
+    from reconciler.planning.estimates import RoleCost
     from reconciler.planning.finding import Finding
     from reconciler.planning.plan import Plan
+    from reconciler.resources.standing import Stretch
 
 
 def name_of(action: Action) -> str:
@@ -104,6 +106,7 @@ def action_row(action: Action, after: dict[str, Any] | None, parameters: dict[st
             "location": action.estimate.location,
             "partitions": action.estimate.partitions,
             "no_writes_seconds": action.estimate.no_writes_seconds,
+            "role": _role(action.estimate.role),
         },
         "blocked": _block(action),
         "grant": action.granted_by,
@@ -148,6 +151,23 @@ def _change(change: Change) -> dict[str, Any]:
         "drift": change.drift,
         "origin": change.origin,
     }
+
+
+def _role(cost: RoleCost | None) -> dict[str, Any] | None:
+    if cost is None:
+        return None
+    return {
+        "lost": [_stretch(each) for each in cost.lost],
+        "behind": [_stretch(each) for each in cost.behind],
+        "unknown": cost.unknown,
+        "fetched": [list(each) for each in cost.fetched],
+        "groups_set_back": None if cost.groups_set_back is None else list(cost.groups_set_back),
+        "timeout_ms": cost.timeout_ms,
+    }
+
+
+def _stretch(offsets: Stretch) -> dict[str, int]:
+    return {"partition": offsets.partition, "start": offsets.start, "stop": offsets.stop}
 
 
 def _block(action: Action) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ from reconciler.planning.estimates import Estimate
 from reconciler.planning.judging.access import access_reason
 from reconciler.planning.judging.detaching import BYTES_A_SECOND, brought_by, detached, size_of, unreadable_of
 from reconciler.planning.judging.retention import KEYS, Keeping, Loss, config_at, loss, reason_of
+from reconciler.planning.judging.roles import is_wait, with_cost, with_lag
 from reconciler.planning.judging.switching import Cost, Switching
 from reconciler.planning.situation import mirror_at
 from reconciler.resources.address import (
@@ -67,7 +68,8 @@ class Impact:
             case RunJob():
                 return self._job(action)
             case Transition():
-                return self._switched(self._moved(detached(action, self._situation, self.measure)), action)
+                found = with_cost(detached(action, self._situation, self.measure), self._situation, self.measure)
+                return self._switched(self._moved(found), action)
             case Create() | Adopt() | Forget():
                 return action
             case _:
@@ -243,6 +245,8 @@ class Impact:
         )
 
     def _job(self, action: RunJob) -> RunJob:
+        if is_wait(action):
+            return with_lag(action, self._situation, self.measure)
         if Reason.FIRST_COPY not in action.reasons:
             return action  # what lags behind is all that it copies
         source = action.source

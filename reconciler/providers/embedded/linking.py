@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from reconciler.embedded.catalog.linkentries import TroubleEntry
 from reconciler.embedded.catalog.mirroring import Peer, link_of, link_status, mirror_named, status_of
 from reconciler.embedded.partition.head import read_heads
+from reconciler.embedded.partition.positions import position_of
 from reconciler.errors import UserError
 from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
 from reconciler.providers.base import go_on
 from reconciler.providers.embedded.translate import link_in
-from reconciler.resources.mirroring import NEVER_FETCHED, LinkSeen, MirrorSeen, Operation, Position, Trouble
+from reconciler.resources.mirroring import LinkSeen, MirrorSeen, Operation, Trouble
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -21,10 +22,9 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.embedded.cluster import EmbeddedCluster
     from reconciler.embedded.linking.linking import Linking
-    from reconciler.embedded.partition.head import Head
     from reconciler.providers.embedded.syncing import EmbeddedSyncs
     from reconciler.records.log import Bounds
-    from reconciler.resources.mirroring import Truncated
+    from reconciler.resources.mirroring import Position, Truncated
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class EmbeddedLinks:
         """Return where partitions stand; those never written stand at the beginning."""
         topic = self.cluster.topic(full_name)
         heads = read_heads(self.cluster.store, topic.id)
-        return {number: _position(heads.get(number)) for number in range(topic.partitions)}
+        return {number: position_of(heads.get(number)) for number in range(topic.partitions)}
 
     def ask(
         self, full_name: str, verb: str, *, operation: str = "", may_go_on: Callable[[], None] = go_on
@@ -185,14 +185,3 @@ def _told(trouble: TroubleEntry | None) -> Trouble | None:
 
 def _trouble(trouble: TroubleEntry) -> Trouble:
     return Trouble(trouble.code, trouble.message, trouble.since_ms)
-
-
-def _position(head: Head | None) -> Position:
-    if head is None:
-        return Position(0, 0)
-    source = head.source
-    if source is None:
-        return Position(head.start, head.end, head.epochs)
-    epochs = tuple((epoch, start) for epoch, start in source["epochs"])
-    fetched = source.get("fetched", NEVER_FETCHED)
-    return Position(head.start, head.end, head.epochs, source["topic_id"], epochs, fetched)

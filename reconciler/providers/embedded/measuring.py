@@ -41,7 +41,9 @@ def measured(cluster: EmbeddedCluster, addresses: Sequence[Address]) -> Measures
             manifest_of = manifests_of(cluster.storage, catalog, names[address], cluster.cluster_id)
             size = size_of(cluster.store, topic.id, manifest_of)
             tiered = () if topic.tiering is None else size.tiered
-            found[address] = Measure(size.bytes, size.records, (), size.ages, size.local_only_bytes, tiered)
+            found[address] = Measure(
+                size.bytes, size.records, (), size.ages, size.local_only_bytes, tiered, size.positions
+            )
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from reconciler.planning.judging.roles import topics_cut
 from reconciler.planning.plan import Base, Given, Plan
 from reconciler.planning.planner import plan, to_measure
 from reconciler.planning.wanted.givenup import given_up
@@ -88,7 +89,9 @@ def _decide(work: Work, remembered: Remembered, wanted: Wanted) -> Decided:
     found = plan(work.loaded.desired, record, inventory, given=given)
     wanted_sizes = to_measure(found)
     if wanted_sizes:
-        sized = replace(given, measures=measure(work.providers, wanted_sizes, with_groups=True))
+        cut = topics_cut(found.actions)
+        sizes = measure(work.providers, wanted_sizes, with_groups=True, committed=cut, may_lack=may_lack)
+        sized = replace(given, measures=sizes)
         found = plan(work.loaded.desired, record, inventory, given=sized)
     placed = replace(found, errors=located(found.errors, work.loaded), warnings=located(found.warnings, work.loaded))
     return Decided(placed, snapshot, record, seen, remembered)

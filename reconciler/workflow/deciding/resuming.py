@@ -97,7 +97,7 @@ def _changed(mine: Iterable[Action], before: Mapping[str, Action], settled: Sett
     """
     for action in mine:
         agreed = to_row(before[action.id])
-        ignored = {Why.BLOCKED, *((Why.GROUND, Why.RISK) if action.address in settled.begun else ())}
+        ignored = {Why.BLOCKED, *((Why.GROUND, Why.RISK, Why.LOSS) if action.address in settled.begun else ())}
         whys = tuple(why for why in whys_of(agreed, action) if why not in ignored)
         if whys:
             yield difference(whys, agreed, action, instead_of=())

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from reconciler.errors import UserError
 from reconciler.lifecycles.mirror import MirrorStatus
+from reconciler.resources import standing
 from reconciler.resources.address import address_of
-from reconciler.resources.mirroring import agreed_to
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from reconciler.providers.base import Provider
     from reconciler.providers.links import LinksOfCluster
-    from reconciler.resources.mirroring import MirrorSeen, Position
+    from reconciler.resources.mirroring import MirrorSeen
 
 
 def provider_of(providers: Mapping[str, Provider], cluster: str) -> Provider:
@@ -87,23 +87,8 @@ def check_restorable(providers: Mapping[str, Provider], cluster: str, full_name:
 
 
 def cuts(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: MirrorSeen) -> dict[int, int]:
-    """Return where each partition of an original source is to be cut: where it and its mirror agree last.
-
-    Each side knows what it copied from the other; where both ever did, what is known of more counts.
-    """
+    """Return where each partition of an original source is to be cut: where it and its mirror agree last."""
     provider = provider_of(providers, cluster)
     topic_id = provider.source_topic(address_of("topic", cluster, full_name)).incarnation
     theirs = provider_of(providers, peer.cluster).links.positions(peer.name)
-    found: dict[int, int] = {}
-    for partition, here in provider.links.positions(full_name).items():
-        there = theirs.get(partition)
-        agreed = 0 if there is None else max(_copied(there, here, topic_id), _copied(here, there, peer.topic_id))
-        found[partition] = min(here.end, agreed)
-    return found
-
-
-def _copied(copy: Position, source: Position, source_topic_id: str | None) -> int:
-    """Return up to which offset one log is known to be a copy of another as it is now."""
-    if copy.fetched <= 0 or copy.source_topic_id != source_topic_id:
-        return 0
-    return agreed_to(copy.source_epochs, source.epochs, min(copy.fetched, copy.end, source.end))
+    return standing.cuts(provider.links.positions(full_name), topic_id, theirs, peer.topic_id)

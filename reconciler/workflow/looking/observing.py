@@ -87,27 +87,71 @@ def observe(
     )
 
 
-def measure(providers: Mapping[str, Provider], addresses: Sequence[Address], *, with_groups: bool = False) -> Measures:
-    """Measure what a plan needs to know the size of, and who reads it; what cannot be measured is absent."""
+def measure(
+    providers: Mapping[str, Provider],
+    addresses: Sequence[Address],
+    *,
+    with_groups: bool = False,
+    committed: Collection[Address] = (),
+    may_lack: Collection[str] = (),
+) -> Measures:
+    """Measure what a plan needs to know the size of, and who reads it; what cannot be measured is absent.
+
+    `committed`: the topics of which it counts up to where each group has read; `may_lack`: the clusters that may be
+    gone by now.
+    """
     by_cluster: dict[str, list[Address]] = {}
     for address in addresses:
         by_cluster.setdefault(cluster_of(address) or "", []).append(address)
     with ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="measure") as threads:
         asked = [
-            threads.submit(_measured, providers[name], here, with_groups=with_groups)
+            threads.submit(
+                _measured, providers[name], here, committed, with_groups=with_groups, may_lack=name in may_lack
+            )
             for name, here in sorted(by_cluster.items())
         ]
         return {address: found for future in asked for address, found in future.result().items()}
 
 
-def _measured(provider: Provider, addresses: Sequence[Address], *, with_groups: bool) -> Measures:
-    found = provider.measure(addresses)
+def _measured(
+    provider: Provider,
+    addresses: Sequence[Address],
+    committed: Collection[Address],
+    *,
+    with_groups: bool,
+    may_lack: bool,
+) -> Measures:
+    try:
+        found = provider.measure(addresses)
+    except RetryableError:
+        if may_lack:
+            return {}
+        raise
+    found = {
+        address: replace(each, committed=committed_of(provider, full_name_of(address)))
+        if address in committed
+        else each
+        for address, each in found.items()
+    }
     if not (found and with_groups):
         return found
     reading = _reading(provider)
     return {
         address: replace(each, groups=None if reading is None else tuple(reading.get(full_name_of(address), ())))
         for address, each in found.items()
+    }
+
+
+def committed_of(provider: Provider, full_name: str) -> dict[str, dict[int, int]] | None:
+    """Return where each group goes on reading a topic; `None` where that cannot be told."""
+    try:
+        groups = provider.groups.of_topic(full_name)
+    except UserError:
+        return None
+    if groups is None:
+        return None
+    return {
+        group.name: {at.partition: at.committed for at in group.offsets if at.committed is not None} for group in groups
     }
 
 
