@@ -198,3 +198,24 @@ def test_destroy_takes_mirrors_before_their_link_and_leaves_nothing(shop: Bench)
     for name in ("west", "east"):
         catalog = opened(shop, name).catalog.read()
         assert (catalog.links, catalog.topics) == ({}, {})
+
+
+@pytest.mark.fact("F-C-096")
+def test_a_new_mirror_begins_where_its_link_says_and_its_first_copy_is_verified(bench: Bench) -> None:
+    shop = mirroring(bench, "destination")
+    shop.write(
+        "manifests/later.yaml",
+        LINK.replace("ROLE", "mirroring")
+        .replace("MODE", "destination")
+        .replace("{name: dr, ", "{name: later, ")
+        .replace("spec:\n", 'spec:\n  prefix: "new."\n  startOffset: latest\n', 1),
+    )
+    assert applied(shop) == [
+        "create:link/east/later",
+        "create:mirror/east/shop:new.orders",
+        "mirror:mirror/east/shop:new.orders",
+    ]
+    produce(shop, "west", "late")
+    upkeep(shop, "mirror")
+    found = opened(shop, "east").consume("shop:new.orders")
+    assert [(one.offset, one.value) for one in found] == [(5, b"late")]

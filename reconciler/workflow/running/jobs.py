@@ -17,7 +17,7 @@ from reconciler.workflow.linking.catchingup import CatchingUp
 from reconciler.workflow.linking.copying import Copier
 from reconciler.workflow.linking.driving import Driver
 from reconciler.workflow.linking.finals import FinalSync
-from reconciler.workflow.running.moving import Brought, progress_event
+from reconciler.workflow.running.moving import Brought
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from reconciler.applying.events import Progress
     from reconciler.applying.ports import DataAction
-    from reconciler.jobs.progress import JobProgress
     from reconciler.jobs.session import RunningSpark
     from reconciler.planning.actions import Action
     from reconciler.providers.base import Provider
@@ -146,24 +145,14 @@ class SparkJobs:
 
     def mirror(self, name: str, ends: tuple[Address, Address], progress: Callable[[Progress], None]) -> Moved:
         """Bring the mirror at `ends[1]` to the end that its source `ends[0]` has now; what was copied is verified."""
-        from reconciler.jobs.mirror import mirror
-
-        source_address, sink_address = ends
-        above, below = self._provider(source_address), self._provider(sink_address)
-        below.follow_source(sink_address, above.source_topic(source_address))
-        source, sink = above.log(source_address), _staged(below, sink_address)
-
-        before = sink.ends()
-
-        def tell(found: JobProgress) -> None:
-            progress(progress_event(name, found))
-
-        copied = mirror(
-            lambda: self.session().session, source, sink, progress=tell, is_stopped=lambda: self._is_stopped
-        )
-        if copied.offsets:
-            check_equal(name, source, below.log(sink_address), since=before)
-        return Moved(copied.records, copied.bytes)
+        source, sink = ends
+        above, below = self._provider(source), self._provider(sink)
+        before = _staged(below, sink).ends()
+        copying = Brought(self.copier(), name, progress)
+        copying.copy(below.links.mirror(full_name_of(sink)))
+        if copying.offsets:
+            check_equal(name, above.log(source), below.log(sink), since=before)
+        return Moved(copying.records, copying.bytes)
 
     def copier(self) -> Copier:
         """Return what copies mirrors in this command's Spark, and little without."""

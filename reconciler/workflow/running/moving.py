@@ -24,6 +24,8 @@ class Brought:
     progress: Callable[[Progress], None]
     records: int = 0
     bytes: int = 0
+    offsets: int = 0
+    """Those without records counted too."""
 
     def copy(self, mirror: MirrorSeen, ends: Mapping[int, int] | None = None) -> None:
         """Bring a mirror to these ends, or to those its source has now.
@@ -34,6 +36,7 @@ class Brought:
         done = self.copier.copy(mirror, ends, lambda found: self.progress(progress_event(self.name, found)))
         self.records += done.records
         self.bytes += done.bytes
+        self.offsets += done.offsets
 
 
 def progress_event(name: str, found: JobProgress) -> Progress:
