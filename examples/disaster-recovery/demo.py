@@ -103,7 +103,7 @@ def rehearse() -> None:
     chapter("4. The rehearsal: a pull request says `failed-over`, the plan says what would be lost, and it is closed")
     order(FIRST + ROUND, REHEARSED, on="west")
     edit(LINK, "state: mirroring", "state: failed-over")
-    run("plan", "--detailed-exitcode", expect=BLOCKED, shows="data loss")
+    run("plan", "--detailed-exitcode", expect=BLOCKED, shows=f"{REHEARSED} offsets")
     edit(LINK, "state: failed-over", "state: mirroring")
     settled()
     state({ORDERS: "ACTIVE", PAYMENTS: "ACTIVE"})

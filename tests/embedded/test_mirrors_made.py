@@ -194,3 +194,25 @@ def test_a_topic_has_one_mirror_record_whatever_its_source_is_called() -> None:
     with pytest.raises(UserError, match="exists"):
         linked.east.create_mirror(ORDERS, MirrorShape(link=LINK, source=ORDERS), SourceTopic(partitions=9))
     assert linked.east.topic(ORDERS).partitions == 1
+
+
+@pytest.mark.fact("F-C-095")
+def test_failing_one_over_leaves_the_links_of_chains_and_fans_as_they_are() -> None:
+    linked = mirrored(mode="destination")
+    linked.link("south", "west", name="fan", **FAN)
+    linked.link("north", "east", name="chain", **FAN)
+    for cluster, source, link in (("south", "west", "fan"), ("north", "east", "chain")):
+        linked.mirror(cluster, source, link=link)
+        linked.catch_up(cluster)
+        assert linked.read(cluster) == linked.read("west")
+    before = {name: linked.provider(name).links.links() for name in ("south", "north")}
+
+    linked.provider("east").links.ask(ORDERS, "failover")
+    linked.produce("west", "of west")
+    linked.produce("east", "of east")
+    for cluster in ("south", "north"):
+        linked.catch_up(cluster)
+        assert linked.status(cluster) == "ACTIVE"
+    assert linked.read("south") == linked.read("west")
+    assert linked.read("north") == linked.read("east")
+    assert {name: linked.provider(name).links.links() for name in before} == before

@@ -10,6 +10,7 @@ import pytest
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import ReconcilerError
 from reconciler.objectstore.directory import DirectoryStore
+from reconciler.workflow.beginning.invocation import Select
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -147,3 +148,13 @@ def test_disabling_auto_create_clears_its_filters(linked: Bench) -> None:
     assert linked.plan().plan.is_empty
     east = EmbeddedCluster.open(DirectoryStore(linked.folder / ".clusters/east"), now_ms=lambda: 0, new_id=str)
     assert not east.catalog.read().links["from-west"].declared.get("autoCreate", {}).get("filters")
+
+
+@pytest.mark.fact("F-C-005")
+def test_no_mirror_is_made_of_a_cluster_that_cannot_be_reached(linked: Bench) -> None:
+    declare(linked, '{source: west, mirrorTopics: [{source: "shop:orders"}]}')
+    (linked.folder / ".clusters/west").rename(linked.folder / "away")
+    assert "cannot read cluster west" in refusal(linked)
+    planned = linked.plan(Select(excludes=("*/west/*",))).plan
+    assert not [action.id for action in planned.actions if "mirror/" in action.id]
+    assert "its source, cluster west, was not read" in "\n".join(warning.message for warning in planned.warnings)
