@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from reconciler.cli.render.amounts import count_text, counted
+from reconciler.cli.render.amounts import counted
 from reconciler.cli.render.lines import Line, Span, Tone, line
+from reconciler.cli.render.role_costs import role_notes
 from reconciler.lifecycles.mirror import MirrorStatus
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ _MEANINGS: Final = {
     "reverse-and-pause": "its source becomes its mirror, paused; until both are equal neither takes records",
     "truncate-and-restore": "it becomes a mirror, and takes no records of its own any more",
 }
-_FEW: Final = 8
 
 
 def asking_text(ready: Sequence[Ready]) -> list[Line]:
@@ -39,53 +39,8 @@ def _asked(ready: Ready) -> Iterator[Line]:
         f"  {ready.verb}, {ready.status} now, source {mirror.source_cluster}/{mirror.source}",
     )
     yield line("    ", _MEANINGS[ready.verb])
-    for said, tone in _costs(ready):
+    for said, tone in role_notes(ready.verb, mirror, ready.estimate):
         yield line("    ", Span(said, tone))
-
-
-def _costs(ready: Ready) -> Iterator[tuple[str, Tone]]:
-    if ready.verb == "failover":
-        yield from _loss_of_failover(ready)
-    elif ready.verb == "truncate-and-restore":
-        lost = {cut.partition: cut.lost for cut in ready.cuts if cut.lost}
-        if lost:
-            yield f"lost for good: {_listed(lost, 'offset')} that only it has, {_at(ready, lost)}", Tone.DANGER
-        else:
-            yield "nothing is lost: it has nothing that its mirror has not", Tone.QUIET
-    elif ready.lags:
-        behind = _behind(ready)
-        known = f"{_listed(behind, 'offset')} behind" if behind else "nothing lags behind"
-        yield f"to be copied first: {known}" if behind else known, Tone.QUIET
-
-
-def _loss_of_failover(ready: Ready) -> Iterator[tuple[str, Tone]]:
-    if any(each.lag is None for each in ready.lags):
-        last = ", ".join(f"{each.partition}: {each.fetched}" for each in ready.lags[:_FEW])
-        more = " …" if len(ready.lags) > _FEW else ""
-        yield "lost: what its source has and it has not; its source does not say how much that is", Tone.DANGER
-        yield f"last source fetch offset by partition: {last}{more}", Tone.QUIET
-        return
-    behind = _behind(ready)
-    if behind:
-        yield f"lost: {_listed(behind, 'offset')} that it lacks as of now", Tone.DANGER
-    else:
-        yield "nothing is lost: it has all that its source has as of now", Tone.QUIET
-
-
-def _behind(ready: Ready) -> dict[int, int]:
-    return {each.partition: each.lag for each in ready.lags if each.lag}
-
-
-def _listed(amounts: dict[int, int], noun: str) -> str:
-    """Return a sum, and what it is made of."""
-    said = ", ".join(f"{count_text(amount)} of partition {part}" for part, amount in list(amounts.items())[:_FEW])
-    more = f" and {len(amounts) - _FEW} more partitions" if len(amounts) > _FEW else ""
-    return f"{counted(sum(amounts.values()), noun)} ({said}{more})"
-
-
-def _at(ready: Ready, lost: dict[int, int]) -> str:
-    cuts = [cut for cut in ready.cuts if cut.partition in lost][:_FEW]
-    return "cut at " + ", ".join(f"{cut.offset} of partition {cut.partition}" for cut in cuts)
 
 
 def answers_text(answers: Answers) -> list[Line]:

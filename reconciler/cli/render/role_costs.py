@@ -34,7 +34,8 @@ def role_notes(verb: str, mirror: MirrorTopic, estimate: Estimate) -> Iterator[t
             yield f"from its beginning on producers of {name} are refused", Tone.CHANGE
             yield f"{lag_text(estimate)} to be copied first" if cost.behind else lag_text(estimate), Tone.QUIET
         case _:
-            yield f"{lag_text(estimate)} to be copied first" if cost.behind else lag_text(estimate), Tone.QUIET
+            waits = [f"{lag_text(estimate)} to be copied first" if cost.behind else lag_text(estimate)]
+            yield ", ".join(filter(None, [*waits, patience_text(cost)])), Tone.QUIET
 
 
 def lag_text(estimate: Estimate) -> str:
@@ -63,7 +64,7 @@ def _failover(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
                 f"{offset} of partition {part}" if offset >= 0 else f"nothing of partition {part}"
                 for part, offset in cost.fetched
             ]
-            yield f"last fetched: {_few(last)}", Tone.QUIET
+            yield f"last source fetch offset: {_few(last)}", Tone.QUIET
     elif cost.lost:
         yield f"{_listed(cost.lost)} lost as of now, which only its source has", Tone.DANGER
     else:

@@ -90,7 +90,7 @@ def with_cost(action: Transition, situation: Situation, measure: Callable[[Addre
     else:
         cost, moved = cost_of_catching_up(here.positions, there.positions), there
     reasons = action.reasons if cost.unknown is None else (*action.reasons, Reason.UNMEASURED)
-    return replace(action, reasons=reasons, estimate=_estimate(cost, moved))
+    return replace(action, reasons=reasons, estimate=estimate_of(cost, moved))
 
 
 def is_wait(action: RunJob) -> bool:
@@ -107,7 +107,7 @@ def with_lag(action: RunJob, situation: Situation, measure: Callable[[Address], 
         cost = RoleCost(unknown=_NOT_MEASURED, timeout_ms=timeout_ms)
     else:
         cost = cost_of_catching_up(here.positions, there.positions, timeout_ms)
-    return replace(action, estimate=_estimate(cost, there))
+    return replace(action, estimate=estimate_of(cost, there))
 
 
 def _failover(mirror: MirrorTopic, here: Measure | None, there: Measure | None, situation: Situation) -> RoleCost:
@@ -135,7 +135,8 @@ def _patience_ms(mirror: MirrorTopic, situation: Situation) -> int | None:
     return item.resource.spec.retry_timeout if item and isinstance(item.resource, MirrorLink) else None
 
 
-def _estimate(cost: RoleCost, measure: Measure | None) -> Estimate:
+def estimate_of(cost: RoleCost, measure: Measure | None) -> Estimate:
+    """Return what a cost is in offsets, bytes and time; `measure`: of the topic that has what is lost or copied."""
     offsets = length_of((*cost.lost, *cost.behind))
     size = 0 if measure is None else _share(measure, (*cost.lost, *cost.behind))
     seconds = max(1, size // BYTES_A_SECOND) if cost.behind else 1

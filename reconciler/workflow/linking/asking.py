@@ -10,6 +10,7 @@ from reconciler.lifecycles.mirror import MIRROR, REVERSAL_SUSPENDED, MirrorStatu
 from reconciler.planning.actions import Reason, Risk, RunJob, Transition
 from reconciler.planning.deciding.decision import state_precondition
 from reconciler.planning.deciding.mirrors import CATCH_UP
+from reconciler.planning.estimates import NO_COST
 from reconciler.planning.situation import source_of, topic_of
 from reconciler.planning.wanted.commanded import origins_by_command
 from reconciler.planning.wanted.ways import ENDS, peer_of
@@ -97,7 +98,7 @@ class _Asking:
     def _looked(self, named: Named) -> Ready:
         self.site.providers[named.cluster]  # says which there are
         self.emergency.check(self.site, named.cluster)
-        return Readying(self.site, self.verb).ready(named)
+        return Readying(self.site, self.verb, self.timeout_ms).ready(named)
 
     def _origins_of(self, entry: Address, record: Record | None) -> Mapping[str, str]:
         return origins_by_command((record or {}).get(entry), _ROLES_OF_ENTRY[self.verb])
@@ -128,6 +129,7 @@ class _Asking:
             reasons=(Reason.ROLE_WANTED,),
             origins=origins_by_command(last, mirror.state) if entry is None else self._origins_of(entry, record),
             precondition="" if before is None else state_precondition(address, before),
+            estimate=NO_COST if self.verb == PROMOTE else ready.estimate,
         )
         if self.verb != PROMOTE:
             return [asked]
@@ -138,6 +140,7 @@ class _Asking:
             sink=topic_of(mirror),
             parameters={} if self.timeout_ms is None else {"timeout_ms": self.timeout_ms},
             reasons=(Reason.ROLE_WANTED,),
+            estimate=ready.estimate,
         )
         return [waiting, replace(asked, depends_on=(waiting.id,))]
 

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.lifecycles.mirror import MIRROR, REVERSAL_SUSPENDED, TWO_SIDED, MirrorStatus
+from reconciler.planning.estimates import NO_COST, Estimate
+from reconciler.planning.judging.roles import (
+    away,
+    cost_of_catching_up,
+    cost_of_failover,
+    cost_of_restore,
+    estimate_of,
+)
 from reconciler.resources.address import address_of
 from reconciler.resources.mirrortopic import MirrorTopic
 from reconciler.workflow.linking.driving import PROMOTE, RESTORE, REVERSALS, UNDER_WAY, Driver
 from reconciler.workflow.linking.naming import Named, find_mirror
-from reconciler.workflow.linking.showing import Lags, PartitionLag, absent_cluster
+from reconciler.workflow.linking.showing import PartitionLag, absent_cluster, lags_between
+from reconciler.workflow.linking.sourcing import source_standing
+from reconciler.workflow.looking.observing import committed_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from reconciler.resources.address import Address
+    from reconciler.resources.measures import Measure
     from reconciler.resources.mirroring import MirrorSeen
     from reconciler.resources.mirrortopic import MirrorState
     from reconciler.workflow.beginning.opening import Site
@@ -60,6 +71,8 @@ class Ready:
     """How far it is behind: by a failover this is lost, a promotion and a reversal wait for it."""
     cuts: tuple[Cut, ...] = ()
     """What a restore cuts off."""
+    estimate: Estimate = NO_COST
+    """What it costs, as a plan says it."""
 
     @property
     def address(self) -> Address:
@@ -73,6 +86,8 @@ class Readying:
 
     site: Site
     verb: Verb
+    timeout_ms: int | None = None
+    """How long a promotion waits for lag that does not shrink; `None`: as its link says."""
 
     def ready(self, named: Named) -> Ready:
         """Return what there is to be done, and what it costs.
@@ -91,12 +106,37 @@ class Readying:
             self._check_reversible(named, seen)
         if self.verb in TWO_SIDED:
             self._check_source(named, seen.source_cluster)
-        lags = Lags(self.site).of(seen) if self.verb in {"failover", *TWO_SIDED} else ()
-        return Ready(named=named, verb=self.verb, mirror=self._mirror(seen), status=seen.status, lags=lags)
+        ready = Ready(named=named, verb=self.verb, mirror=self._mirror(seen), status=seen.status)
+        return self._with_cost(ready, seen) if self.verb in {"failover", *TWO_SIDED} else ready
+
+    def _with_cost(self, ready: Ready, seen: MirrorSeen) -> Ready:
+        """Add how far it is behind, and what that costs: lost by a failover, copied first by the others."""
+        own = self.site.providers[seen.cluster].links.positions(seen.name)
+        there = source_standing(self.site, seen)
+        if isinstance(there, str):
+            return replace(ready, lags=lags_between(own, {}), estimate=estimate_of(away(own, there), None))
+        name = f"{seen.source} on {seen.source_cluster}"
+        if self.verb == "failover":
+            cost = cost_of_failover(own, there.positions, there.topic_id, name)
+        else:
+            cost = cost_of_catching_up(own, there.positions, self._patience_ms(seen))
+        lags = lags_between(own, there.positions)
+        return replace(ready, lags=lags, estimate=estimate_of(cost, self._measured(seen) if cost.behind else None))
+
+    def _patience_ms(self, seen: MirrorSeen) -> int | None:
+        if self.verb != PROMOTE:
+            return None
+        links = self.site.providers[seen.cluster].links.links()
+        own = next((link.declared.spec.retry_timeout for link in links if link.name == seen.link), None)
+        return own if self.timeout_ms is None else self.timeout_ms
+
+    def _measured(self, seen: MirrorSeen) -> Measure | None:
+        source = address_of("topic", seen.source_cluster, seen.source)
+        return self.site.providers[seen.source_cluster].measure([source]).get(source)
 
     def _restorable(self, named: Named) -> Ready:
         links = self.site.providers[named.cluster].links
-        ends = {partition: at.end for partition, at in links.positions(named.name).items()}
+        positions = links.positions(named.name)
         own = next((seen for seen in links.mirrors() if seen.name == named.name), None)
         status = MirrorStatus.REGULAR if own is None else own.status
         self._check_step(named, status, "")
@@ -122,12 +162,17 @@ class Readying:
             partitions=peer.partitions,
         )
         cuts = driver.cuts(named.cluster, named.name, peer)
+        cost = cost_of_restore(positions, cuts, committed_of(self.site.providers[named.cluster], named.name))
         return Ready(
             named=named,
             verb=self.verb,
             mirror=mirror,
             status=status,
-            cuts=tuple(Cut(part, cut, max(0, ends[part] - cut)) for part, cut in sorted(cuts.items())),
+            cuts=tuple(
+                Cut(part, cut, sum(each.length for each in cost.lost if each.partition == part))
+                for part, cut in sorted(cuts.items())
+            ),
+            estimate=estimate_of(cost, None),
         )
 
     def _check_legal(self, named: Named, seen: MirrorSeen) -> None:

@@ -105,8 +105,7 @@ class Lags:
     def of(self, seen: MirrorSeen) -> tuple[PartitionLag, ...]:
         """Return where the partitions of a mirror stand."""
         own = self.site.providers[seen.cluster].links.positions(seen.name)
-        source = {} if seen.status is MirrorStatus.STOPPED else self.source_of(seen)
-        return tuple(_lag(partition, position, source) for partition, position in sorted(own.items()))
+        return lags_between(own, {} if seen.status is MirrorStatus.STOPPED else self.source_of(seen))
 
     def source_of(self, seen: MirrorSeen) -> Mapping[int, Position]:
         """Return where the partitions of its source stand; nothing where that cannot be asked."""
@@ -247,6 +246,11 @@ def _measured(site: Site, mirrors: Sequence[MirrorSeen]) -> Iterator[MirrorRow]:
     for seen in mirrors:
         left -= seen.partitions
         yield MirrorRow(seen, lags.of(seen) if left >= 0 else ())
+
+
+def lags_between(own: Mapping[int, Position], source: Mapping[int, Position]) -> tuple[PartitionLag, ...]:
+    """Return how far the partitions of a mirror are behind those of its source."""
+    return tuple(_lag(partition, position, source) for partition, position in sorted(own.items()))
 
 
 def _lag(partition: int, position: Position, source: Mapping[int, Position]) -> PartitionLag:
