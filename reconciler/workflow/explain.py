@@ -68,9 +68,9 @@ def explain(invocation: Invocation, select: Select, address: str) -> Explained:
     asked = Address(address)
     desired = declared(work.loaded.desired)
     shown = sides_of(asked, desired, decided.recorded, decided.seen, sleeping_topics(desired, decided.recorded))
-    if not shown.is_known:
-        raise unknown_address(address)
     plan = decided.plan
+    if not shown.is_known and not any(action.address == asked for action in plan.actions):
+        raise unknown_address(address)
     acting = _effective(work, decided, asked)
     tiering, planned = _tiering(decided, asked)
     return Explained(

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.jobs.verify import verify as compare_logs
-from reconciler.resources.address import Address, address_of
+from reconciler.lifecycles.mirror import MirrorStatus
+from reconciler.resources.address import address_of
 from reconciler.workflow.beginning.opening import open_work
 from reconciler.workflow.beginning.topicaddress import provider_of, topic_address
 from reconciler.workflow.linking.naming import find_mirror, mirror_named
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from reconciler.applying.events import Event
     from reconciler.jobs.comparison import Comparison, PartitionComparison
     from reconciler.jobs.progress import JobProgress
+    from reconciler.resources.address import Address
     from reconciler.resources.mirroring import LinkSeen, MirrorSeen
     from reconciler.workflow.beginning.invocation import Invocation, Select
     from reconciler.workflow.beginning.opening import Work
@@ -63,7 +65,8 @@ def verify(
         comparison = compare_logs(session, *logs, deep=deep, progress=tell)
     if mirror is not None:
         comparison = _without_starts(comparison, mirror, provider_of(work, ours).links.links())
-    return Verified(ours, theirs, comparison, _verdict(ours, theirs, comparison))
+    named = ours if mirror is None else address_of("mirror", mirror.cluster, mirror.name)
+    return Verified(named, theirs, comparison, _verdict(named, theirs, comparison, mirror))
 
 
 def _mirror(work: Work, topic: Address) -> MirrorSeen:
@@ -96,13 +99,15 @@ def _without_starts(comparison: Comparison, mirror: MirrorSeen, links: Sequence[
     return replace(comparison, partitions=tuple(map(meant, comparison.partitions)))
 
 
-def _verdict(left: Address, right: Address, comparison: Comparison) -> ReconcilerError | None:
+def _verdict(
+    left: Address, right: Address, comparison: Comparison, mirror: MirrorSeen | None
+) -> ReconcilerError | None:
     if comparison.is_equal:
         return None
-    return UserError(
-        f"{left} and {right} differ in {described(comparison.differing)}",
-        hint="A mirror that is only behind is brought up to date by: reconciler run --once",
-    )
+    hint = "A mirror that is only behind is brought up to date by: reconciler run --once"
+    if mirror is not None and mirror.status is not MirrorStatus.ACTIVE:
+        hint = f"The mirror is {mirror.status}: nothing is copied to it while it is"
+    return UserError(f"{left} and {right} differ in {described(comparison.differing)}", hint=hint)
 
 
 def described(differing: tuple[PartitionComparison, ...]) -> str:
