@@ -13,7 +13,7 @@ from reconciler.cli.render.plan_text import plan_text
 from reconciler.cli.render.repair_text import repair_text, repaired_text
 from reconciler.cli.render.state_text import diff_text, unlocked_text
 from reconciler.cli.render.storage_text import storage_text, storages_text
-from tests.cli import sample_mounting, sample_plans, sample_states, sample_storages, sample_switching
+from tests.cli import sample_mounting, sample_plans, sample_roles, sample_states, sample_storages, sample_switching
 
 FOLDER: Final = Path(__file__).parent / "golden"
 
@@ -32,6 +32,9 @@ TEXTS: Final[dict[str, Callable[[], str]]] = {
     "plan-mounting.txt": lambda: text_of(plan_text(sample_mounting.mounting())),
     "plan-mounting-narrow.txt": lambda: text_of(plan_text(sample_mounting.mounting(), width=80)),
     "plan-mounting.md": lambda: plan_markdown(sample_mounting.mounting()),
+    "plan-roles.txt": lambda: text_of(plan_text(sample_roles.roles())),
+    "plan-roles-narrow.txt": lambda: text_of(plan_text(sample_roles.roles(), width=80)),
+    "plan-roles.md": lambda: plan_markdown(sample_roles.roles()),
     "plan-large.md": lambda: plan_markdown(sample_plans.many(2_000)),
     "plan-back.txt": lambda: text_of(plan_text(replace(sample_plans.everything(), back_to=410))),
     "plan-back.md": lambda: plan_markdown(replace(sample_plans.everything(), back_to=410)),

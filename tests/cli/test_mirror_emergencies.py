@@ -165,7 +165,7 @@ def test_there_and_back_by_commands_alone(twins: Twins) -> None:
 def test_a_reversal_may_leave_the_new_mirror_paused(twins: Twins) -> None:
     twins.produce("topic/west/shop:orders", "d")
     said = twins.said("mirror", "reverse", ORDERS, "--pause", "--yes")
-    assert "    1 offset (1 of partition 0), " in said
+    assert "to be copied first: 1 offset (1 of partition 0), " in said
     assert said.splitlines()[-1] == (f"✓ {ORDERS}  reverse-and-pause: ACTIVE → STOPPED; {RESTORED} mirrors it now")
     assert twins.status(RESTORED) == "PAUSED"
     assert twins.values("topic/east/shop:orders") == ["a", "b", "c", "d"]

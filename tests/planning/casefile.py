@@ -21,6 +21,7 @@ from reconciler.lifecycles.roles import ROLES
 from reconciler.planning.canonical import plain
 from reconciler.planning.document.digest import parameters_of
 from reconciler.planning.document.rows import changes_of
+from reconciler.planning.estimates import RoleCost
 from reconciler.planning.fields import LINK_FEATURES
 from reconciler.planning.plan import Base, Given, Plan, Selection
 from reconciler.resources.address import Address
@@ -29,6 +30,7 @@ from reconciler.resources.clusterproperties import EMBEDDED_PROPERTIES
 from reconciler.resources.configs import EMBEDDED_CONFIGS
 from reconciler.resources.guards import Guards
 from reconciler.resources.measures import Measure, TieredPartition
+from reconciler.resources.mirroring import NEVER_FETCHED, Position
 from reconciler.resources.mountable import MountSource
 from reconciler.resources.recoverable import Recoverable
 from tests.planning.short import declared, observed, recorded
@@ -130,6 +132,7 @@ def differences(case: Case, plan: Plan) -> list[str]:
             "unreadable": [
                 [lost.topic, lost.partition, lost.start, lost.stop, lost.bytes] for lost in action.estimate.unreadable
             ],
+            **_role_cost(action.estimate.role),
             "origins": dict(action.origins),
             "parameters": parameters_of(action),
         }
@@ -152,6 +155,27 @@ def differences(case: Case, plan: Plan) -> list[str]:
     if "unmeasured" in row and list(plan.unmeasured) != row["unmeasured"]:
         wrong.append(f"unmeasured is {list(plan.unmeasured)}")
     return wrong
+
+
+def _role_cost(cost: RoleCost | None) -> dict[str, Any]:
+    if cost is None:
+        cost = RoleCost()
+    return {
+        "lost": [[each.partition, each.start, each.stop] for each in cost.lost],
+        "behind": [[each.partition, each.start, each.stop] for each in cost.behind],
+        "unknown": cost.unknown,
+        "fetched": [list(each) for each in cost.fetched],
+        "set_back": None if cost.groups_set_back is None else list(cost.groups_set_back),
+        "timeout_ms": cost.timeout_ms,
+    }
+
+
+def _position(
+    end: int, start: int = 0, of: str | None = None, fetched: int = NEVER_FETCHED, **epochs: list[list[int]]
+) -> Position:
+    """Read where a partition stands: `of` and `of_epochs` are those of the topic that was copied."""
+    own, copied = (tuple((epoch, at) for epoch, at in epochs.get(name, ())) for name in ("epochs", "of_epochs"))
+    return Position(start, end, own, of, copied, fetched)
 
 
 def _hidden() -> NotAuthorizedError:
@@ -215,6 +239,8 @@ def _given(row: dict[str, Any], declared_names: list[str], standing: list[str]) 
                 tuple((NOW_MS - int(age), size) for age, size in said.get("ages", ())),
                 said.get("local_only", 0),
                 tuple(TieredPartition(*lying) for lying in said.get("tiered", ())),
+                {number: _position(**at) for number, at in said.get("positions", {}).items()},
+                said.get("committed"),
             )
             for address, said in row.get("measures", {}).items()
         },

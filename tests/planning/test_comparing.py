@@ -147,3 +147,68 @@ def test_danger_comes_first_and_else_the_order_of_the_plan_stays() -> None:
 def test_what_changes_elsewhere_does_not_make_a_plan_stale() -> None:
     observed = [{"topic": "b", "configs": {"segment.ms": "1d", "max.message.bytes": "9"}}, {"topic": "stranger"}]
     assert compare(to_document(planned()), planned(observed=observed)).is_allowed
+
+
+STANDING: dict[str, Any] = {
+    "clusters": ["west", "east"],
+    "has_links": True,
+    "desired": [
+        {"topic": "orders", "partitions": 2},
+        {
+            "link": "l",
+            "where": "east",
+            "source": "west",
+            "mode": "bidirectional",
+            "mirrors": [{"source": "orders", "state": "failed-over"}],
+        },
+    ],
+    "recorded": [
+        {"topic": "orders", "partitions": 2},
+        {"link": "l", "where": "east", "source": "west", "mode": "bidirectional"},
+        {"link": "l", "source": "east", "mode": "bidirectional"},
+        {"mirror": "orders", "where": "east", "link": "l", "state": "mirroring"},
+    ],
+    "observed": [
+        {"topic": "orders", "partitions": 2},
+        {"link": "l", "where": "east", "source": "west", "mode": "bidirectional"},
+        {"link": "l", "source": "east", "mode": "bidirectional"},
+        {"mirror": "orders", "where": "east", "link": "l", "partitions": 2},
+    ],
+}
+"""A mirror that is to fail over."""
+
+
+def failing_over(lag: int | None, *, is_allowed: bool = True) -> Plan:
+    """Return a plan whose failover loses so many offsets; `None`: that was not measured."""
+    measures = {
+        "topic/west/orders": {"bytes": 100, "records": 10 + (lag or 0), "positions": {0: {"end": 10 + (lag or 0)}}},
+        "topic/east/orders": {"bytes": 100, "records": 10, "positions": {0: {"end": 10}}},
+    }
+    given = {"measures": {} if lag is None else measures, "allow": ["failover:*"] if is_allowed else []}
+    return planned(**STANDING, given=given)
+
+
+@pytest.mark.fact("F-C-065")
+@pytest.mark.parametrize(("before", "after"), [(3, 3), (3, 2), (0, 0), (None, 7), (None, None)])
+def test_a_failover_that_loses_no_more_than_was_approved_is_allowed(before: int | None, after: int | None) -> None:
+    assert compare(to_document(failing_over(before)), failing_over(after)).is_allowed
+
+
+@pytest.mark.fact("F-C-065")
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        (0, 1, "1 offset would be lost now, and nothing when it was approved"),
+        (3, 2_000, "2,000 offsets would be lost now, and 3 when it was approved"),
+        (3, None, "it cannot be told any more how many offsets would be lost; 3 when it was approved"),
+    ],
+)
+def test_a_failover_that_loses_more_than_was_approved_is_refused(before: int, after: int | None, message: str) -> None:
+    approved = to_document(failing_over(before))
+    assert approved.digest == failing_over(after).digest
+    (found,) = compare(approved, failing_over(after)).more
+    assert (found.whys, found.is_dangerous, found.message) == ((Why.LOSS,), True, message)
+
+
+def test_what_a_blocked_failover_would_lose_is_no_difference() -> None:
+    assert compare(to_document(failing_over(0, is_allowed=False)), failing_over(9, is_allowed=False)).is_allowed

@@ -31,11 +31,10 @@ def role_notes(verb: str, mirror: MirrorTopic, estimate: Estimate) -> Iterator[t
             yield from _restore(cost)
         case "reverse-and-start" | "reverse-and-pause":
             name = f"{mirror.source} on {mirror.source_cluster}"
-            yield f"from its beginning on producers of {name} are refused", Tone.CHANGE
-            yield f"{lag_text(estimate)} to be copied first" if cost.behind else lag_text(estimate), Tone.QUIET
+            yield f"producers of {name} are refused from its beginning on", Tone.CHANGE
+            yield _first(estimate), Tone.QUIET
         case _:
-            waits = [f"{lag_text(estimate)} to be copied first" if cost.behind else lag_text(estimate)]
-            yield ", ".join(filter(None, [*waits, patience_text(cost)])), Tone.QUIET
+            yield ", ".join(filter(None, (_first(estimate), patience_text(cost)))), Tone.QUIET
 
 
 def lag_text(estimate: Estimate) -> str:
@@ -47,6 +46,11 @@ def lag_text(estimate: Estimate) -> str:
         return "nothing lags behind as of now"
     size = [bytes_text(estimate.bytes)] if estimate.bytes else []
     return ", ".join([_listed(cost.behind), *size, about(estimate.seconds)])
+
+
+def _first(estimate: Estimate) -> str:
+    is_behind = estimate.role is not None and bool(estimate.role.behind)
+    return f"to be copied first: {lag_text(estimate)}" if is_behind else lag_text(estimate)
 
 
 def patience_text(cost: RoleCost | None) -> str:
@@ -68,7 +72,10 @@ def _failover(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
     elif cost.lost:
         yield f"{_listed(cost.lost)} lost as of now, which only its source has", Tone.DANGER
     else:
-        yield "nothing is lost as of now: it has all that its source has", Tone.QUIET
+        yield (
+            "0 offsets lost as of now: it has all that its source has, but not what is written there until then",
+            Tone.QUIET,
+        )
 
 
 def _restore(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
@@ -76,7 +83,7 @@ def _restore(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
         yield f"cannot tell what is cut off: {cost.unknown}", Tone.DANGER
         return
     if not cost.lost:
-        yield "nothing is cut off as of now: it has nothing that its mirror has not", Tone.QUIET
+        yield "0 offsets cut off as of now: it has nothing that its mirror has not", Tone.QUIET
         return
     yield f"{_listed(cost.lost, has_starts=True)} cut off for good, which only it has", Tone.DANGER
     if cost.groups_set_back is None:
