@@ -60,7 +60,8 @@ class Linked:
 
     def provider(self, name: str) -> EmbeddedProvider:
         """Open a cluster as commands do."""
-        self.cluster(name)
+        if name not in self.stores:
+            self.cluster(name)
         spec = {"embedded": {"root": f"memory://{name}"}}
         declared = Cluster.model_validate({"metadata": {"name": name}, "spec": spec})
         return EmbeddedProvider(declared, self.stores[name], Edge(Path(), {}, self.new_id, self.clock))

@@ -22,11 +22,11 @@ from tests.embedded.upkeeping import Clock, copied
 from tests.embedded.watched import DiedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     import pytest
 
-    from reconciler.objectstore.base import ObjectStore
+    from reconciler.objectstore.base import Listed, ObjectStore, Stored, Version
     from reconciler.resources.mirroring import MirrorSeen
 
     Do = Callable[[Linked], object]
@@ -51,13 +51,36 @@ def _copies(linked: Linked) -> Iterator[tuple[str, ObjectStore]]:
         yield name, copied(store)
 
 
+class AwayStore(MortalStore):
+    """A store that does not answer."""
+
+    def get(self, key: str) -> Stored | None:
+        raise RetryableError(f"{key}: no answer", hint="Try again.")
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        raise RetryableError(f"{prefix}: no answer", hint="Try again.")
+
+    def get_range(self, key: str, _start: int, _length: int) -> bytes:
+        raise RetryableError(f"{key}: no answer", hint="Try again.")
+
+    def put(self, key: str, _body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
+        raise RetryableError(f"{key}: no answer, {kms_key_id}", hint="Try again.")
+
+    def swap(self, key: str, _body: bytes, *, expected: Version | None) -> Version:
+        raise RetryableError(f"{key}: no answer, {expected}", hint="Try again.")
+
+
 def process(
     linked: Linked,
     *,
     fault: Fault | None = None,
     before: Callable[[str, str], None] = lambda _what, _key: None,
+    away: Collection[str] = (),
 ) -> Linked:
-    """Return the clusters as one process reaches them, whose writes are counted and may be its last."""
+    """Return the clusters as one process reaches them, whose writes are counted and may be its last.
+
+    Those that are `away` do not answer.
+    """
     fuse = Silent()
     stores: dict[str, ObjectStore] = {}
 
@@ -66,7 +89,7 @@ def process(
         fuse.before(what, key)
 
     for name, inner in linked.stores.items():
-        store = MortalStore(inner)
+        store = AwayStore(inner) if name in away else MortalStore(inner)
         store.fuse, store.before, store.after = fuse, write, fuse.after
         stores[name] = store
     fuse.arm(fault)
