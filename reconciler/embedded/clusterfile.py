@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -18,22 +19,41 @@ _NAME: Final = "reconciler.cluster"
 _VERSION: Final = 1
 
 
+@dataclass(frozen=True, slots=True)
+class ClusterFile:
+    """What a root says of its cluster."""
+
+    id: str
+    format: str
+    """The major version of how the cluster keeps what it has."""
+
+
 def read_cluster_id(store: ObjectStore) -> str | None:
     """Return the id of the cluster in a store; `None` where the store is empty.
 
     Raises:
         UserError: The root holds something else, is damaged, or was written by a newer version.
     """
+    found = read_cluster_file(store)
+    return None if found is None else found.id
+
+
+def read_cluster_file(store: ObjectStore) -> ClusterFile | None:
+    """Return what a root says of its cluster, by one GET; `None` where the store is empty.
+
+    Raises:
+        UserError: The root holds something else, is damaged, or was written by a newer version.
+    """
     stored = store.get(CLUSTER)
     if stored is not None:
-        return _id(store, stored.body)
+        return _read(store, stored.body)
     stranger = next((listed for listed in store.list("") if not listed.key.startswith(PROBE)), None)
     if stranger is None:
         return None
     # The cluster may have been created between the two looks.
     stored = store.get(CLUSTER)
     if stored is not None:
-        return _id(store, stored.body)
+        return _read(store, stored.body)
     if store.get(STORAGE) is not None:
         message = f"{store.url} is an object storage, not an embedded cluster: it holds {STORAGE}"
         raise UserError(message, hint="Name another root: a cluster and object storage never share a location.")
@@ -74,7 +94,7 @@ def check_shared(store: ObjectStore, full_name: str, *, is_found: bool) -> None:
         raise UserError(message, hint=hint)
 
 
-def _id(store: ObjectStore, body: bytes) -> str:
+def _read(store: ObjectStore, body: bytes) -> ClusterFile:
     content = parsed(store, CLUSTER, body)
     name, _, version = str(content.get("format")).partition("/")
     if name != _NAME or not version.isdecimal():
@@ -86,4 +106,4 @@ def _id(store: ObjectStore, body: bytes) -> str:
     cluster_id = content.get("id")
     if not isinstance(cluster_id, str) or not cluster_id:
         raise damaged(store, CLUSTER, "it has no id")
-    return cluster_id
+    return ClusterFile(cluster_id, version)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.embedded.access.permissions import Permissions
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.clusterfile import read_cluster_id
+from reconciler.embedded.clusterfile import read_cluster_file, read_cluster_id
 from reconciler.embedded.remote.storagefile import check_usable, create_storage
 from reconciler.embedded.remote.tidying.housekeeping import Housekeeping
 from reconciler.errors import RetryableError, StalePlanError, UserError
@@ -124,10 +124,10 @@ class EmbeddedProvider:
         Raises:
             UserError: The root holds something else, or a cluster of a newer format.
         """
-        cluster_id = read_cluster_id(self._store)
-        if self._opened is not None and self._opened.cluster_id != cluster_id:
+        found = read_cluster_file(self._store)
+        if self._opened is not None and (found is None or self._opened.cluster_id != found.id):
             self._opened = None  # another cluster lies there now: nothing that was read of the last one holds
-        return None if cluster_id is None else ClusterIdentity("embedded", cluster_id)
+        return None if found is None else ClusterIdentity("embedded", found.id, found.format)
 
     def observe(self, scope: Scope) -> Inventory:
         """Return the cluster and all its catalog has: two GETs where little has changed."""
