@@ -91,6 +91,33 @@ def test_after_a_reversal_that_was_broken_off_each_side_can_be_restored_from_the
 
 
 @pytest.mark.fact("F-C-077")
+@pytest.mark.parametrize("verb", ["truncate-and-restore", "reverse-and-start"])
+def test_what_was_failed_over_is_not_begun_again_by_a_driver_that_knew_it_before(verb: str) -> None:
+    linked = mirrored()
+    peer, west = linked.seen("east"), linked.provider("west").links
+    west.join(ORDERS, peer, operation="operation-1", verb=verb)
+    fail_over(linked, "west")
+    linked.produce("west", "rescued")
+    with pytest.raises(UserError, match="that operation is over"):
+        west.join(ORDERS, peer, operation="operation-1", verb=verb)
+    assert linked.status("west") == "STOPPED"
+    linked.produce("west", "again")
+
+
+@pytest.mark.fact("F-C-079")
+def test_roles_that_were_just_swapped_are_known_to_be_equal() -> None:
+    linked = mirrored()
+    linked.driver().reverse("east", ORDERS)
+    assert linked.positions("west")[0].fetched == 10
+    fail_over(linked, "west")
+    linked.produce("west", "own")
+    _, cut = linked.driver().restore("east", ORDERS)
+    assert (cut[0].offset, cut[0].records) == (10, 0)
+    linked.catch_up("east")
+    assert equal(linked, "west", "east")
+
+
+@pytest.mark.fact("F-C-077")
 def test_of_two_that_are_restored_from_each_other_at_once_neither_is_cut() -> None:
     linked = mirrored()
     suspended_at(linked, 4)

@@ -34,10 +34,10 @@ def run(*, examples: int, steps: int, number: int | None = None) -> None:
 
 @pytest.mark.fact("F-C-001", "F-C-002", "F-C-061", "F-C-063", "F-C-065", "F-C-074", "F-C-079", "F-C-095")
 def test_in_memory() -> None:
-    run(examples=25, steps=25)
+    run(examples=6, steps=15)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("number", range(20))
 def test_in_memory_for_long(number: int) -> None:
-    run(examples=100, steps=50, number=number)
+    run(examples=30, steps=40, number=number)

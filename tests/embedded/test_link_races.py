@@ -95,7 +95,7 @@ def dies_at(now: Linked, side: str, at: int) -> None:
 
 
 @pytest.mark.fact("F-C-066")
-def test_a_failover_before_any_write_of_a_promotion_stops_at_once_and_nothing_is_added_after_it() -> None:
+def test_a_failover_before_any_write_of_a_promotion_is_the_end_of_it() -> None:
     seen: list[list[str]] = []
     stopped = 0
 
@@ -162,7 +162,10 @@ def test_a_failover_before_any_write_of_a_reversal_rescues_its_side(sides: tuple
 
 @pytest.mark.fact("F-C-077")
 def test_a_failover_before_any_write_of_a_restore_makes_its_topic_writable_for_good() -> None:
+    begun: list[bool] = []
+
     def rival(now: Linked) -> None:
+        begun.append(any(seen.cluster == "west" for seen in mirrors_of(now)))
         failover("west")(now)
         for partition in range(PARTITIONS):
             if takes_records(now, "west"):
@@ -171,7 +174,8 @@ def test_a_failover_before_any_write_of_a_restore_makes_its_topic_writable_for_g
     stopped, before = 0, values(diverged(), "west")
     for left, said in rivals(diverged(), restore, rival):
         found = [seen for seen in mirrors_of(left) if seen.cluster == "west"]
-        if found and found[0].stopped_by == "failover":
+        assert begun[-1] == (bool(found) and found[0].stopped_by == "failover")
+        if begun[-1]:
             stopped += 1
             assert isinstance(said, UserError), said
             assert takes_records(left, "west")
