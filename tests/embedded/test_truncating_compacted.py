@@ -12,8 +12,9 @@ from reconciler.resources.mirroring import Truncated
 from tests.embedded.linked import ORDERS, Linked
 from tests.embedded.test_tiered_compacting import newest
 from tests.embedded.tiered import Tiered, tiered
-from tests.embedded.truncated import both_copied, cut, is_sound, joined, rows
+from tests.embedded.truncated import OPERATION, both_copied, cut, is_sound, joined, rows, truncate
 from tests.embedded.upkeeping import TOPIC, append, head_of, held, with_topic
+from tests.embedded.watched import DiedError, WatchedStore
 
 COMPACTED = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0", "segment_bytes": "14"}
 
@@ -110,3 +111,74 @@ def copy(source: Tiered, mirror: Tiered) -> None:
     log, sink = source.opened().log(TOPIC), mirror.opened().sink(TOPIC)
     at = OffsetRange(sink.ends()[0], log.bounds()[0].end)
     assert sink.publish([sink.stage_copy(0, log, at)])
+
+
+SUPERSEDED = {"delete_retention_ms": "20000", "retention_local_target_bytes": "1", "retention_local_strict": "true"}
+
+
+def half_full() -> Tiered:
+    """Return a tiered log whose older half, in object storage alone, is superseded by the newer one."""
+    it = tiered(min_cleanable_dirty_ratio="0", cleanup_policy="compact", segment_bytes="14", **SUPERSEDED)
+    for number in range(6):
+        append(it.cluster, (f"k{number}", "old"))
+    it.upload()
+    assert not it.cluster.upkeep().retain().failed
+    assert head_of(it.cluster).local_start > 2
+    for number in range(6):
+        append(it.cluster, (f"k{number}", "new"))
+    append(it.cluster, ("z", "1"))
+    it.upload()
+    return it
+
+
+def compact_remotely(it: Tiered) -> None:
+    """Compact, and die before the swap of the head."""
+
+    def die(what: str, key: str) -> None:
+        if what == "swap" and "/parts/" not in key:
+            raise DiedError
+
+    with pytest.raises(DiedError):
+        it.opened(WatchedStore(it.store, before=die)).upkeep().compact()
+    it.cluster = it.opened()
+    assert head_of(it.cluster).compacted_to == 0
+
+
+@pytest.mark.parametrize("at", [6, 7, 11])
+def test_a_compaction_that_died_once_its_remote_half_was_published_counts_too(at: int) -> None:
+    it = half_full()
+    compact_remotely(it)
+    assert b"old" not in {row["value"] for row in held(it.cluster) if row["key"] == b"k0"}
+    joined(it)
+    assert cut(it, at).offset == 0
+    assert rows(it) == []
+    is_sound(it)
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_also_where_it_was_published_while_the_log_was_being_cut(*, dies: bool) -> None:
+    it = half_full()
+    joined(it)
+    done: list[str] = []
+
+    def publish(what: str, key: str) -> None:
+        if what == "swap" and key.startswith("heads/") and not done:
+            done.append(key)
+            compact_remotely(it)
+
+    def die(what: str, key: str) -> None:
+        publish(what, key)
+        if dies and what == "swap" and head_of(it.cluster).truncated is not None:
+            raise DiedError
+
+    cutting = it.opened(WatchedStore(it.store, before=publish, after=die))
+    if dies:
+        with pytest.raises(DiedError):
+            truncate(cutting, {0: 7})
+        assert head_of(it.opened()).truncated == {"operation": OPERATION, "offset": 7, "epoch": 2, "records": 6}
+        cutting = it.opened()
+    assert truncate(cutting, {0: 7}) == {0: Truncated(0, 8)}
+    assert done
+    assert truncate(it.opened(), {0: 7}) == {0: Truncated(0, 8)}
+    assert rows(it) == []
+    is_sound(it)

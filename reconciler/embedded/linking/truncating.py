@@ -6,7 +6,8 @@ above the cut since, finds that and cuts nothing. Its manifest follows (`remote/
 
 **Compacted topics.** Compaction may have removed a record below the cut because of a later one above it, which goes
 now: the key would be lost. A log that was compacted beyond the cut is therefore cut at its beginning, and all of it is
-mirrored again.
+mirrored again. The head says how far it was compacted, and so does the manifest, which is told first. Until it knows of
+the cut it takes what a compaction has read before: it is looked at again afterwards, and the log is cut once more.
 """
 
 from __future__ import annotations
@@ -104,6 +105,9 @@ class Cutting:
                 # What an earlier operation left is cut first: the head tells of the last one only.
                 self._settle(partition)
                 head = self._cut(partition, at)
+                self._settle(partition)
+                if self._is_too_short(partition, head):
+                    head = self._cut(partition, at)
             except MissingObjectError:
                 # Upkeep may have put other objects in the place of those: the head tells.
                 if look == _LOOKS:
@@ -123,14 +127,15 @@ class Cutting:
             nonlocal is_done
             # Of a partition that was never written to a head is made: what comes later is not to be cut.
             head = Head(self.writer) if held is None else parse_head(self.store, register.key, held.value)
-            is_done = not self._is_cut(head)
+            is_again = self._is_cut(head)
+            is_done = not is_again or self._is_too_short(partition, head)
             if not is_done:
                 return None
             if head.writer != self.writer:
                 message = f"{partition} is not cut: {head.writer} may write to it now, not {self.writer}"
                 raise UserError(message, hint="The restore was failed over meanwhile: look at the mirror again.")
             epoch = 1 + (0 if held is None else held.epoch)
-            return self._after(partition, truncation, head, (at, epoch)).to_json()
+            return self._after(partition, truncation, head, (head.start if is_again else at, epoch)).to_json()
 
         held = register.update(changed, mark=fresh_mark(), raises_epoch=True)
         truncation.clear(is_done=is_done)
@@ -141,12 +146,26 @@ class Cutting:
     def _is_cut(self, head: Head) -> bool:
         return head.truncated is not None and head.truncated["operation"] == self.operation
 
+    def _is_too_short(self, partition: Partition, head: Head) -> bool:
+        """Tell whether what was cut superseded records below the cut, as object storage knows by now."""
+        if head.truncated is None or head.start >= int(head.truncated["offset"]):
+            return False
+        learned_in, learned_to = self._learned(partition)
+        return learned_in < head.truncated_in and learned_to > int(head.truncated["offset"])
+
+    def _learned(self, partition: Partition) -> tuple[int, int]:
+        found = self._remote(partition)
+        manifest = None if found is None else read_manifest(found[0].storage, found[1])
+        return (0, 0) if manifest is None else manifest.learned
+
     def _after(self, partition: Partition, truncation: Truncation, head: Head, cut: tuple[int, int]) -> Head:
         """Return the head as it is once it is cut at an offset, in an epoch."""
         at, epoch = min(cut[0], head.end), cut[1]
-        if head.compacted_to > at:
+        if max(head.compacted_to, self._learned(partition)[1]) > at:
             at = min(at, head.start)
         records = self._records(partition, head, at)
+        if self._is_cut(head) and head.truncated is not None:
+            records += int(head.truncated["records"])
         after = truncation.cut(head, at)
         epochs = tuple(each for each in head.epochs if each[1] < at)
         said = {"operation": self.operation, "offset": at, "epoch": epoch, "records": records}

@@ -138,19 +138,21 @@ class Compaction:
                 replacement = self._cleaned(group, newest, head.compacted_to, now_ms)
                 if replacement is not None:
                     (far if group.first.is_remote else here).append(replacement)
+        through = max(through, head.compacted_to)
         return Rewritten(
             self._partition,
             tuple(here),
-            max(through, head.compacted_to),
-            self._remotely(tuple(far), head.epochs[-1][0]),
+            through,
+            self._remotely(tuple(far), head.epochs[-1][0], through),
             epoch=head.epochs[-1][0],
         )
 
-    def _remotely(self, done: tuple[Replacement, ...], epoch: int) -> RemoteRewrite | None:
+    def _remotely(self, done: tuple[Replacement, ...], epoch: int, through: int) -> RemoteRewrite | None:
         if not done or self._remote is None or self._place is None or self._policy.tiering is None:
             return None
         cluster_id = self._remote.cluster_id
-        return RemoteRewrite(self._place, cluster_id, self._policy.tiering, done, is_whole=True, epoch=epoch)
+        tiering = self._policy.tiering
+        return RemoteRewrite(self._place, cluster_id, tiering, done, is_whole=True, epoch=epoch, learned_to=through)
 
     def _pieces(self, clean: Iterable[Segment], remote: Iterable[Entry], local_start: int) -> Iterator[_Piece]:
         there = {entry.key for entry in remote}

@@ -106,6 +106,7 @@ class _RemoteCut:
             end=at,
             epochs=head.epochs,
             compacted_to=min(manifest.compacted_to, at),
+            learned=manifest.learned if floor else (0, 0),  # While anything is left, whoever cuts looks at it.
             pages=tuple(page for page in manifest.pages if page.last < floor),
             entries=tuple(
                 entry if entry.last < floor else self._below(entry, at) for entry in named if entry.base < floor

@@ -31,6 +31,7 @@ _SHAPE: Final = {
     "epochs": [[int]],
     "uploaded_ms": int,
     "compacted_to?": int,
+    "learned?": [int],
     "pages": list,
     "entries": list,
     "garbage?": {"pages": list, "entries": list},
@@ -72,6 +73,8 @@ class Manifest:
     """When a segment was uploaded last, by the clock of records."""
     compacted_to: int = 0
     """As the head's: below it no key comes twice."""
+    learned: tuple[int, int] = (0, 0)
+    """(epoch, offset): what superseded records that compactions removed here lies below it, learned in that epoch."""
     pages: tuple[PageRef, ...] = ()
     entries: tuple[Entry, ...] = ()
     garbage: Garbage = field(default_factory=Garbage)
@@ -106,6 +109,8 @@ class Manifest:
         }
         if self.compacted_to:
             kept["compacted_to"] = self.compacted_to
+        if self.learned[1]:
+            kept["learned"] = self.learned
         if self.garbage:
             kept["garbage"] = {
                 "pages": [page.to_json() for page in self.garbage.pages],
@@ -117,6 +122,7 @@ class Manifest:
     def from_json(cls, kept: Json) -> Manifest:
         """Read it back."""
         garbage = kept.get("garbage") or {"pages": (), "entries": ()}
+        learned_in, learned_to = kept.get("learned", (0, 0))
         return cls(
             owner=kept["owner"],
             owner_epoch=kept["owner_epoch"],
@@ -126,6 +132,7 @@ class Manifest:
             epochs=tuple((epoch, start) for epoch, start in kept["epochs"]),
             uploaded_ms=kept["uploaded_ms"],
             compacted_to=kept.get("compacted_to", 0),
+            learned=(learned_in, learned_to),
             pages=tuple(map(PageRef.from_json, kept["pages"])),
             entries=tuple(map(Entry.from_json, kept["entries"])),
             garbage=Garbage(

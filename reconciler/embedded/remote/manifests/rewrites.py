@@ -51,6 +51,8 @@ class RemoteRewrite:
     epoch: int = 0
     """Of a compaction: the newest that the log had when it was read. A manifest that knows a newer one may be that of
     a log whose end was cut since, and what supersedes is gone."""
+    learned_to: int = 0
+    """Of a compaction: what supersedes lies below it, in either tier."""
 
     def gain(self, holding: Iterable[Replacement]) -> Gain:
         """Sum up what holds: of a compaction what it removed, else what was written anew."""
@@ -133,7 +135,9 @@ class _Change:
             return None
         pages, entries = rebuilding.rebuilt(self._leaves, tail=TAIL)
         garbage = Garbage(manifest.garbage.pages, (*manifest.garbage.entries, *rebuilding.replaced))
-        return replace(manifest, pages=tuple(pages), entries=entries, garbage=garbage)
+        # The head is told only by a later swap, and whoever cuts the log in between has to know of it.
+        learned = max(manifest.learned, (self._rewrite.epoch, self._rewrite.learned_to), key=lambda known: known[1])
+        return replace(manifest, learned=learned, pages=tuple(pages), entries=entries, garbage=garbage)
 
     def superfluous(self, after: Manifest | None) -> list[str]:
         """Return the pages nobody names once `after` is the manifest (`None`: it stayed as it was)."""

@@ -166,6 +166,7 @@ class Recovery:
             epochs=found.epochs,
             uploaded_ms=found.uploaded_ms,
             compacted_to=found.compacted_to,
+            learned=found.learned,
             entries=tuple(entries),
         )
         self.may_go_on()
