@@ -17,6 +17,7 @@ from reconciler.planning.document.saved import canonical_bytes, to_document
 from reconciler.planning.plan import Plan
 from reconciler.resources.address import Address
 from tests.cli import sample_plans
+from tests.cli.sample_roles import roles
 from tests.cli.sample_switching import switching
 
 
@@ -32,8 +33,8 @@ def adoptions() -> Plan:
 
 @pytest.mark.parametrize(
     "plan",
-    [sample_plans.everything(), sample_plans.empty(), sample_plans.refused(), adoptions(), switching()],
-    ids=range(5),
+    [sample_plans.everything(), sample_plans.empty(), sample_plans.refused(), adoptions(), switching(), roles()],
+    ids=range(6),
 )
 def test_a_saved_plan_reads_as_it_did(plan: Plan) -> None:
     plan = dataclasses.replace(plan, digest=digest(plan.actions))

@@ -418,6 +418,7 @@ def test_a_topic_can_be_written_read_and_measured(provider: Provider) -> None:
     assert (measure.records, measure.groups) == (4, ())
     assert measure.bytes > 0
     assert measure.ages == ((NOW + 3, measure.bytes),)
+    assert measure.positions == {1: provider.links.positions("orders")[1]}
 
 
 def test_what_is_not_there_is_not_measured_and_has_no_log(provider: Provider) -> None:
