@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from reconciler.workflow.beginning.invocation import Invocation, Select
     from reconciler.workflow.beginning.opening import Work
     from reconciler.workflow.running.stopping import Stop
+    from reconciler.workflow.upkeep.links import Begun
 
 One = TypeVar("One")
 
@@ -99,7 +100,7 @@ def _mirrors(work: Work, jobs: SparkJobs, report: Callable[[Event], None]) -> _M
 
 @dataclass(frozen=True)
 class _Pass:
-    """One pass: mirrors first, then what each cluster does to itself."""
+    """One pass: links, the records of mirrors, groups that read them, then what each cluster does to itself."""
 
     work: Work
     jobs: SparkJobs
@@ -116,11 +117,12 @@ class _Pass:
             for error in lost.errors:
                 address = cluster_address(lost.cluster) if lost.cluster else Address(lost.name)
                 self.report(ActionFailed(lost.name, address, error.message, error.hint))
-        linked = tuple(self._linked(found.inventories)) if MIRROR in self.names else ()
+        begun = tuple(self._begun(found.inventories)) if MIRROR in self.names else ()
         is_due = MIRROR in self.names and not self.stop.is_requested
         brought = (
             synced(self.mirrors.rounds, found.inventories, self._is_wanted, self.report) if is_due else Round((), {})
         )
+        linked = [outcome for one in begun if (outcome := self.mirrors.links.ended(one))]
         failed = [JobOutcome(MIRROR, cluster, 0.0, None, error) for cluster, error in brought.failed.items()]
         done = tuple(
             outcome
@@ -132,10 +134,9 @@ class _Pass:
             brought.synced, (*found.lost, *linked, *failed, *done), seconds, is_stopped=self.stop.is_requested
         )
 
-    def _linked(self, clusters: Iterable[str]) -> Iterator[JobOutcome]:
+    def _begun(self, clusters: Iterable[str]) -> Iterator[Begun]:
         for name in self._until_stopped(sorted(clusters)):
-            if outcome := self.mirrors.links.tended(name, self._is_wanted):
-                yield outcome
+            yield self.mirrors.links.begun(name, self._is_wanted)
 
     def _tended(self, cluster: str, *, is_asked: bool) -> Iterator[JobOutcome]:
         is_named = tuple(self.names) != JOBS

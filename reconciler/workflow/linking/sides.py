@@ -68,3 +68,5 @@ class LinkSynced:
     """Mirrors whose transition has ended."""
     errors: Mapping[str, ReconcilerError] = field(default_factory=dict)
     """By task, `link` for the link itself, or the full name of a mirror whose transition could not go on."""
+    are_groups_due: bool = False
+    """Whether offsets of groups are to be brought, once records are copied."""

@@ -1,11 +1,14 @@
 """A pass over a link: whether it reaches its source, its tasks that are due, and transitions that somebody began.
 
-Records are not copied here. Any process may do a pass, and any number of them at once: each step is whole.
+Records are not copied here: who does passes copies them after `sync_links` and before `bring_groups`, for no group is
+brought to where its mirror has not come yet. Any process may do a pass, and any number of them at once: each step is
+whole.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from reconciler.errors import ReconcilerError, UserError
@@ -21,7 +24,7 @@ from reconciler.workflow.linking.sides import LinkSynced, Sides
 from reconciler.workflow.linking.telling import TaskDone, note_task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from reconciler.providers.base import Provider
     from reconciler.resources.mirroring import LinkSeen
@@ -42,6 +45,8 @@ def sync_links(
 ) -> Iterator[LinkSynced]:
     """Do a pass over the links of a destination, those that are wanted by name, and yield what it did for each.
 
+    What is left to do are groups, of those links whose groups are due: `bring_groups`, once records are copied.
+
     Raises:
         RetryableError: The destination does not answer.
     """
@@ -58,8 +63,34 @@ def sync_links(
         yield sync_link(Sides(link, own, providers[cluster], source, now_ms()), pace, driver)
 
 
+def bring_groups(
+    cluster: str, providers: Mapping[str, Provider], pace: Pace, now_ms: Callable[[], int], links: Collection[str]
+) -> Iterator[LinkSynced]:
+    """Bring groups over some links of a destination, as its mirrors are by now, and yield what came of each link.
+
+    Raises:
+        RetryableError: The destination does not answer.
+    """
+    if not links:
+        return
+    below = providers[cluster].links
+    mirrors = below.mirrors()
+    for link in below.links():
+        source = providers.get(link.declared.spec.source)
+        if link.name not in links or source is None:
+            continue
+        if link.status is not LinkStatus.ACTIVE:  # Since its other tasks were done: it is not too late next time.
+            pace.again(link.id, CONSUMER_OFFSET_SYNC)
+            continue
+        own = tuple(mirror for mirror in mirrors if mirror.link == link.name)
+        sides = Sides(link, own, providers[cluster], source, now_ms())
+        found = _attempted(sides, pace, CONSUMER_OFFSET_SYNC, partial(bring, sides, pace))
+        errors = {} if found.error is None else {CONSUMER_OFFSET_SYNC: found.error}
+        yield LinkSynced(cluster, link.name, link.status, {CONSUMER_OFFSET_SYNC: found.count}, errors=errors)
+
+
 def sync_link(sides: Sides, pace: Pace, driver: Driver | None = None) -> LinkSynced:
-    """Do a pass over one link; what fails in one task does not stop the others.
+    """Do a pass over one link, but for its groups; what fails in one task does not stop the others.
 
     A paused link does nothing by itself; transitions that were asked for are gone on with.
 
@@ -84,7 +115,7 @@ def sync_link(sides: Sides, pace: Pace, driver: Driver | None = None) -> LinkSyn
     drove, errors = _driven(sides, driver)
     errors |= {task: each.error for task, each in done.items() if each.error is not None}
     counts = {task: each.count for task, each in done.items()}
-    return LinkSynced(cluster, name, LinkStatus.ACTIVE, counts, failed, drove, errors)
+    return LinkSynced(cluster, name, LinkStatus.ACTIVE, counts, failed, drove, errors, are_groups_due=tasks.brings)
 
 
 @dataclass
@@ -128,7 +159,7 @@ class _Tasks:
         if self._makes(version):
             done[AUTO_CREATE_MIRROR] = self._done(AUTO_CREATE_MIRROR, lambda: make(self.sides, offered))
             self._settle(AUTO_CREATE_MIRROR, version, is_done=done[AUTO_CREATE_MIRROR].error is None)
-            if done[AUTO_CREATE_MIRROR].count:  # Groups and rules are of those that were just made, too.
+            if done[AUTO_CREATE_MIRROR].count:  # Rules are of those that were just made, too.
                 mirrors = self.sides.destination.links.mirrors(self.sides.link.name)
                 self.sides = replace(self.sides, mirrors=tuple(mirrors))
         if shapes:
@@ -138,8 +169,6 @@ class _Tasks:
             waits = any(mirror.trouble is not None for mirror in self.sides.live)
             errors = [task for task in (TOPIC_CONFIGS_SYNC, ACL_SYNC) if task in done and done[task].error is not None]
             self._settle(TOPIC_CONFIGS_SYNC, version, is_done=not waits and not errors)
-        if self.brings:
-            done[CONSUMER_OFFSET_SYNC] = self._done(CONSUMER_OFFSET_SYNC, lambda: bring(self.sides, self.pace))
         return failed, done
 
     def _makes(self, version: str) -> bool:
@@ -162,13 +191,18 @@ class _Tasks:
         return self.pace.is_due(self.sides.link.id, task, interval_ms, self.sides.now_ms)
 
     def _done(self, task: str, do: Callable[[], TaskDone]) -> TaskDone:
-        try:
-            found = do()
-        except ReconcilerError as error:
-            self.pace.again(self.sides.link.id, task)
-            found = TaskDone(0, error)
-        note_task(self.sides, task, found)
-        return found
+        return _attempted(self.sides, self.pace, task, do)
+
+
+def _attempted(sides: Sides, pace: Pace, task: str, do: Callable[[], TaskDone]) -> TaskDone:
+    """Do a task and note what came of it; what could not be done is due again at once."""
+    try:
+        found = do()
+    except ReconcilerError as error:
+        pace.again(sides.link.id, task)
+        found = TaskDone(0, error)
+    note_task(sides, task, found)
+    return found
 
 
 def _driven(sides: Sides, driver: Driver | None) -> tuple[tuple[str, ...], dict[str, ReconcilerError]]:

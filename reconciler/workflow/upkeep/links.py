@@ -1,4 +1,7 @@
-"""Links kept going by a pass of `run`: their tasks that are due, and transitions that somebody began, driven on."""
+"""Links kept going by a pass of `run`: their tasks that are due, and transitions that somebody began, driven on.
+
+Groups come last, after the records that they go on from: `begun`, copy, `ended`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from reconciler.providers.keeping import Upkept
 from reconciler.resources.address import address_of, cluster_address
 from reconciler.resources.mirroring import TASKS
 from reconciler.workflow.linking.pacing import Pace
-from reconciler.workflow.linking.syncing import LINK, sync_links
+from reconciler.workflow.linking.syncing import LINK, bring_groups, sync_links
 from reconciler.workflow.upkeep.outcomes import JobOutcome
 
 if TYPE_CHECKING:
@@ -28,6 +31,19 @@ JOB: Final = "link"
 """What an outcome calls it; it belongs to the job `mirror`."""
 
 
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What came of the links of a cluster so far in a pass."""
+
+    cluster: str
+    changed: int = 0
+    errors: tuple[ReconcilerError, ...] = ()
+    due: frozenset[str] = frozenset()
+    """Links whose groups are to be brought once records are copied."""
+    seconds: float = 0.0
+    failure: ReconcilerError | None = None
+
+
 @dataclass
 class Links:
     """The links of a workspace, pass after pass. What was done when is remembered as long as this is."""
@@ -39,25 +55,39 @@ class Links:
     is_stopped: Callable[[], bool]
     _pace: Pace = field(default_factory=Pace)
 
-    def tended(self, cluster: str, is_wanted: Callable[[Address], bool]) -> JobOutcome | None:
-        """Do a pass over the links of a cluster and return what came of them; `None`: there was nothing to do.
+    def begun(self, cluster: str, is_wanted: Callable[[Address], bool]) -> Begun:
+        """Do what comes before records are copied: whether sources are reached, mirrors made, shaped and driven on.
 
         What fails for one link, or one mirror of it, is said and stops no other.
         """
-        began_ms = self.now_ms()
+        return self._with(Begun(cluster), self._synced(cluster, is_wanted))
+
+    def ended(self, begun: Begun) -> JobOutcome | None:
+        """Bring groups to where their mirrors are by now, and return what came of it all; `None`: nothing was due."""
+        due = () if self.is_stopped() else begun.due
+        done = self._with(begun, bring_groups(begun.cluster, self.providers, self._pace, self.now_ms, due))
+        if not (done.changed or done.errors or done.failure):
+            return None
+        upkept = Upkept("change", done.changed, failed=len(done.errors), errors=done.errors)
+        return JobOutcome(JOB, done.cluster, done.seconds, upkept, done.failure)
+
+    def _with(self, begun: Begun, links: Iterator[LinkSynced]) -> Begun:
+        """Go through links and add what came of them."""
+        cluster, began_ms, failure = begun.cluster, self.now_ms(), begun.failure
         done: list[LinkSynced] = []
-        failure: ReconcilerError | None = None
         try:
-            done = list(self._synced(cluster, is_wanted))
+            done.extend(links)
         except ReconcilerError as error:
             failure = error
             self.report(ActionFailed(f"{JOB}:{cluster}", cluster_address(cluster), error.message, error.hint))
-        errors = tuple(error for link in done for error in self._told(link))
-        changed = sum(sum(link.done.values()) + len(link.drove) for link in done)
-        if not (changed or errors or failure):
-            return None
-        upkept = Upkept("change", changed, failed=len(errors), errors=errors)
-        return JobOutcome(JOB, cluster, max(0, self.now_ms() - began_ms) / 1000, upkept, failure)
+        return Begun(
+            cluster,
+            begun.changed + sum(sum(link.done.values()) + len(link.drove) for link in done),
+            (*begun.errors, *(error for link in done for error in self._told(link))),
+            frozenset(link.link for link in done if link.are_groups_due),
+            begun.seconds + max(0, self.now_ms() - began_ms) / 1000,
+            failure,
+        )
 
     def _synced(self, cluster: str, is_wanted: Callable[[Address], bool]) -> Iterator[LinkSynced]:
         def is_chosen(name: str) -> bool:
