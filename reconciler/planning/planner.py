@@ -106,7 +106,7 @@ def _look(desired: Desired, recorded: Record, observed: Inventory, given: Given)
     findings = [*check_expired(given.guards, given.today), *check_clusters(desired, recorded, given)]
     trusted = trusted_clusters(desired, given, tuple(findings))
     wanted, unclear = ({}, []) if given.is_destroy else effective(desired, given)
-    wanted = as_commanded(wanted, recorded)
+    wanted = as_commanded(wanted, recorded, observed)
     situation = Situation(
         wanted=wanted,
         recorded=recorded,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, assert_never
 from reconciler.lifecycles.mounting import MOUNT
 from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.situation import mounted_by
-from reconciler.planning.wanted.commanded import STATE
+from reconciler.planning.wanted.commandmarks import without_marks
 from reconciler.planning.wanted.ways import peer_of
 from reconciler.resources.address import Address
 from reconciler.resources.inventory import Ownership, Record, Recorded
@@ -131,8 +131,7 @@ def _swapped(action: Transition, peer: MirrorTopic, entry: Address, record: Reco
     mirror = last.resource if last is not None else None
     known = mirror if isinstance(mirror, MirrorTopic) else peer_of(peer)
     resource = known.model_copy(update={"state": action.parameters.get("role")})
-    kept = {path: origin for path, origin in (last.origins if last else {}).items() if path != STATE}
-    origins = {**kept, **action.origins}
+    origins = {**without_marks(last), **action.origins}
     before = last or Recorded(resource, ownership="adopted")
     return {entry: replace(before, resource=resource, run=run, origins=origins)}
 

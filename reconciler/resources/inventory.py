@@ -91,6 +91,8 @@ class Observed:
     """Of a mirror: made by its link, whose filters take its name."""
     since_ms: int = 0
     """Of a mirror: when it came into the state it keeps; tells which side of a link stopped last."""
+    stopped_by: str | None = None
+    """Of a stopped mirror: the verb that ended it, as far as its cluster tells."""
     becomes: Resource | None = None
     """Of a live mirror: the ordinary topic it would be, were it stopped as it is now."""
 

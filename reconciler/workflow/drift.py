@@ -103,7 +103,8 @@ def drift(invocation: Invocation, select: Select, *, fail_on: Sequence[str] = ()
 
 def _roles(work: Work, decided: Decided, select: Select) -> tuple[Commanded, ...]:
     is_chosen = _chosen(select)
-    return tuple(found for found in commanded(work.loaded.desired, decided.recorded) if is_chosen(found.mirror.address))
+    found = commanded(work.loaded.desired, decided.recorded, decided.seen.inventory)
+    return tuple(each for each in found if is_chosen(each.mirror.address))
 
 
 def _unknown_run(work: Work, decided: Decided) -> Finding | None:

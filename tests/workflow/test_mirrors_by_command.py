@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.planning.actions import Adopt
+from reconciler.workflow.accepting.accept import accept
 from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.drift import drift
 from reconciler.workflow.linking.asking import ask_mirrors
 from tests.workflow.linkedshop import (
     BACK,
     MIRROR,
+    TOPIC,
     mirroring,
     planned,
     produce,
@@ -45,6 +47,11 @@ def findings(shop: Bench) -> list[tuple[str, str, str]]:
     assert found.verdict is None
     assert found.obstacles == ()
     return [(each.kind, each.address, each.message) for each in found.findings]
+
+
+def told(shop: Bench) -> list[str]:
+    """Return what a plan warns of at the mirror."""
+    return [each.message for each in shop.plan().plan.warnings if each.address == MIRROR]
 
 
 ROLES: list[tuple[list[tuple[Verb, str]], str]] = [
@@ -118,13 +125,92 @@ def test_after_a_failover_by_command_everything_goes_on_without_the_source(shop:
     assert findings(shop) == []
 
 
-def test_what_was_done_without_the_state_is_found_by_looking(shop: Bench) -> None:
-    done = ask_mirrors(shop.acting(no_state=True), "failover", [MIRROR], confirm=lambda _ready: True)
-    assert done.verdict is None
-    plan = shop.plan().plan
-    assert plan.actions == ()
-    assert [error.message for error in plan.errors] == ["it is STOPPED and cannot become mirroring"]
-    assert take_in(shop, MIRROR).left_out == 0
-    assert all(isinstance(action, Adopt) for action in shop.plan().plan.actions)
+PAUSED: list[tuple[str, list[tuple[Verb, str]]]] = [
+    ("reversed and paused at once", [("reverse-and-pause", MIRROR)]),
+    ("reversed, and paused then", [("reverse-and-start", MIRROR), ("pause", BACK)]),
+]
+
+
+@pytest.mark.fact("F-C-075")
+@pytest.mark.parametrize("asked", [asked for _, asked in PAUSED], ids=[name for name, _ in PAUSED])
+def test_a_reversed_mirror_that_a_command_paused_stays_paused(shop: Bench, asked: list[tuple[Verb, str]]) -> None:
+    for verb, address in asked:
+        command(shop, verb, address)
+    said = "it was made reversed by a command, and the files still say mirroring"
+    is_paused = f"{BACK}, which mirrors it since their roles were swapped, was paused by a command"
+    assert planned(shop) == []
+    assert findings(shop) == [("pending", MIRROR, f"{said}; {is_paused}")]
+    assert told(shop) == [f"{said}: it is left as it is", f"{is_paused}: it is left as it is"]
+    accepted = take_in(shop)
+    assert accepted.left_out == 0
+    assert accepted.notes == (f"{MIRROR}: {is_paused}: no `state` says so, and it stays so",)
+    assert [action.verb for action in shop.plan().plan.actions] == ["adopt"]
     assert shop.apply().verdict is None
     assert planned(shop) == []
+    assert status(shop, "west") == "PAUSED"
+    assert findings(shop) == [("pending", MIRROR, is_paused)]
+    command(shop, "resume", BACK)
+    assert (planned(shop), findings(shop), told(shop)) == ([], [], [])
+
+
+@pytest.mark.parametrize("goes_on", ["resumed", "mirroring again"])
+def test_a_mirror_that_the_files_reversed_and_a_command_paused_stays_so(shop: Bench, goes_on: str) -> None:
+    want(shop, "reversed")
+    assert shop.apply().verdict is None
+    command(shop, "pause", BACK)
+    is_paused = f"{BACK}, which mirrors it since their roles were swapped, was paused by a command"
+    assert planned(shop) == []
+    assert findings(shop) == [("pending", MIRROR, is_paused)]
+    accepted = accept(shop.invocation, Select(), (MIRROR,))
+    assert (accepted.patch, accepted.left_out, len(accepted.notes)) == ("", 0, 1)
+    if goes_on == "resumed":
+        command(shop, "resume", BACK)
+    else:
+        want(shop, "mirroring")
+        assert planned(shop) == [f"resume:{BACK}", f"reverse-and-start:{BACK}"]
+        assert shop.apply().verdict is None
+    assert (planned(shop), findings(shop)) == ([], [])
+
+
+UNKNOWN: list[tuple[Verb, str]] = [("failover", "failed-over"), ("promote", "promoted")]
+
+
+@pytest.mark.parametrize("forgot", [False, True], ids=["the state was not used", "the state is gone"])
+@pytest.mark.parametrize(("verb", "role"), UNKNOWN)
+def test_what_was_done_without_the_state_is_found_by_looking(
+    shop: Bench, verb: Verb, role: str, *, forgot: bool
+) -> None:
+    done = ask_mirrors(shop.acting(no_state=True), verb, [MIRROR], confirm=lambda _ready: True)
+    assert done.verdict is None
+    if forgot:
+        (shop.folder / ".reconciler").rename(shop.folder / "lost-state")
+    said = f"it was made {role} by a command, and the files still say mirroring"
+    assert f"{said}: it is left as it is" in told(shop)
+    # What else the files say goes on.
+    shop.write("manifests/more.yaml", TOPIC.replace("orders", "more"))
+    ids = planned(shop)
+    assert "create:topic/west/shop:more" in ids
+    assert not [each for each in ids if MIRROR in each and not each.startswith("adopt")]
+    assert shop.apply().verdict is None
+    assert status(shop) == "STOPPED"
+    assert findings(shop) == [("pending", MIRROR, said)]
+    accepted = take_in(shop, MIRROR)
+    assert (accepted.notes, accepted.left_out) == ((), 0)
+    assert f"+      state: {role}" in accepted.patch.splitlines()
+    assert all(isinstance(action, Adopt) for action in shop.plan().plan.actions)
+    assert shop.apply().verdict is None
+    assert (planned(shop), findings(shop)) == ([], [])
+
+
+def test_a_failover_without_state_or_source_leaves_the_rest_to_be_applied(shop: Bench) -> None:
+    (shop.folder / ".clusters/west").rename(shop.folder / "lost")
+    done = ask_mirrors(shop.acting(no_state=True), "failover", [MIRROR], confirm=lambda _ready: True)
+    assert done.verdict is None
+    shop.write("manifests/more.yaml", TOPIC.replace("orders", "more").replace("west", "east"))
+    assert planned(shop) == ["create:topic/east/shop:more"]
+    assert shop.apply().verdict is None
+    assert [kind for kind, _, _ in findings(shop)] == ["pending"]
+    assert take_in(shop, MIRROR).left_out == 0
+    assert shop.apply().verdict is None
+    (shop.folder / "lost").rename(shop.folder / ".clusters/west")
+    assert (planned(shop), findings(shop)) == ([], [])

@@ -47,7 +47,9 @@ class ErrorPart(Part):
 class JobPart(Part):
     """One job of upkeep on one cluster."""
 
-    job: str = Field(description="Also `observe` and `state`: a cluster, or the state, that cannot be read.")
+    job: str = Field(
+        description="Also `link`: what links keep in step; `observe`, `state`: a cluster, or the state, not read."
+    )
     cluster: str | None
     unit: str | None = Field(description="What `done` and `failed` count: partition, topic, transaction, object.")
     done: int

@@ -12,8 +12,8 @@ from reconciler.planning.deciding.differences import Differences
 from reconciler.planning.judging.allowances import allowances, granted_by
 from reconciler.planning.plan import Waiting
 from reconciler.planning.situation import COPYING, Wanted, is_live, source_of, topic_of
-from reconciler.planning.wanted.commanded import STATE, is_marked
-from reconciler.planning.wanted.sources import taken_from_source
+from reconciler.planning.wanted.commandmarks import STATE, is_marked
+from reconciler.planning.wanted.sources import link_of, taken_from_source
 from reconciler.planning.wanted.ways import (
     Asked,
     LeftOut,
@@ -23,7 +23,7 @@ from reconciler.planning.wanted.ways import (
     status_of,
     way_of,
 )
-from reconciler.resources.mirrorlink import MirrorTopic
+from reconciler.resources.mirrorlink import MirrorLink, MirrorTopic
 
 if TYPE_CHECKING:
     from reconciler.planning.deciding.decision import Decision
@@ -155,7 +155,7 @@ def _ask(sides: Sides, mirror: MirrorTopic, way: Asked, situation: Situation, de
             _remember(sides, mirror, before, decision)
     for step in way.steps:
         if step.verb == "promote":
-            decision.actions.append(_catch_up(sides, mirror))
+            decision.actions.append(_catch_up(sides, mirror, situation))
         seen = situation.observed.get(step.mirror.address) or situation.observed.get(topic_of(step.mirror))
         decision.actions.append(_transition(step, sides, mirror, seen))
     if before is not None and _is_to_be_copied(mirror, before, way) and mirror.source_cluster in situation.trusted:
@@ -173,8 +173,10 @@ def _own(sides: Sides, mirror: MirrorTopic, before: Observed, situation: Situati
 def _remember(sides: Sides, mirror: MirrorTopic, before: Observed, decision: Decision) -> None:
     """Let the record learn of a role that was brought about by hand."""
     last = sides.last.resource if sides.last is not None else None
-    is_told_now = is_marked(sides.last) and STATE not in sides.wanted.origins
-    if isinstance(last, MirrorTopic) and (last.state != mirror.state or is_told_now):
+    is_told = STATE in sides.wanted.origins
+    is_told_now = is_marked(sides.last) and not is_told
+    is_changed = isinstance(last, MirrorTopic) and last.state != mirror.state and not is_told
+    if isinstance(last, MirrorTopic) and (is_changed or is_told_now):
         found = Differences(record_changes=(Change("state", last.state, mirror.state),))
         if not any(action.address == sides.address for action in decision.actions):
             decision.actions.append(adopt(sides, before, found, Reason.RECORD_ONLY))
@@ -204,16 +206,25 @@ def _transition(step: Step, sides: Sides, mirror: MirrorTopic, seen: Observed | 
     )
 
 
-def _catch_up(sides: Sides, mirror: MirrorTopic) -> RunJob:
+def _catch_up(sides: Sides, mirror: MirrorTopic, situation: Situation) -> RunJob:
+    patience_ms = patience_of(mirror, situation)
     return RunJob(
         address=sides.address,
         job=CATCH_UP,
         source=source_of(mirror),
         sink=topic_of(mirror),
+        parameters={} if patience_ms is None else {"timeout_ms": patience_ms},
         reasons=(Reason.ROLE_WANTED,),
         declared_at=sides.wanted.source,
         precondition=precondition(sides.address, sides.before),
     )
+
+
+def patience_of(mirror: MirrorTopic, situation: Situation) -> int | None:
+    """Return for how long the lag may not shrink before a promotion: as the link says once this plan is applied."""
+    link = link_of(mirror)
+    item = situation.wanted.get(link) or situation.observed.get(link)
+    return item.resource.spec.retry_timeout if item and isinstance(item.resource, MirrorLink) else None
 
 
 def first_copy(sides: Sides, mirror: MirrorTopic) -> RunJob:

@@ -19,6 +19,7 @@ from reconciler.planning.deciding.mirrored import belongs_to_entry, say_kept
 from reconciler.planning.estimates import Estimate
 from reconciler.planning.plan import Waiting
 from reconciler.planning.situation import IMPLIED, STOPPED, Situation
+from reconciler.planning.wanted.commanded import is_left
 from reconciler.resources.address import Address, cluster_address, cluster_of, kind_of, rank
 from reconciler.resources.mountable import MIGRATING
 
@@ -37,7 +38,7 @@ def decide_removed(situation: Situation, decision: Decision) -> None:
         if cluster not in situation.clusters:
             decision.actions.append(Forget(address=address, reasons=(Reason.CLUSTER_REMOVED,)))
             undeclared[cluster or ""] += kind_of(address) in _LEFT_THERE
-        elif cluster in situation.trusted:
+        elif cluster in situation.trusted and not (address in situation.observed and is_left(address, situation)):
             _leave(address, situation.recorded[address], situation, decision)
     if situation.given.is_destroy:
         for cluster, count in sorted(undeclared.items()):

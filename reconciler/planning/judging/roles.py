@@ -6,12 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.planning.actions import Reason, RunJob, Transition
-from reconciler.planning.deciding.mirrors import CATCH_UP
+from reconciler.planning.deciding.mirrors import CATCH_UP, patience_of
 from reconciler.planning.estimates import Estimate, RoleCost
 from reconciler.planning.judging.detaching import BYTES_A_SECOND
 from reconciler.planning.situation import mirror_at, source_of, topic_of
-from reconciler.resources.address import address_of
-from reconciler.resources.mirrorlink import MirrorLink
 from reconciler.resources.mirrortopic import MirrorTopic
 from reconciler.resources.standing import cut_off, cuts, lacking, last_fetched, length_of
 
@@ -102,7 +100,7 @@ def with_lag(action: RunJob, situation: Situation, measure: Callable[[Address], 
     """Return the wait before a promotion with what it has to copy."""
     here, there = measure(action.sink), measure(action.source)
     mirror = situation.entries.get(action.address)
-    timeout_ms = None if mirror is None else _patience_ms(mirror, situation)
+    timeout_ms = None if mirror is None else patience_of(mirror, situation)
     if here is None or there is None:
         cost = RoleCost(unknown=_NOT_MEASURED, timeout_ms=timeout_ms)
     else:
@@ -126,13 +124,6 @@ def _failover(mirror: MirrorTopic, here: Measure | None, there: Measure | None, 
 def _incarnation(topic: Address, situation: Situation) -> str | None:
     seen = situation.observed.get(topic) or situation.observed.get(mirror_at(topic))
     return None if seen is None else seen.incarnation
-
-
-def _patience_ms(mirror: MirrorTopic, situation: Situation) -> int | None:
-    """Return for how long the lag may not shrink: as the link says once this plan is applied."""
-    address = address_of("link", mirror.cluster, mirror.link)
-    item = situation.wanted.get(address) or situation.observed.get(address)
-    return item.resource.spec.retry_timeout if item and isinstance(item.resource, MirrorLink) else None
 
 
 def estimate_of(cost: RoleCost, measure: Measure | None) -> Estimate:

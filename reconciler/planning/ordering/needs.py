@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
+from reconciler.planning.deciding.mirrors import CATCH_UP
 from reconciler.planning.deciding.moved import moved_from
 from reconciler.planning.ordering.mounting import MountOrder, unmounted_by
 from reconciler.planning.selection import namespace_of
@@ -90,6 +91,8 @@ class Needs:
             case RunJob():
                 yield from self._earlier(action)
                 yield from self._changing(action.source)
+                if action.job == CATCH_UP:
+                    yield from self._linked(action)
                 yield from (other.id for other in self._at.get(mirror_at(action.source), ()) if _fills(other))
             case Delete():
                 yield from self._inside.get(action.address, ())
@@ -138,6 +141,12 @@ class Needs:
         for action in self._at.get(mirror_at(address), ()):
             if isinstance(action, Transition) and action.to_state == STOPPED:
                 yield action.id
+
+    def _linked(self, wait: RunJob) -> Iterator[str]:
+        """Yield what changes the links of what is waited for: they say how it is copied, and whether it is."""
+        mirror = self._situation.entries.get(wait.address)
+        if mirror is not None:
+            yield from self._half(mirror)
 
     def _half(self, mirror: MirrorTopic) -> Iterator[str]:
         """Yield what makes or changes the link of a mirror, and its half on the other cluster."""

@@ -13,16 +13,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from reconciler.planning.situation import Situation
-    from reconciler.resources.inventory import Desired, Record
+    from reconciler.resources.inventory import Desired, Inventory, Record
 
 
-def given_up(desired: Desired, recorded: Record) -> frozenset[str]:
-    """Return the source clusters from which a mirror fails over, as the files declare it or a command has done it."""
+def given_up(desired: Desired, recorded: Record, observed: Inventory) -> frozenset[str]:
+    """Return the source clusters from which a mirror fails over, as the files declare it or a command has done it.
+
+    `observed`: what could be read.
+    """
     links = (declared.resource for declared in desired.values() if isinstance(declared.resource, MirrorLink))
     declared_so = {
         link.spec.source for link in links if any(entry.state == "failed-over" for entry in link.spec.mirror_topics)
     }
-    done = (found.mirror for found in commanded(desired, recorded) if found.mirror.state == "failed-over")
+    done = (found.mirror for found in commanded(desired, recorded, observed) if found.mirror.state == "failed-over")
     return frozenset(declared_so | {mirror.source_cluster for mirror in done})
 
 

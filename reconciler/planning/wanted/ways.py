@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 from reconciler.lifecycles.mirror import MIRROR, REVERSAL_SUSPENDED, MirrorStatus
 from reconciler.lifecycles.roles import Ask, Held, Refuse, Role, Wait, towards
 from reconciler.planning.situation import is_live, mirror_at, source_of, topic_of
+from reconciler.planning.wanted.commandmarks import PEER, STATE
 from reconciler.resources.address import address_of
 from reconciler.resources.mirrorlink import MirrorLink, MirrorTopic
 
@@ -117,7 +118,17 @@ def mirrored_back(mirror: MirrorTopic, situation: Situation) -> Observed | None:
 
 
 def way_of(mirror: MirrorTopic, situation: Situation) -> Way | None:
-    """Return how a mirror gets the role wanted of it; `None`: there is none to begin with, on neither cluster."""
+    """Return how a mirror gets the role wanted of it; `None`: there is none to begin with, on neither cluster.
+
+    Nothing is asked of one that has its role by a command.
+    """
+    way = _way_of(mirror, situation)
+    item = situation.wanted.get(mirror.address)
+    is_by_command = item is not None and STATE in item.origins
+    return Asked() if is_by_command and isinstance(way, Asked) else way
+
+
+def _way_of(mirror: MirrorTopic, situation: Situation) -> Way | None:
     seen = situation.observed.get(mirror.address)
     back = None if is_live(seen) else mirrored_back(mirror, situation)
     if back is not None and mirror.state in _ROLE_OF_PEER:
@@ -167,6 +178,9 @@ def _of_peer(mirror: MirrorTopic, back: Observed, situation: Situation) -> Way:
     seen = situation.observed.get(mirror.address)
     role = _ROLE_OF_PEER[mirror.state]
     is_suspended = seen is not None and seen.state == MirrorStatus.PENDING_MIRROR
+    item = situation.wanted.get(mirror.address)
+    if status is MirrorStatus.PAUSED and not is_suspended and item is not None and PEER in item.origins:
+        return Asked()
     verdict = towards(role, status, is_suspended=is_suspended)
     if isinstance(verdict, Ask) and mirror.state == "paused":
         verdict = Ask(tuple("reverse-and-pause" if verb in _REVERSALS else verb for verb in verdict.verbs))

@@ -68,6 +68,7 @@ def observed_in(
                     legacy=legacies.get(full_name),
                     is_automatic=topic.mirror.is_automatic,
                     since_ms=topic.mirror.since_ms,
+                    stopped_by=topic.mirror.stopped_by,
                     becomes=None if topic.follows is None else models.of(full_name, topic),
                 ),
             )

@@ -9,8 +9,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.errors import UserError
+from reconciler.manifests.editing.scalartext import yaml_text
 from reconciler.manifests.editing.textedits import UneditableError
 from reconciler.manifests.origins import explain_origin
+from reconciler.manifests.problems import path_text
 from reconciler.planning.actions import Transition
 from reconciler.planning.deciding.mounted import DETACHED_AT
 from reconciler.planning.document.rows import moves_of
@@ -18,7 +20,14 @@ from reconciler.planning.wanted.commanded import commanded
 from reconciler.resources.address import Address, cluster_of, kind_of, matches, rank
 from reconciler.resources.configs import DEFAULT
 from reconciler.workflow.accepting.fields import accept_field, field_by_hand, place_of
-from reconciler.workflow.accepting.fresh import accept_detached, accept_stranger, role_of
+from reconciler.workflow.accepting.fresh import (
+    MIRRORS,
+    accept_detached,
+    accept_made,
+    accept_stranger,
+    entry_of,
+    role_of,
+)
 from reconciler.workflow.accepting.places import ODD_LAYOUT, ByHandError, ElsewhereError, Manifests
 from reconciler.workflow.beginning.opening import open_work
 from reconciler.workflow.deciding.decide import decide_unlocked
@@ -27,11 +36,13 @@ from reconciler.workflow.drifting.doubts import doubts, unreadable, without_doub
 from reconciler.workflow.drifting.sorting import sort_out
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from reconciler.lifecycles.roles import Role
     from reconciler.manifests.findings import Place
     from reconciler.manifests.loading import Loaded
+    from reconciler.planning.wanted.commanded import Commanded
+    from reconciler.resources.mirrortopic import MirrorTopic
     from reconciler.workflow.accepting.places import Spot
     from reconciler.workflow.beginning.invocation import Invocation, Select
     from reconciler.workflow.deciding.decide import Decided
@@ -73,13 +84,17 @@ def patch_for(loaded: Loaded, decided: Decided, patterns: Sequence[str], doubtfu
         UserError: Nothing was found there.
     """
     accepting = _Accepting(loaded, decided, tuple(patterns))
-    accepting.run(without_doubtful(sort_out(decided.plan, commanded(loaded.desired, decided.recorded)), doubtful))
+    accepting.run(without_doubtful(sort_out(decided.plan, _by_command(loaded, decided)), doubtful))
     if not accepting.is_anything_found:
         if decided.plan.errors:
             raise errors_of(decided.plan.errors)
         message = f"nothing differs at {', '.join(patterns)}: there is nothing to accept"
         raise UserError(message, hint="List what differs with: reconciler drift")
     return Accepted(accepting.manifests.patch(), tuple(accepting.notes), accepting.left_out)
+
+
+def _by_command(loaded: Loaded, decided: Decided) -> tuple[Commanded, ...]:
+    return commanded(loaded.desired, decided.recorded, decided.seen.inventory)
 
 
 class OfFilesError(ElsewhereError):
@@ -106,11 +121,15 @@ class _Accepting:
         self._patterns = patterns
 
     def run(self, findings: Sequence[Found]) -> None:
-        roles = dict(self._roles())
+        known = {found.mirror.address: found for found in _by_command(self.manifests.loaded, self._decided)}
+        roles = {address: held for address, held in self._roles(known) if self._is_chosen(address)}
         for mirror, (role, seen) in roles.items():
             self._try(mirror, partial(self._accept_role, mirror, role, seen), partial(self._role_by_hand, mirror, role))
+        for address in sorted(filter(self._is_chosen, known), key=rank):
+            self._accept_commanded(address, known[address])
+        settled = roles.keys() | known.keys()
         for found in findings:
-            if self._is_chosen(found.address) and not (found.address in roles and found.kind in _OF_FILES):
+            if self._is_chosen(found.address) and not (found.address in settled and found.kind in _OF_FILES):
                 self._try(found.address, partial(self._accept, found), partial(self._by_hand, found))
         self._note_environment()
 
@@ -208,20 +227,30 @@ class _Accepting:
         else:
             spot.file.drop(spot.place.number)
 
-    def _roles(self) -> Iterator[tuple[Address, tuple[Role | None, str | None]]]:
+    def _accept_commanded(self, mirror: Address, found: Commanded) -> None:
+        """Take in what a command did to a mirror besides giving another role to one that the files name."""
+        if found.said is None:
+            by_hand = partial(self._made_by_hand, found.mirror)
+            self._try(mirror, partial(accept_made, self.manifests, found.mirror), by_hand)
+        if found.is_peer_paused:
+            self.is_anything_found = True
+            self._note(f"{mirror}: {found.peer}: no `state` says so, and it stays so")
+
+    def _made_by_hand(self, mirror: MirrorTopic, place: Place) -> str:
+        return f"{place} {path_text(MIRRORS)}: {yaml_text(entry_of(mirror))}"
+
+    def _roles(self, known: Mapping[Address, Commanded]) -> Iterator[tuple[Address, tuple[Role | None, str | None]]]:
         """Yield the mirrors whose role is not the one the files want, with theirs, and the state they are in."""
-        known = {
-            found.mirror.address: found for found in commanded(self.manifests.loaded.desired, self._decided.recorded)
-        }
         plan = self._decided.plan
         asked = {action.address for action in plan.actions if isinstance(action, Transition)}
         wrong = asked | {finding.address for finding in plan.errors if finding.address is not None}
         for address in sorted(wrong | known.keys(), key=rank):
             seen = self._decided.seen.inventory.get(address)
-            if kind_of(address) != "mirror" or not self._is_chosen(address):
+            if kind_of(address) != "mirror":
                 continue
             if address in known:
-                yield address, (known[address].mirror.state, None if seen is None else seen.state)
+                if known[address].said is not None and known[address].is_of_role:
+                    yield address, (known[address].mirror.state, None if seen is None else seen.state)
             elif seen is not None:
                 yield address, (role_of(seen.state), seen.state)
 

@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.lifecycles.mirror import MirrorStatus
 from reconciler.lifecycles.roles import ROLES, Held, Role, towards
 from reconciler.manifests.editing.scalartext import yaml_text
+from reconciler.manifests.editing.textedits import UneditableError
 from reconciler.manifests.files import label_of
 from reconciler.manifests.fmt import format_text
 from reconciler.planning.canonical import plain
+from reconciler.planning.wanted.sources import link_of
 from reconciler.resources.aclpaths import rule_fields
 from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of, split_name
 from reconciler.resources.mirrorlink import MirrorLink, MirrorLinkSpec, MirrorTopic
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
 from reconciler.workflow.accepting.fields import written_rule
-from reconciler.workflow.accepting.places import ElsewhereError
+from reconciler.workflow.accepting.places import ODD_LAYOUT, ByHandError, ElsewhereError
 from reconciler.workflow.accepting.values import written_configs, written_field
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from reconciler.workflow.accepting.places import Manifests
 
 FOLDER: Final = "accepted"
+MIRRORS: Final = ("spec", "mirrorTopics")
 _ODD: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -59,6 +62,27 @@ def accept_detached(manifests: Manifests, topic: Address) -> None:
     mounting = Address("mounting/" + topic.partition("/")[2])
     text = "".join(f"{line}\n" for line in (*lines, "  state: unmounted"))
     manifests.fresh[_free_name(manifests, mounting)] = format_text(text)
+
+
+def accept_made(manifests: Manifests, mirror: MirrorTopic) -> None:
+    """Name a mirror, as it is, in its link.
+
+    Raises:
+        ElsewhereError: The link says its mirrors elsewhere.
+        ByHandError: Its document is laid out so that no patch is safe.
+    """
+    spot = manifests.spot(link_of(mirror), MIRRORS)
+    try:
+        spot.file.append(spot.place.number, MIRRORS, entry_of(mirror))
+    except UneditableError as error:
+        raise ByHandError(spot.place, ODD_LAYOUT) from error
+
+
+def entry_of(mirror: MirrorTopic) -> dict[str, Any]:
+    """Return a mirror as its link names it."""
+    state = {} if mirror.state == "mirroring" else {"state": mirror.state}
+    configs = {"configs": plain(written_configs(mirror.configs))} if mirror.configs else {}
+    return {"source": mirror.source, **state, **configs}
 
 
 def manifest_text(address: Address, resource: Topic | Namespace | MirrorLink, inventory: Inventory) -> str:
@@ -136,12 +160,8 @@ def _mirrors_of(link: MirrorLink, inventory: Inventory) -> Iterable[Address]:
 def _mirror(inventory: Inventory, address: Address) -> Iterator[tuple[str, Any]]:
     seen = inventory[address]
     if isinstance(seen.resource, MirrorTopic):
-        yield "source", seen.resource.source
-        role = role_of(seen.state)
-        if role not in {None, "mirroring"}:
-            yield "state", role
-        if seen.resource.configs:
-            yield "configs", plain(written_configs(seen.resource.configs))
+        role = role_of(seen.state) or "mirroring"
+        yield from entry_of(seen.resource.model_copy(update={"state": role})).items()
 
 
 def _free_name(manifests: Manifests, address: Address) -> str:

@@ -21,7 +21,7 @@ from reconciler.workflow.looking.recoverables import recoverables
 from reconciler.workflow.looking.remembering import Remembered, remember
 
 if TYPE_CHECKING:
-    from reconciler.resources.inventory import Record
+    from reconciler.resources.inventory import Inventory, Record
     from reconciler.state.snapshots import Snapshot
     from reconciler.workflow.beginning.opening import Work
 
@@ -78,7 +78,10 @@ def decide_unlocked(work: Work, wanted: Wanted | None = None) -> Decided:
 
 def _decide(work: Work, remembered: Remembered, wanted: Wanted) -> Decided:
     snapshot = remembered.snapshot
-    may_lack = () if wanted.is_destroy else given_up(work.loaded.desired, remembered.record)
+
+    def may_lack(inventory: Inventory) -> frozenset[str]:
+        return frozenset() if wanted.is_destroy else given_up(work.loaded.desired, remembered.record, inventory)
+
     seen = observe(work.providers, work.to_read, remembered.record, may_lack=may_lack)
     record = remembered.settled(seen)
     given, inventory = _given(work, snapshot, seen, wanted), seen.inventory
@@ -90,7 +93,9 @@ def _decide(work: Work, remembered: Remembered, wanted: Wanted) -> Decided:
     wanted_sizes = to_measure(found)
     if wanted_sizes:
         cut = topics_cut(found.actions)
-        sizes = measure(work.providers, wanted_sizes, with_groups=True, committed=cut, may_lack=may_lack)
+        sizes = measure(
+            work.providers, wanted_sizes, with_groups=True, committed=cut, may_lack=may_lack(seen.inventory)
+        )
         sized = replace(given, measures=sizes)
         found = plan(work.loaded.desired, record, inventory, given=sized)
     placed = replace(found, errors=located(found.errors, work.loaded), warnings=located(found.warnings, work.loaded))

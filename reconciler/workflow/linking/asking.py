@@ -12,7 +12,7 @@ from reconciler.planning.deciding.decision import state_precondition
 from reconciler.planning.deciding.mirrors import CATCH_UP
 from reconciler.planning.estimates import NO_COST
 from reconciler.planning.situation import source_of, topic_of
-from reconciler.planning.wanted.commanded import origins_by_command
+from reconciler.planning.wanted.commandmarks import origins_by_command
 from reconciler.planning.wanted.ways import ENDS, peer_of
 from reconciler.providers.base import Scope
 from reconciler.resources.address import address_of
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from reconciler.planning.actions import Action
     from reconciler.resources.address import Address
-    from reconciler.resources.inventory import Record
+    from reconciler.resources.inventory import Record, Recorded
     from reconciler.resources.mirrortopic import MirrorState
     from reconciler.state.snapshots import Snapshot
     from reconciler.workflow.beginning.opening import Site
@@ -100,8 +100,12 @@ class _Asking:
         self.emergency.check(self.site, named.cluster)
         return Readying(self.site, self.verb, self.timeout_ms).ready(named)
 
+    def _origins(self, last: Recorded | None, role: MirrorState) -> Mapping[str, str]:
+        return origins_by_command(last, role, is_peer_paused=self.verb == "reverse-and-pause")
+
     def _origins_of(self, entry: Address, record: Record | None) -> Mapping[str, str]:
-        return origins_by_command((record or {}).get(entry), _ROLES_OF_ENTRY[self.verb])
+        last = (record or {}).get(entry)
+        return origins_by_command(last, _ROLES_OF_ENTRY[self.verb], is_peer_paused=self.verb == "pause")
 
     def _actions(self, ready: Ready, record: Record | None) -> list[Action]:
         mirror, address = ready.mirror, ready.mirror.address
@@ -127,7 +131,7 @@ class _Asking:
             parameters={} if entry is None else {"entry": entry, "role": _ROLES_OF_ENTRY[self.verb]},
             risk=_RISKS.get(self.verb, Risk.DISRUPTIVE),
             reasons=(Reason.ROLE_WANTED,),
-            origins=origins_by_command(last, mirror.state) if entry is None else self._origins_of(entry, record),
+            origins=self._origins(last, mirror.state) if entry is None else self._origins_of(entry, record),
             precondition="" if before is None else state_precondition(address, before),
             estimate=NO_COST if self.verb == PROMOTE else ready.estimate,
         )

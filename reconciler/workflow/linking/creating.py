@@ -9,6 +9,7 @@ from reconciler.errors import ReconcilerError, UsageError, UserError
 from reconciler.manifests.suggestions import did_you_mean
 from reconciler.planning.actions import Create, Reason
 from reconciler.planning.judging.limits import check_configs
+from reconciler.planning.wanted.commandmarks import BY_COMMAND
 from reconciler.providers.base import Scope
 from reconciler.resources.address import address_of, join_name, split_name
 from reconciler.resources.configs import canonical_value
@@ -120,6 +121,7 @@ def _create(site: Site, named: Named, new: NewMirrors) -> Create:
         after=mirror,
         parameters={"partitions": taken.partitions, "configs": followed, "incarnation": taken.incarnation},
         reasons=(Reason.DECLARED,),
+        origins=BY_COMMAND,
     )
 
 

@@ -11,7 +11,7 @@ from reconciler.providers.base import Scope
 from reconciler.resources.address import Address, cluster_address, cluster_of, full_name_of, kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from reconciler.errors import NotAuthorizedError
     from reconciler.providers.base import Provider
@@ -56,9 +56,9 @@ def observe(
     recorded: Record,
     *,
     can_exclude: bool = True,
-    may_lack: Collection[str] = (),
+    may_lack: Callable[[Inventory], Collection[str]] = lambda _found: (),
 ) -> Seen:
-    """Read `clusters`, all at once; those of `may_lack` as far as they can be reached.
+    """Read `clusters`, all at once; those that `may_lack` names, of what was read, as far as they can be reached.
 
     `can_exclude`: whether whoever asks can be told to leave one out.
 
@@ -74,9 +74,9 @@ def observe(
                 answers[name] = future.result()
             except RetryableError as error:
                 lost[name] = error
-    if not lost.keys() <= set(may_lack):
-        raise unreachable(lost, can_exclude=can_exclude)
     found = {address: item for answer in answers.values() for address, item in answer.inventory.items()}
+    if lost and not lost.keys() <= set(may_lack(found)):
+        raise unreachable(lost, can_exclude=can_exclude)
     hidden = {address: item.hidden for address, item in found.items() if item.hidden is not None}
     return Seen(
         {address: item for address, item in found.items() if address not in hidden} if hidden else found,
