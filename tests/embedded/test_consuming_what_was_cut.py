@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.embedded.consuming.offsets import Committed
+from reconciler.embedded.partition.headswaps import Partition
+from reconciler.embedded.upkeep.cleanup import cleanup_policy
+from reconciler.embedded.upkeep.retention import raise_start
+from reconciler.errors import UserError
 from tests.embedded.test_truncating import filled
 from tests.embedded.truncated import archived, cut, joined, mirror_more, truncate
 from tests.embedded.upkeeping import TOPIC, held
@@ -69,6 +73,36 @@ def test_what_was_on_its_way_when_the_log_was_cut_is_read_and_then_it_goes_on_at
     assert seen[-2:] == [6, 7]
     assert set(seen) >= set(range(3, 8))
     assert consumer.position(TOPIC, 0) == 8
+
+
+@pytest.mark.parametrize("mirrored", [0, 2, 8])
+def test_a_consumer_that_is_to_begin_nowhere_is_told_and_goes_on_where_it_is_sought_to(
+    it: Tiered, mirrored: int
+) -> None:
+    it.cluster.groups.commit("readers", {(TOPIC, 0): Committed(0)})
+    consumer = it.opened().consumer("readers", topics=[TOPIC], auto_offset_reset="none")
+    assert offsets(consumer) == list(range(10))
+    joined(it)
+    cut(it, 6)
+    mirror_more(it, mirrored) if mirrored else None
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"offset 10 is out of range: .* to offset 6"):
+            consumer.poll()
+    assert consumer.position(TOPIC, 0) == 10
+    consumer.seek(TOPIC, 0, 6)
+    assert offsets(consumer) == list(range(6, 6 + mirrored))
+
+
+@pytest.mark.parametrize("sought", [0, 11])
+def test_so_it_is_where_it_is_sought_to_what_the_log_does_not_have(it: Tiered, sought: int) -> None:
+    it.cluster.groups.commit("readers", {(TOPIC, 0): Committed(0)})
+    policy = cleanup_policy(it.cluster.catalog.read(), TOPIC, it.cluster.cluster_id)
+    raise_start(it.store, Partition(TOPIC, it.cluster.topics()[TOPIC].id, 0), 3, policy.limits)
+    consumer = it.opened().consumer("readers", topics=[TOPIC], auto_offset_reset="none")
+    assert offsets(consumer) == list(range(3, 10))
+    consumer.seek(TOPIC, 0, sought)
+    with pytest.raises(UserError, match=f"offset {sought} is out of range: .* from offset 3 to offset 10"):
+        consumer.poll()
 
 
 @pytest.mark.parametrize("mirrored", [0, 2, 8])

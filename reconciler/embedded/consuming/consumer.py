@@ -121,7 +121,8 @@ class Consumer:
         """Return the next records, at most so many; nothing where everything is read. Partitions take turns.
 
         Raises:
-            UserError: A topic it names is gone; or `beginning` is `none`, and its group never committed a partition.
+            UserError: A topic it names is gone; or `beginning` is `none`, and its group never committed a partition,
+                or a log does not have its position any more: its end was cut, or its start has moved beyond that.
         """
         self._assign()
         fetched: list[Fetched] = []
@@ -249,7 +250,8 @@ class Consumer:
         return self._cluster.groups.fetch_places(self._reading.group, places)
 
     def _started(self, log: EmbeddedLog, partition: int, committed: Committed | None) -> Stream:
-        stream = Stream(log, partition, 0 if committed is None else committed.offset)
+        is_strict = self._reading.beginning == "none"
+        stream = Stream(log, partition, 0 if committed is None else committed.offset, is_strict=is_strict)
         stream.epoch = None if committed is None else committed.epoch
         if committed is None and self._reading.beginning == "latest":
             stream.position = stream.end(stream.bounds())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reconciler.errors import ReconcilerError
-from reconciler.records.log import OffsetRange
+from reconciler.errors import ReconcilerError, UserError
+from reconciler.records.log import MAX_OFFSET, OffsetRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 class Stream:
     """Reads one partition of a log from `position` on. Not shared between threads."""
 
-    def __init__(self, log: EmbeddedLog, partition: int, position: int) -> None:
+    def __init__(self, log: EmbeddedLog, partition: int, position: int, *, is_strict: bool = False) -> None:
+        """Read from `position`; `is_strict`: where the log does not have that any more, nobody goes on elsewhere."""
         self.log = log
         self.partition = partition
+        self._is_strict = is_strict
         self.position = position
         """The offset of the next record to be taken, or of a gap before it."""
         self._batches: Iterator[pa.RecordBatch] | None = None
@@ -31,7 +33,11 @@ class Stream:
         """The newest that the log had when it was last looked at."""
 
     def take(self, most: int) -> pa.RecordBatch | None:
-        """Return the next records, at most so many; `None` where there are none now."""
+        """Return the next records, at most so many; `None` where there are none now.
+
+        Raises:
+            UserError: It is strict, and the log does not have its position.
+        """
         if self._rest is None:
             self._rest = self._next()
         if self._rest is None:
@@ -56,9 +62,11 @@ class Stream:
     def _next(self) -> pa.RecordBatch | None:
         if self._batches is None:
             bounds = self.bounds()
-            if self.epoch is not None:
-                # Of what was read, some may have been cut since: what lies there now is new (KIP-320).
-                self.position = min(self.position, bounds.same_to(self.epoch))
+            # Of what was read, some may have been cut since: what lies there now is new (KIP-320).
+            same_to = MAX_OFFSET if self.epoch is None else bounds.same_to(self.epoch)
+            if self._is_strict:
+                self._check_within(bounds.start, min(bounds.end, same_to))
+            self.position = min(self.position, same_to)
             self.epoch = bounds.epochs[-1][0]
             self._until, self.position = self.end(bounds), max(self.position, bounds.start)
             if self.position >= self._until:
@@ -73,3 +81,10 @@ class Stream:
             # Past a gap at the end: aborted or compacted records are never read, and are not waited for.
             self.position, self._batches = self._until, None
         return found
+
+    def _check_within(self, start: int, end: int) -> None:
+        if not start <= self.position <= end:
+            where = f"{self.log.full_name}, partition {self.partition}"
+            message = f"{where}: offset {self.position} is out of range: what was read is there from offset {start}"
+            hint = "Seek to where it is to go on, or let it begin at 'earliest' or 'latest'."
+            raise UserError(f"{message} to offset {end}", hint=hint)
