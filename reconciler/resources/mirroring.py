@@ -57,7 +57,9 @@ class MirrorSeen:
     """Full name, prefix included."""
     topic_id: str
     link: str
+    """Its name; the id it had where it is gone."""
     source_cluster: str
+    """Empty where the link is gone: only that knew."""
     source: str
     status: MirrorStatus
     partitions: int

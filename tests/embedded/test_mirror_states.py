@@ -103,6 +103,21 @@ def test_a_failover_works_in_every_state_without_the_other_cluster(state: Mirror
     assert values(placed) == [*VALUES, "own"]
 
 
+@pytest.mark.fact("F-C-065")
+@pytest.mark.parametrize("state", LIVE)
+def test_a_failover_works_without_the_link_and_what_lost_its_link_hides_no_other(state: MirrorStatus) -> None:
+    placed = mirror_in(state)
+    cluster = placed.linked.cluster(placed.cluster)
+    cluster.catalog.commit(lambda draft: draft.put_link(LINK, None))
+    (seen,) = placed.links.mirrors()
+    assert seen == placed.links.mirror(ORDERS)
+    shown = state if state in {MirrorStatus.FAILED, *BECOMING} or state.startswith("PENDING") else "LINK_FAILED"
+    assert (seen.name, seen.status, seen.source_cluster) == (ORDERS, shown, "")
+    assert placed.links.ask(ORDERS, "failover").status == "STOPPED"
+    placed.linked.produce(placed.cluster, "own")
+    assert values(placed) == [*VALUES, "own"]
+
+
 @pytest.mark.fact("F-C-066")
 def test_a_failover_ends_a_promotion_at_once_and_for_good() -> None:
     linked = mirrored()

@@ -9,7 +9,6 @@ from reconciler.embedded.catalog.linkentries import TroubleEntry
 from reconciler.embedded.catalog.mirroring import Peer, link_of, link_status, mirror_named, status_of
 from reconciler.embedded.partition.head import read_heads
 from reconciler.embedded.partition.positions import position_of
-from reconciler.errors import UserError
 from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
 from reconciler.providers.base import go_on
 from reconciler.providers.embedded.translate import link_in
@@ -149,17 +148,14 @@ class EmbeddedLinks:
 
     def _seen(self, catalog: Catalog, full_name: str) -> MirrorSeen:
         topic, mirror = mirror_named(catalog, full_name)
-        found = link_of(catalog, mirror)
-        if found is None:
-            message = f"mirror {full_name} has lost its link"
-            raise UserError(message, hint="Find it with `reconciler cluster check`.")
-        name, link = found
+        # Without its link, which only damage takes from it, it can be looked at and failed over all the same.
+        name, link = link_of(catalog, mirror) or (mirror.link_id, None)
         return MirrorSeen(
             self.name,
             full_name,
             topic.id,
             name,
-            link.source_cluster,
+            "" if link is None else link.source_cluster,
             mirror.source,
             status_of(mirror, link),
             topic.partitions,
