@@ -37,12 +37,16 @@ def test_nothing_is_copied_of_what_a_link_may_not_read_and_it_fails_in_the_end()
     before = run.serial()
     assert [next(shown), next(shown), next(shown)] == ["SOURCE_UNAVAILABLE"] * 3
     assert run.serial() == before + 2  # Which cluster it met, and the trouble, once.
+    assert len(run.linked.read("east")) == 10
     run.linked.west.set_topic_acls(ORDERS, [])
     assert (next(shown), len(run.linked.read("east"))) == ("ACTIVE", 11)
     run.linked.west.set_topic_acls(ORDERS, [denied()])
     assert next(shown) == "SOURCE_UNAVAILABLE"
     run.later(5 * MINUTE)
     assert next(shown) == "FAILED"
+    run.linked.west.set_topic_acls(ORDERS, [])
+    run.linked.produce("west", "later")
+    assert (next(shown), len(run.linked.read("east"))) == ("FAILED", 11)
 
 
 @pytest.mark.fact("F-C-070")
