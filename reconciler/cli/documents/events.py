@@ -94,7 +94,10 @@ class RecoveredEvent(_Event):
     run: str
     who: str
     settled: dict[str, str] = Field(
-        description="Action id to absent, done, partial (and completed), conflict, or unknown where nobody could look."
+        description=(
+            "Action id to absent, done, partial (and completed), conflict, under way (begun on two clusters, and not "
+            "at its end), or unknown where nobody could look."
+        )
     )
 
 
