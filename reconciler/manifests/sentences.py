@@ -149,6 +149,10 @@ def _advice(model: type[BaseModel], path: Path, found: Any = None) -> str:
     return "See `reconciler schema` for what is known here"
 
 
+_BESIDE_OR_IN_A_BLOCK: Final = 2
+"""How long the path of a field is that may have slipped out of its block, or into the other one."""
+
+
 def _unknown(model: type[BaseModel], path: Path) -> tuple[str, str]:
     name = str(path[-1])
     parent = model_at(model, path[:-1])
@@ -161,7 +165,7 @@ def _unknown(model: type[BaseModel], path: Path) -> tuple[str, str]:
     meant = nearest(name, known)
     if meant is not None:
         return message, f"Did you mean {meant}?"
-    for block in fields_of(model):
+    for block in fields_of(model) if len(path) <= _BESIDE_OR_IN_A_BLOCK else ():
         inside = model_at(model, (block,))
         if inside is not None and inside is not parent and name in fields_of(inside):
             return message, f"It belongs below `{block}`"

@@ -82,7 +82,7 @@ class AclSyncSpec(Model):
     def _filtered(self, info: ValidationInfo) -> AclSyncSpec:
         # A cluster may have it so: there the task says MISCONFIGURATION_ERROR, and whoever lists links must see it.
         if info.context != KEPT:
-            _require_filters(is_enabled=self.enabled, filters=self.filters)
+            _require_filters(is_enabled=self.enabled, filters=self.filters, everything="{resourceType: any}")
         return self
 
 
@@ -123,12 +123,12 @@ def _without_filters(spec: S) -> S:
     return spec
 
 
-def _require_filters(*, is_enabled: bool, filters: tuple[object, ...]) -> None:
+def _require_filters(*, is_enabled: bool, filters: tuple[object, ...], everything: str = '{name: "*"}') -> None:
     if is_enabled and not filters:
         raise refusal(
             Complaint(
                 "are required where enabled is true",
-                hint='To take everything, write `filters: [{name: "*"}]`',
+                hint=f"To take everything, write `filters: [{everything}]`",
                 at=("filters",),
             )
         )

@@ -90,6 +90,11 @@ REFUSED = [
         id="no-source-topic",
     ),
     pytest.param(
+        '{source: west, mirrorTopics: [{source: "shop:order"}]}',
+        "Did you mean shop:orders? Declare the Topic on cluster west, or correct mirrorTopics.source.",
+        id="nearest-source-topic",
+    ),
+    pytest.param(
         '{source: west, mirrorTopics: [{source: "shop:orders", configs: {cleanup.policy: compact}}]}',
         "is synced from the source",
         id="synced-config",
@@ -106,6 +111,12 @@ REFUSED = [
 @pytest.mark.parametrize(("spec", "says"), REFUSED)
 def test_a_link_that_cannot_be_is_refused_at_plan(linked: Bench, spec: str, says: str) -> None:
     assert says in refusal(declare(linked, spec))
+
+
+def test_rules_of_everything_are_asked_for_as_the_refusal_says(linked: Bench) -> None:
+    says = refusal(declare(linked, "{source: west, aclSync: {enabled: true}}"))
+    example = says.partition("write `")[2].partition("`")[0]
+    assert declare(linked, f"{{source: west, aclSync: {{enabled: true, {example}}}}}").apply().verdict is None
 
 
 @pytest.mark.fact("F-C-030")
@@ -129,6 +140,21 @@ def test_what_makes_a_link_never_changes(linked: Bench, spec: str, says: str) ->
     linked.write("manifests/north.yaml", NORTH)
     assert declare(linked, "{source: west}").apply().verdict is None
     assert says in refusal(declare(linked, spec))
+
+
+@pytest.mark.fact("F-C-097", "F-C-030")
+@pytest.mark.parametrize(
+    ("spec", "fixed"),
+    [("source: west, prefix: w.", "prefix"), ("source: north", "source"), ("source: west, mode: source", "mode")],
+    ids=["prefix", "source", "mode"],
+)
+def test_no_mirror_is_offered_to_be_deleted_for_a_link_that_never_changes(linked: Bench, spec: str, fixed: str) -> None:
+    linked.write("manifests/north.yaml", NORTH)
+    mirrors = 'mirrorTopics: [{source: "shop:orders"}]'
+    assert declare(linked, f"{{source: west, {mirrors}}}").apply().verdict is None
+    plan = declare(linked, f"{{{spec}, {mirrors}}}").plan().plan
+    assert f"{fixed} of a link never changes" in " ".join(error.message for error in plan.errors)
+    assert [action.blocked.allow for action in plan.actions if action.blocked] in ([], [None])
 
 
 @pytest.mark.fact("F-C-011")

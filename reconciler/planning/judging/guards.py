@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from reconciler.planning.actions import Adopt, Create, Delete, Forget, Reason, Risk, RunJob, Transition, Update
 from reconciler.planning.deciding.holding import Holding
 from reconciler.planning.estimates import Block
+from reconciler.planning.fields import fields_of
 from reconciler.planning.judging.allowances import Allowed, granted_by
 from reconciler.planning.judging.instead import with_advice
+from reconciler.planning.judging.limits import FIXED
 from reconciler.planning.judging.rules import violations
-from reconciler.resources.address import cluster_of, kind_of, matches
+from reconciler.resources.address import address_of, cluster_of, kind_of, matches
+from reconciler.resources.mirrortopic import MirrorTopic
 from reconciler.resources.tieringpolicy import TieringPolicy
 
 if TYPE_CHECKING:
@@ -41,7 +44,7 @@ def guard(
     What nothing lifts comes first, so that nobody is told to allow what stays refused.
     """
     is_emptied = not situation.given.is_destroy and _is_empty(desired) and bool(situation.recorded)
-    guards: tuple[Guard, ...] = (_protected, _only, *((_empty,) if is_emptied else ()), *_LIFTABLE)
+    guards: tuple[Guard, ...] = (_protected, _only, _of_fixed_link, *((_empty,) if is_emptied else ()), *_LIFTABLE)
     judged = [_judge(action, guards, situation, allowed) for action in actions]
     judged = list(with_advice(_max_deletes(judged, situation, allowed), situation))
     holding = Holding(judged, situation)
@@ -74,6 +77,23 @@ def _only(action: Action, situation: Situation) -> Block | None:
     if not patterns or is_of_record or any(matches(pattern, action.address) for pattern in patterns):
         return None
     return Block("only", f"it is outside what this workspace is for ({', '.join(patterns)})", None)
+
+
+def _of_fixed_link(action: Action, situation: Situation) -> Block | None:
+    """Offer no deletion where a link cannot change so that its mirrors would be others: set back, they are kept."""
+    mirror = action.before if isinstance(action, Delete) else None
+    if not isinstance(mirror, MirrorTopic):
+        return None
+    address = address_of("link", mirror.cluster, mirror.link)
+    wanted, seen = situation.wanted.get(address), situation.observed.get(address)
+    if wanted is None or seen is None:
+        return None
+    before, after = fields_of(seen.resource), fields_of(wanted.resource)
+    fixed = [path for path in sorted(FIXED) if before.get(path) != after.get(path)]
+    if not fixed:
+        return None
+    message = f"{', '.join(fixed)} of {address} never changes: once that is set back, the mirror is kept"
+    return Block("link", message, None)
 
 
 def _empty(action: Action, _situation: Situation) -> Block | None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.planning.finding import Finding
 from reconciler.planning.situation import is_live
-from reconciler.resources.address import address_of, full_name_of, kind_of
+from reconciler.planning.wanted.sources import topics_on
+from reconciler.resources.address import address_of
 from reconciler.resources.mirrorlink import MirrorLink
 from reconciler.resources.namefilters import is_about, is_never_made, takes
 
@@ -38,7 +39,7 @@ def _of_topics(address: Address, wanted: Wanted, link: MirrorLink, situation: Si
     making = link.spec.auto_create
     if making is None or not making.enabled:
         return
-    known = _topics_on(link.spec.source, situation)
+    known = topics_on(link.spec.source, situation)
     yield from _unmatched((address, wanted), _TOPICS, making.filters, known, f"no topic of cluster {link.spec.source}")
     mirrors = [name for name in known if _is_mirror(link.spec.source, name, situation)] if link.spec.prefix else []
     left = [name for name in mirrors if takes(making.filters, name) and not is_never_made(name)]
@@ -81,16 +82,6 @@ def _unmatched(
             f"{guess}It takes effect if and when there is one.",
             ((address, (*at, place)),),
         )
-
-
-def _topics_on(cluster: str, situation: Situation) -> list[str]:
-    """Return the topics and mirrors that are there, or are declared: those are there after this plan."""
-    found = {
-        full_name_of(address)
-        for address in (*situation.observed, *situation.wanted, *situation.mountings)
-        if kind_of(address) in {"topic", "mirror"} and address.split("/", 2)[1] == cluster
-    }
-    return sorted(found)
 
 
 def _is_mirror(cluster: str, name: str, situation: Situation) -> bool:

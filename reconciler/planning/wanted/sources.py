@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final
 
 from reconciler.planning.judging.limits import beyond, check_configs
 from reconciler.planning.situation import COPYING, is_live, mirror_at, mounted_by, source_of
 from reconciler.planning.wanted.ways import mirrored_back
-from reconciler.resources.address import address_of, full_name_of, join_name, split_name
+from reconciler.resources.address import address_of, full_name_of, join_name, kind_of, split_name
 from reconciler.resources.mirrorlink import MirrorLink, MirrorTopic
 from reconciler.resources.mountable import MountSource
 from reconciler.resources.mounting import Mounting
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import Value
     from reconciler.planning.situation import Situation
     from reconciler.resources.address import Address
+
+
+_FEW: Final = 3
 
 
 def check_mirror(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[str, str]]:
@@ -43,9 +47,10 @@ def check_mirror(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[st
             seen.resource.source,
         )
         if not is_same:
+            another = f"remove the entry, apply that with --allow delete:{mirror.address}, and declare it again"
             yield (
                 f"it mirrors {source_of(seen.resource)} over link {seen.resource.link}, which never changes",
-                f"Set it back, or delete the mirror first with --allow delete:{mirror.address}.",
+                f"Set it back. To follow another: {another}.",
             )
 
 
@@ -57,10 +62,22 @@ def _check_source(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[s
     if _is_circular(mirror, situation):
         yield "it mirrors itself in a circle", "A topic is mirrored in one direction only: remove one of the entries."
     elif not has_source(mirror, situation):
+        near = get_close_matches(mirror.source, topics_on(mirror.source_cluster, situation), n=_FEW)
+        guess = f"Did you mean {' or '.join(near)}? " if near else ""
         yield (
             f"its source {source_of(mirror)} is neither there nor declared",
-            f"Declare the Topic on cluster {mirror.source_cluster}, or correct mirrorTopics.source.",
+            f"{guess}Declare the Topic on cluster {mirror.source_cluster}, or correct mirrorTopics.source.",
         )
+
+
+def topics_on(cluster: str, situation: Situation) -> list[str]:
+    """Return the topics and mirrors that are there, or are declared: those are there after this plan."""
+    found = {
+        full_name_of(address)
+        for address in (*situation.observed, *situation.wanted, *situation.mountings)
+        if kind_of(address) in {"topic", "mirror"} and address.split("/", 2)[1] == cluster
+    }
+    return sorted(found)
 
 
 def has_source(mirror: MirrorTopic, situation: Situation) -> bool:
