@@ -243,7 +243,8 @@ def first_copy(sides: Sides, mirror: MirrorTopic) -> RunJob:
 def _pending(sides: Sides, mirror: MirrorTopic) -> str:
     """Say what the files do not say yet: somebody changed the role by a command, and that is recorded."""
     last = sides.last.resource if sides.last is not None else None
-    if not isinstance(last, MirrorTopic) or last.state in {*COPYING, mirror.state}:
+    is_by_command = is_marked(sides.last)  # What was applied became so by the files, and is no secret of theirs.
+    if not is_by_command or not isinstance(last, MirrorTopic) or last.state in {*COPYING, mirror.state}:
         return ""
     return f"It was made {last.state} by a command: write that into the files (reconciler drift --accept). "
 
