@@ -122,6 +122,49 @@ def _mirrors(draw: st.DrawFn, *, seen: bool = False) -> list[dict[str, Any]]:
     return rows
 
 
+ROLES = ("mirroring", "paused", "promoted", "failed-over", "reversed")
+ROLE_STATES = (*["ACTIVE"] * 3, "STOPPED", "STOPPED", "PAUSED", "SOURCE_UNAVAILABLE", "LINK_FAILED", "FAILED")
+
+
+@st.composite
+def linked_worlds(draw: st.DrawFn) -> World:
+    """Draw two clusters with a link that goes both ways: every role over every state, on either side."""
+    halves = [{"link": "l", "where": "east", "source": "west"}, {"link": "l", "where": "west", "source": "east"}]
+    halves = [{**half, "mode": "bidirectional"} for half in halves]
+    names = sorted(draw(st.sets(st.sampled_from(("a", "b")), min_size=1)))
+    roles = [{"source": name, "state": draw(st.sampled_from(ROLES))} for name in names if draw(st.integers(0, 4))]
+    desired: list[dict[str, Any]] = [{**halves[0], "mirrors": roles}] if draw(st.integers(0, 6)) else []
+    recorded: list[dict[str, Any]] = draw(st.sampled_from((halves, halves, halves[:1], [])))
+    seen = [*halves] if recorded else draw(st.sampled_from(([], halves)))
+    rows: dict[str, list[dict[str, Any]]] = {"desired": desired, "recorded": [*recorded], "observed": seen}
+    for name in names:
+        _draw_pair(draw, name, rows)
+    row = {"clusters": list(CLUSTERS), "has_links": True, "plan": [], **rows}
+    row["given"] = {"allow": draw(st.sampled_from(([], ["*"]))), "guards": {"maxDeletes": 50}}
+    return Case("drawn", row).world
+
+
+def _draw_pair(draw: st.DrawFn, name: str, rows: dict[str, list[dict[str, Any]]]) -> None:
+    """Draw what there is of a topic on both clusters, and what is declared and known of it."""
+    here, there = draw(st.permutations(CLUSTERS)) if rows["observed"] else ("east", "west")
+    where = {"topic": name, "where": there}
+    if draw(st.integers(0, 5)):
+        rows["observed"].append(where)
+    if draw(st.booleans()):
+        rows["desired"].append({"topic": name, "where": "west"})
+    if draw(st.booleans()):
+        rows["recorded"].append(where)
+    if not rows["observed"] or not draw(st.integers(0, 4)):
+        return
+    mirror = {"mirror": name, "where": here, "link": "l", "source": name, "sourceCluster": there, "partitions": 1}
+    state = draw(st.sampled_from(ROLE_STATES))
+    rows["observed"].append({**mirror, "is": {"state": state, "first_copy_done": True}})
+    if state == "STOPPED":
+        rows["observed"].append({"topic": name, "where": here})
+    if rows["recorded"] and draw(st.booleans()):
+        rows["recorded"].append({**mirror, "state": draw(st.sampled_from(ROLES))})
+
+
 def strangers(world: World) -> World:
     """Add things nobody declared or recorded."""
     extra = dict(

@@ -11,16 +11,18 @@ from hypothesis import strategies as st
 from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, Transition, Update
 from reconciler.planning.document.saved import canonical_bytes, digest_of_document, to_document
 from reconciler.resources.address import kind_of
-from tests.planning.inventories import strangers, without_allowances, worlds
+from tests.planning.inventories import linked_worlds, strangers, without_allowances, worlds
 from tests.planning.world import World
 
 quick = settings(
     deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
+ANY = st.one_of(worlds(), linked_worlds())
+
 
 @quick
-@given(worlds())
+@given(ANY)
 def test_after_applying_a_plan_nothing_is_to_be_done(world: World) -> None:
     first = world.plan()
     if first.errors or first.blocked:
@@ -32,7 +34,7 @@ def test_after_applying_a_plan_nothing_is_to_be_done(world: World) -> None:
 
 
 @quick
-@given(worlds())
+@given(ANY)
 def test_applying_what_is_not_blocked_brings_nothing_new(world: World) -> None:
     first = world.plan()
     if first.errors:
@@ -45,7 +47,7 @@ def test_applying_what_is_not_blocked_brings_nothing_new(world: World) -> None:
 
 
 @quick
-@given(worlds(), st.integers())
+@given(ANY, st.integers())
 def test_the_same_inventories_in_any_order_give_the_same_bytes(world: World, seed: int) -> None:
     shuffled = replace(
         world,
@@ -57,7 +59,7 @@ def test_the_same_inventories_in_any_order_give_the_same_bytes(world: World, see
 
 
 @quick
-@given(worlds())
+@given(ANY)
 def test_nothing_unowned_is_ever_deleted_or_forgotten(world: World) -> None:
     plan = strangers(world).plan()
     for action in plan.actions:
@@ -68,7 +70,7 @@ def test_nothing_unowned_is_ever_deleted_or_forgotten(world: World) -> None:
 
 
 @quick
-@given(worlds())
+@given(ANY)
 def test_every_delete_that_is_done_was_visible_and_allowed(world: World) -> None:
     plan = world.plan()
     applied = world.applied(plan)
@@ -81,7 +83,7 @@ def test_every_delete_that_is_done_was_visible_and_allowed(world: World) -> None
 
 
 @quick
-@given(worlds())
+@given(ANY)
 def test_what_is_protected_stays(world: World) -> None:
     applied = world.applied(world.plan())
     held = {address for address, item in world.recorded.items() if item.protect and address not in world.desired}
@@ -94,7 +96,7 @@ def test_what_is_protected_stays(world: World) -> None:
 
 
 @quick
-@given(worlds())
+@given(ANY)
 def test_the_digest_is_that_of_the_document(world: World) -> None:
     plan = world.plan()
     document = to_document(plan)
@@ -102,7 +104,7 @@ def test_the_digest_is_that_of_the_document(world: World) -> None:
 
 
 @quick
-@given(worlds())
+@given(ANY)
 def test_what_an_action_depends_on_comes_before_it_in_an_earlier_wave(world: World) -> None:
     waves: dict[str, int] = {}
     for action in world.plan().actions:
@@ -112,7 +114,7 @@ def test_what_an_action_depends_on_comes_before_it_in_an_earlier_wave(world: Wor
 
 
 @quick
-@given(worlds())
+@given(ANY)
 def test_there_is_at_most_one_decision_about_an_address(world: World) -> None:
     """Adopt and update go together; nothing else does, on what is made and changed in place."""
     seen: dict[str, list[type]] = {}
@@ -134,7 +136,7 @@ def _moved(actions: object) -> set[object]:
 
 
 @quick
-@given(worlds())
+@given(ANY)
 def test_setting_only_drift_back_undoes_no_intent_and_leaves_no_drift_it_could_set_back(world: World) -> None:
     whole = world.plan()
     narrow = replace(world, given=replace(world.given, is_only_drift=True))

@@ -31,6 +31,7 @@ ENDS: Final = {
 """Where a verb ends that takes more than one step; the others end where the table says."""
 
 _REVERSALS: Final = frozenset({"reverse-and-start", "reverse-and-pause"})
+_COPYING: Final = frozenset({"promote", *_REVERSALS})
 _ROLE_OF_PEER: Final[dict[Role, Role]] = {"reversed": "mirroring", "mirroring": "reversed", "paused": "reversed"}
 """What is wanted of the mirror on the other cluster, once the roles were swapped."""
 
@@ -166,7 +167,20 @@ def _of_live(mirror: MirrorTopic, status: MirrorStatus, situation: Situation) ->
             f"it cannot become {mirror.state}: its source, cluster {mirror.source_cluster}, was not read",
             "Plan again with both clusters. Where the source is lost for good, state failed-over works without it.",
         )
-    return _way(mirror, status, verdict, is_suspended=is_suspended)
+    return _source_gone(mirror, status, verdict, situation) or _way(mirror, status, verdict, is_suspended=is_suspended)
+
+
+def _source_gone(mirror: MirrorTopic, status: MirrorStatus, verdict: Verdict, situation: Situation) -> Refused | None:
+    """Refuse what copies from a topic that is not on its cluster any more."""
+    if not isinstance(verdict, Ask) or not _COPYING.intersection(verdict.verbs):
+        return None
+    source = source_of(mirror)
+    if source in situation.observed or mirror_at(source) in situation.observed:
+        return None
+    return Refused(
+        f"{mirror.address} is {status}, and its source {source} is gone: it can neither be promoted nor reversed",
+        "To keep what it has: state failed-over, or `reconciler mirror failover`.",
+    )
 
 
 def _of_peer(mirror: MirrorTopic, back: Observed, situation: Situation) -> Way:
@@ -190,7 +204,8 @@ def _of_peer(mirror: MirrorTopic, back: Observed, situation: Situation) -> Way:
             f"{peer.address} mirrors it since their roles were swapped, is {status} and cannot become {role}",
             f"{verdict.hint} Legal from there: {legal}.",
         )
-    return _way(peer.model_copy(update={"state": role}), status, verdict, is_suspended=is_suspended)
+    after = peer.model_copy(update={"state": role})
+    return _source_gone(after, status, verdict, situation) or _way(after, status, verdict, is_suspended=is_suspended)
 
 
 def _of_stopped(mirror: MirrorTopic, seen: Observed, situation: Situation) -> Way:
