@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Record
     from reconciler.workflow.stating.surgery import Surgery
 
-_MOVABLE: Final = ("topic", "namespace", "mounting", "mirror")
+_MOVABLE: Final = ("topic", "namespace", "mounting")
 
 
 def state_mv(
