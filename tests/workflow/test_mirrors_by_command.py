@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from reconciler.cli.render.readers import headline
 from reconciler.planning.actions import Adopt
 from reconciler.workflow.accepting.accept import accept
 from reconciler.workflow.beginning.invocation import Select
@@ -77,7 +78,9 @@ def test_what_a_command_did_is_left_told_and_accepted(shop: Bench, asked: list[t
     assert (accepted.notes, accepted.left_out) == ((), 0)
     assert f"+      state: {role}" in accepted.patch.splitlines()
     # Nothing is left to do but for the record, which learns that the files say it now.
-    assert all(isinstance(action, Adopt) for action in shop.plan().plan.actions)
+    (learnt,) = shop.plan().plan.actions
+    assert isinstance(learnt, Adopt)
+    assert headline(learnt) == f"remembered: state mirroring → {role}"
     assert findings(shop) == [("pending", MIRROR, "adopt is planned")]
     assert shop.apply().verdict is None
     assert planned(shop) == []

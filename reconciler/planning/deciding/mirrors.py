@@ -12,7 +12,7 @@ from reconciler.planning.deciding.differences import Differences
 from reconciler.planning.judging.allowances import allowances, granted_by
 from reconciler.planning.plan import Waiting
 from reconciler.planning.situation import COPYING, Wanted, is_live, source_of, topic_of
-from reconciler.planning.wanted.commandmarks import STATE, is_marked
+from reconciler.planning.wanted.commandmarks import NOTHING, STATE, is_marked, said_then
 from reconciler.planning.wanted.sources import link_of, taken_from_source
 from reconciler.planning.wanted.ways import (
     Asked,
@@ -177,7 +177,8 @@ def _remember(sides: Sides, mirror: MirrorTopic, before: Observed, decision: Dec
     is_told_now = is_marked(sides.last) and not is_told
     is_changed = isinstance(last, MirrorTopic) and last.state != mirror.state and not is_told
     if isinstance(last, MirrorTopic) and (is_changed or is_told_now):
-        found = Differences(record_changes=(Change("state", last.state, mirror.state),))
+        said = said_then(sides.last.origins[STATE]) if is_told_now and sides.last is not None else last.state
+        found = Differences(record_changes=(Change("state", None if said == NOTHING else said, mirror.state),))
         if not any(action.address == sides.address for action in decision.actions):
             decision.actions.append(adopt(sides, before, found, Reason.RECORD_ONLY))
 
