@@ -131,7 +131,11 @@ class _Pass:
         )
         seconds = max(0, now_ms() - began_ms) / 1000
         return Upkeep(
-            brought.synced, (*found.lost, *linked, *failed, *done), seconds, is_stopped=self.stop.is_requested
+            brought.synced,
+            (*found.lost, *linked, *failed, *done),
+            seconds,
+            is_stopped=self.stop.is_requested,
+            left=brought.left,
         )
 
     def _begun(self, clusters: Iterable[str]) -> Iterator[Begun]:

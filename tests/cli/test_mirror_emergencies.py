@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import uuid
 from typing import TYPE_CHECKING
 
 import pytest
 
+from reconciler.embedded.cluster import EmbeddedCluster
+from reconciler.objectstore.directory import DirectoryStore
 from tests.cli.sample_links import CLICKS, ORDERS
 from tests.cli.test_mirrors import opened
 
@@ -91,6 +94,21 @@ def test_a_failover_needs_neither_source_nor_state_nor_files(twins: Twins) -> No
     twins.find("west")
     assert twins.printed("plan", "plan")["actions"] == []
     twins.produce("topic/east/shop:orders", "own")
+
+
+def test_nothing_is_measured_against_another_cluster_at_the_place_of_the_source(twins: Twins) -> None:
+    twins.copy()
+    twins.produce("topic/west/shop:orders", "d")
+    twins.lose("west")
+    store = DirectoryStore(twins.folder / ".clusters" / "west")
+    foreign = EmbeddedCluster.create(store, now_ms=lambda: 1, new_id=lambda: str(uuid.uuid4()))
+    foreign.create_namespace("shop")
+    foreign.create_topic("shop:orders", partitions=2)
+    foreign_id = foreign.cluster_id
+    listed = twins.printed("mirrors", "mirror", "list", "east")["mirrors"]
+    assert [row["max_mirror_lag"] for row in listed] == [None, None]
+    said = twins.typed("mirror", "failover", ORDERS, "--yes").out
+    assert f"cannot tell how much is lost: at the place of west lies another cluster, {foreign_id}" in said
 
 
 def test_a_failover_with_the_files_needs_no_state_that_can_be_read(twins: Twins) -> None:

@@ -52,7 +52,8 @@ def test_a_mirror_is_described_by_partition_in_the_columns_of_the_field(twins: T
     twins.produce("topic/west/shop:orders", "d", partition=1)
     said = twins.said("mirror", "describe", ORDERS).splitlines()
     assert said[0].startswith(f"{ORDERS} mirrors west/shop:orders: ACTIVE since 20")
-    assert "may be asked: pause, promote, failover, reverse-and-start, reverse-and-pause, delete" in said[1]
+    asked = "pause, promote, failover, reverse-and-start (mirror reverse), reverse-and-pause (mirror reverse --pause)"
+    assert f"may be asked: {asked}, delete (by the files)" in said[1]
     headings = "Link Name, Mirror Topic Name, Source Topic Name, Mirror Status, Status Time (ms), Partition, "
     headings += "Partition Mirror Lag, Last Source Fetch Offset"
     assert [heading for heading in headings.split(", ") if heading not in said[3]] == []
@@ -141,7 +142,8 @@ WRONG = [
     (("failover",), "promote", "already stopped", "truncate-and-restore"),
     (("failover",), "failover", "already stopped", "truncate-and-restore"),
     (("failover",), "pause", "STOPPED", "truncate-and-restore"),
-    ((), "restore", "ACTIVE", "pause, promote, failover"),
+    ((), "restore", "ACTIVE", "can be restored: reconciler mirror restore mirror/west/shop:orders"),
+    (("failover",), "pause", "STOPPED", "truncate-and-restore (mirror restore)"),
 ]
 
 

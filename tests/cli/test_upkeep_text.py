@@ -22,3 +22,8 @@ def test_a_job_that_writes_bytes_and_counts_no_records_says_so_with_a_dash(upkep
     upkeep = Upkeep((), (JobOutcome("migrations", "west", 0.1, upkept),), 0.1)
     row = text_of(upkeep_text(upkeep)).splitlines()[1]
     assert " ".join(row.split()).startswith(said)
+
+
+def test_where_nothing_is_to_do_it_says_which_mirrors_are_left_out() -> None:
+    said = text_of(upkeep_text(Upkeep((), (), 0.1, left={"PAUSED": 2, "STOPPED": 1})))
+    assert said.rstrip() == "Nothing to do: 0 jobs, 0 mirrors. Not copied: 3 mirrors (2 PAUSED, 1 STOPPED)."

@@ -8,7 +8,7 @@ import pytest
 
 from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.run import run_every
-from tests.workflow.linkedshop import LINK, ORDERS, mirroring, opened, produce, upkeep
+from tests.workflow.linkedshop import LINK, ORDERS, mirroring, opened, produce, upkeep, want
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -70,3 +70,13 @@ def test_passes_of_an_interval_bring_groups_at_the_interval_of_groups(bench: Ben
         if len(found) == 3:
             bench.stop.request()
     assert found == [3, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("role", "left"), [("mirroring", {}), ("paused", {"PAUSED": 1}), ("failed-over", {"STOPPED": 1})]
+)
+def test_a_pass_counts_mirrors_that_it_leaves_alone(bench: Bench, role: str, left: dict[str, int]) -> None:
+    bench = mirroring(bench, "destination")
+    want(bench, role, "destination")
+    bench.apply(Select(allow=("failover:mirror/*",)))
+    assert upkeep(bench, "mirror").left == left

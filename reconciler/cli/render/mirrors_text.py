@@ -9,7 +9,8 @@ from reconciler.cli.render.amounts import count_text, counted
 from reconciler.cli.render.groups_text import time_text
 from reconciler.cli.render.lines import EMPTY, Line, Span, Tone, line
 from reconciler.cli.render.tables import plain_table, table
-from reconciler.lifecycles.mirror import MIRROR, MirrorStatus
+from reconciler.lifecycles.mirror import MirrorStatus
+from reconciler.workflow.linking.wording import legal_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -120,7 +121,7 @@ def _facts(row: MirrorRow) -> Iterator[tuple[str, str]]:
         yield "under way", f"{seen.operation.verb}; {GOES_ON} goes on with it"
     if seen.trouble is not None:
         yield "error", f"{seen.trouble.code}: {seen.trouble.message}"
-    yield "may be asked", ", ".join(MIRROR.legal(seen.status)) or "nothing"
+    yield "may be asked", legal_words(seen.status) or "nothing"
 
 
 def _partition(row: MirrorRow, lag: PartitionLag) -> tuple[str, ...]:

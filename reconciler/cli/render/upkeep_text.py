@@ -19,8 +19,15 @@ def upkeep_text(upkeep: Upkeep, *, with_failures: bool = True) -> list[Line]:
     failures = list(_failures(upkeep)) if with_failures else []
     blocks = [block for block in (_mirrors(upkeep), _jobs(upkeep), failures) if block]
     if not blocks and not any(each.errors for each in upkeep.outcomes):
-        return [line(f"Nothing to do: {counted(len(upkeep.jobs), 'job')}, {counted(len(upkeep.synced), 'mirror')}.")]
+        did = f"Nothing to do: {counted(len(upkeep.jobs), 'job')}, {counted(len(upkeep.synced), 'mirror')}."
+        return [line(f"{did} {_left(upkeep)}".rstrip())]
     return [part for block in blocks for part in (*block, EMPTY)][:-1]
+
+
+def _left(upkeep: Upkeep) -> str:
+    """Say which mirrors were not copied, and that none was forgotten."""
+    states = ", ".join(f"{count_text(count)} {state}" for state, count in upkeep.left.items())
+    return f"Not copied: {counted(sum(upkeep.left.values()), 'mirror')} ({states})." if states else ""
 
 
 def pass_line(upkeep: Upkeep, number: int) -> Line:

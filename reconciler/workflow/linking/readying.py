@@ -21,6 +21,7 @@ from reconciler.workflow.linking.driving import PROMOTE, RESTORE, REVERSALS, UND
 from reconciler.workflow.linking.naming import Named, find_mirror
 from reconciler.workflow.linking.showing import PartitionLag, absent_cluster, lags_between
 from reconciler.workflow.linking.sourcing import source_standing
+from reconciler.workflow.linking.wording import legal_words
 from reconciler.workflow.looking.observing import committed_of
 
 if TYPE_CHECKING:
@@ -139,7 +140,12 @@ class Readying:
         positions = links.positions(named.name)
         own = next((seen for seen in links.mirrors() if seen.name == named.name), None)
         status = MirrorStatus.REGULAR if own is None else own.status
-        self._check_step(named, status, "")
+        try:
+            self._check_step(named, status, "")
+        except UserError as error:
+            if own is not None:
+                error.hint = f"{error.hint} {_asked_of_source(own)}"
+            raise
         driver = _looking(self.site)
         for link in links.links():
             self._check_source(named, link.declared.spec.source)
@@ -187,7 +193,9 @@ class Readying:
             MIRROR.step(status, self.verb, condition=condition)
         except UserError as error:
             said = error.message.removeprefix("mirror: ")
-            hint = f"{error.hint} {_GOES_ON}" if status in UNDER_WAY else error.hint
+            legal = legal_words(status)
+            hint = f"Legal there: {legal}." if legal else error.hint
+            hint = f"{hint} {_GOES_ON}" if status in UNDER_WAY else hint
             raise UserError(f"{named.address} is {status}: {said}", hint=hint) from error
 
     def _check_reversible(self, named: Named, seen: MirrorSeen) -> None:
@@ -223,6 +231,11 @@ class Readying:
             state="reversed" if is_suspended else ROLES[self.verb],
             partitions=seen.partitions,
         )
+
+
+def _asked_of_source(mirror: MirrorSeen) -> str:
+    source = address_of("mirror", mirror.source_cluster, mirror.source)
+    return f"Once it has stopped, its original source is what can be restored: reconciler mirror restore {source}"
 
 
 def _looking(site: Site) -> Driver:

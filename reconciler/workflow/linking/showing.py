@@ -10,6 +10,7 @@ from reconciler.lifecycles.mirror import MirrorStatus
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of
 from reconciler.resources.mirroring import NEVER_FETCHED
 from reconciler.workflow.linking.naming import Named, find_mirror, mirrors_named
+from reconciler.workflow.linking.sourcing import another_cluster
 from reconciler.workflow.looking.overviews import stands
 from reconciler.workflow.mounting.reaching import ask_each, verdict_on
 
@@ -101,6 +102,8 @@ class Lags:
 
     site: Site
     _away: set[str] = field(default_factory=set)
+    _elsewhere: dict[tuple[str, str], bool] = field(default_factory=dict)
+    """By cluster and link, whether another cluster lies at the place of its source."""
 
     def of(self, seen: MirrorSeen) -> tuple[PartitionLag, ...]:
         """Return where the partitions of a mirror stand."""
@@ -112,12 +115,20 @@ class Lags:
         if seen.source_cluster in self._away or seen.source_cluster not in self.site.clusters:
             return {}
         try:
+            if self._is_elsewhere(seen):
+                return {}  # What lies there now says nothing of what was copied.
             return self.site.providers[seen.source_cluster].links.positions(seen.source)
         except RetryableError:
             self._away.add(seen.source_cluster)
             return {}
         except ReconcilerError:
             return {}  # The source topic is not there; its mirror says so itself.
+
+    def _is_elsewhere(self, seen: MirrorSeen) -> bool:
+        key = seen.cluster, seen.link
+        if key not in self._elsewhere:
+            self._elsewhere[key] = another_cluster(self.site, *key) is not None
+        return self._elsewhere[key]
 
 
 def list_mirrors(reach: Reach, clusters: Sequence[str], link: str | None = None) -> MirrorList:

@@ -84,6 +84,8 @@ class Upkeep:
     seconds: float
     is_stopped: bool = False
     """Whether somebody asked it to end before it was through."""
+    left: Mapping[str, int] = field(default_factory=dict)
+    """How many mirrors are in states in which nothing is copied, by state."""
 
     @property
     def outcomes(self) -> Sequence[Synced | JobOutcome]:

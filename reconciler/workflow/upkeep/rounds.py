@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -61,6 +62,8 @@ class Round:
 
     synced: tuple[Synced, ...]
     failed: Mapping[str, ReconcilerError]
+    left: Mapping[str, int] = field(default_factory=dict)
+    """How many of the mirrors that were asked for are in states in which nothing is copied, by state."""
 
 
 def _place(one: Sighted) -> tuple[str, str]:
@@ -108,14 +111,17 @@ class Rounds:
                 if look.mirrors:
                     note_links(self._provider(name).links, look.links, lost, self.now_ms())
                     self._remembered[name].end(self._provider(name))
-        return Round(tuple(done), failed)
+        left = Counter(status for look in here.values() for status in look.left)
+        return Round(tuple(done), failed, dict(sorted(left.items())))
 
     def _looked_up(self, name: str, is_wanted: Callable[[Address], bool]) -> _Look:
         """Return the mirrors of a cluster that are to be copied, and the links they belong to."""
         provider = self._provider(name)
         mirrors = provider.links.mirrors()
+        others = (mirror for mirror in mirrors if mirror.status not in FOLLOWING)
+        left = tuple(one.status for one in others if is_wanted(address_of("mirror", name, one.name)))
         if not any(mirror.status in FOLLOWING for mirror in mirrors):
-            return _Look((), {})
+            return _Look((), {}, left)
         if name not in self._remembered:
             self._remembered[name] = Remembered.of(provider)
         chosen = []
@@ -126,9 +132,8 @@ class Rounds:
             else:
                 self._remembered[name].leave(mirror)
         links = {link.name: link for link in provider.links.links()}
-        return _Look(
-            tuple(chosen), {name: links[name] for name in sorted({one.link for one in chosen}) if name in links}
-        )
+        used = sorted({one.link for one in chosen} & links.keys())
+        return _Look(tuple(chosen), {name: links[name] for name in used}, left)
 
     def _marks(self, names: Sequence[str]) -> tuple[dict[str, Mapping[str, Marked]], dict[str, ReconcilerError]]:
         """Return the topics of clusters, and why some could not be looked at."""
@@ -215,3 +220,5 @@ class _Look:
 
     mirrors: tuple[MirrorSeen, ...]
     links: Mapping[str, LinkSeen]
+    left: tuple[MirrorStatus, ...]
+    """The states of those in which nothing is copied."""
