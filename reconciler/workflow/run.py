@@ -14,6 +14,7 @@ from reconciler.workflow.running.jobs import SparkJobs
 from reconciler.workflow.upkeep.clusters import answering
 from reconciler.workflow.upkeep.links import Links
 from reconciler.workflow.upkeep.mirrors import synced
+from reconciler.workflow.upkeep.ordering import sources_first
 from reconciler.workflow.upkeep.outcomes import JobOutcome, Upkeep
 from reconciler.workflow.upkeep.registry import JOBS, MIRROR, chosen
 from reconciler.workflow.upkeep.rounds import Round, Rounds
@@ -117,7 +118,7 @@ class _Pass:
             for error in lost.errors:
                 address = cluster_address(lost.cluster) if lost.cluster else Address(lost.name)
                 self.report(ActionFailed(lost.name, address, error.message, error.hint))
-        begun = tuple(self._begun(found.inventories)) if MIRROR in self.names else ()
+        begun = tuple(self._begun(sources_first(found.inventories))) if MIRROR in self.names else ()
         is_due = MIRROR in self.names and not self.stop.is_requested
         brought = (
             synced(self.mirrors.rounds, found.inventories, self._is_wanted, self.report) if is_due else Round((), {})
@@ -139,7 +140,7 @@ class _Pass:
         )
 
     def _begun(self, clusters: Iterable[str]) -> Iterator[Begun]:
-        for name in self._until_stopped(sorted(clusters)):
+        for name in self._until_stopped(clusters):
             yield self.mirrors.links.begun(name, self._is_wanted)
 
     def _tended(self, cluster: str, *, is_asked: bool) -> Iterator[JobOutcome]:

@@ -222,13 +222,30 @@ def test_a_new_mirror_begins_where_its_link_says(start: str, offsets: list[int])
 
 
 @pytest.mark.fact("F-C-095")
-def test_a_chain_is_followed_round_by_round(linked: Linked) -> None:
-    linked.link("north", "east", name="on", mode="destination")
-    linked.mirror("north", "east", link="on")
-    linked.produce("west", "x")
-    for _ in range(2):
-        once(linked)
-    assert linked.read("north") == linked.read("east") == linked.read("west")
+@pytest.mark.parametrize("third", ["north", "a"])
+def test_one_round_brings_records_through_a_chain(linked: Linked, third: str) -> None:
+    linked.link(third, "east", name="on", mode="destination")
+    linked.mirror(third, "east", link="on")
+    linked.produce("west", *map(str, range(50)))
+    found = once(linked)
+    assert (found[MIRROR].records, found[f"mirror/{third}/{ORDERS}"].records) == (50, 80)
+    assert linked.read(third) == linked.read("east") == linked.read("west")
+    asked = counting(linked.stores)
+    once(linked)
+    assert sum(each["list"] for each in asked.values()) == 3, "nothing was copied: no cluster is listed twice"
+
+
+def test_topics_that_go_both_ways_between_two_clusters_and_on_to_a_third_come_in_one_round(linked: Linked) -> None:
+    linked.east.create_topic(CLICKS, partitions=1)
+    linked.mirror("west", "east", CLICKS)
+    linked.link("north", "west", name="on", mode="destination")
+    linked.mirror("north", "west", CLICKS, link="on")
+    linked.produce("east", "x", "y", full_name=CLICKS)
+    linked.produce("west", "z")
+    found = once(linked)
+    assert {address: each.error for address, each in found.items() if each.error} == {}
+    assert linked.read("north", CLICKS) == linked.read("west", CLICKS) == linked.read("east", CLICKS)
+    assert same(linked)
 
 
 def test_only_mirrors_that_are_wanted_are_copied_and_others_are_not_forgotten() -> None:

@@ -14,6 +14,7 @@ from reconciler.resources.address import address_of
 from reconciler.workflow.linking.copying import Wanted
 from reconciler.workflow.upkeep.changes import Change, Remembered
 from reconciler.workflow.upkeep.health import is_denied, note_links, note_mirror, trouble_of
+from reconciler.workflow.upkeep.ordering import by_distance
 from reconciler.workflow.upkeep.outcomes import Synced
 
 if TYPE_CHECKING:
@@ -86,6 +87,8 @@ class Rounds:
     ) -> Round:
         """Look at the mirrors of some clusters once, copy what they lack, and return what came of each, by address.
 
+        Mirrors of mirrors come after those: what those got in this round, they get, too.
+
         `started` is called for each mirror of which there may be something to copy, and returns who is told how far.
         A cluster whose catalog cannot be read or written is among those that failed; it keeps no other from its turn.
         """
@@ -95,15 +98,22 @@ class Rounds:
             with _failing(failed, name):
                 here[name] = self._looked_up(name, is_wanted)
         asked = [mirror for look in here.values() for mirror in look.mirrors]
-        names = {name for mirror in asked for name in (mirror.cluster, mirror.source_cluster)}
-        marks, lost = self._marks(sorted(names))
-        sighted = [self._sighted(mirror, marks, lost) for mirror in asked]
-        due = [one for one in sighted if one.is_due]
-        began_ms = self.now_ms()
-        outcomes = dict(zip(map(_place, due), self._copied(due, started), strict=True))
-        seconds = max(0, self.now_ms() - began_ms) / 1000
-        done = [self._done(one, outcomes.get(_place(one)), seconds) for one in sighted]
-        for one, synced in zip(sighted, done, strict=True):
+        lost: dict[str, ReconcilerError] = {}
+        marks: dict[str, Mapping[str, Marked]] = {}
+        brought: dict[tuple[str, str], tuple[Sighted, Synced]] = {}
+        for mirrors in by_distance(asked):
+            self._mark({name for one in mirrors for name in (one.cluster, one.source_cluster)}, marks, lost)
+            sighted = [self._sighted(mirror, marks, lost) for mirror in mirrors]
+            due = [one for one in sighted if one.is_due]
+            began_ms = self.now_ms()
+            outcomes = dict(zip(map(_place, due), self._copied(due, started), strict=True))
+            seconds = max(0, self.now_ms() - began_ms) / 1000
+            for one in sighted:
+                brought[_place(one)] = one, self._done(one, outcomes.get(_place(one)), seconds)
+            for cluster, _ in outcomes:
+                marks.pop(cluster, None)  # What was written there is news to the mirrors of these mirrors.
+        ordered = [brought[mirror.cluster, mirror.name] for mirror in asked]
+        for one, synced in ordered:
             with _failing(failed, one.mirror.cluster):
                 self._note(one, synced.error, here[one.mirror.cluster])
         for name, look in here.items():
@@ -112,7 +122,7 @@ class Rounds:
                     note_links(self._provider(name).links, look.links, lost, self.now_ms())
                     self._remembered[name].end(self._provider(name))
         left = Counter(status for look in here.values() for status in look.left)
-        return Round(tuple(done), failed, dict(sorted(left.items())))
+        return Round(tuple(synced for _, synced in ordered), failed, dict(sorted(left.items())))
 
     def _looked_up(self, name: str, is_wanted: Callable[[Address], bool]) -> _Look:
         """Return the mirrors of a cluster that are to be copied, and the links they belong to."""
@@ -135,18 +145,23 @@ class Rounds:
         used = sorted({one.link for one in chosen} & links.keys())
         return _Look(tuple(chosen), {name: links[name] for name in used}, left)
 
-    def _marks(self, names: Sequence[str]) -> tuple[dict[str, Mapping[str, Marked]], dict[str, ReconcilerError]]:
-        """Return the topics of clusters, and why some could not be looked at."""
+    def _mark(
+        self, names: set[str], marks: dict[str, Mapping[str, Marked]], lost: dict[str, ReconcilerError]
+    ) -> None:
+        """Add the topics of clusters that are not known yet, and why some cannot be looked at."""
 
-        def marks(name: str) -> Mapping[str, Marked] | ReconcilerError:
+        def look(name: str) -> Mapping[str, Marked] | ReconcilerError:
             try:
                 return self._provider(name).marks()
             except ReconcilerError as error:
                 return error
 
-        found = dict(zip(names, side_by_side(marks, names, name="marks"), strict=True))
-        lost = {name: error for name, error in found.items() if isinstance(error, ReconcilerError)}
-        return {name: each for name, each in found.items() if not isinstance(each, ReconcilerError)}, lost
+        unknown = sorted(names - marks.keys() - lost.keys())
+        for name, found in zip(unknown, side_by_side(look, unknown, name="marks"), strict=True):
+            if isinstance(found, ReconcilerError):
+                lost[name] = found
+            else:
+                marks[name] = found
 
     def _sighted(
         self, mirror: MirrorSeen, marks: Mapping[str, Mapping[str, Marked]], lost: Mapping[str, ReconcilerError]
