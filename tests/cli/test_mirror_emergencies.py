@@ -6,6 +6,7 @@ import shutil
 import uuid
 from typing import TYPE_CHECKING
 
+import orjson
 import pytest
 
 from reconciler.embedded.cluster import EmbeddedCluster
@@ -94,6 +95,17 @@ def test_a_failover_needs_neither_source_nor_state_nor_files(twins: Twins) -> No
     twins.find("west")
     assert twins.printed("plan", "plan")["actions"] == []
     twins.produce("topic/east/shop:orders", "own")
+
+
+def test_whoever_fails_over_beside_a_run_reads_how_to_do_it_at_once(twins: Twins) -> None:
+    lockfile = next(path for path in (twins.folder / ".state").iterdir() if path.is_file())
+    body = orjson.loads(lockfile.read_bytes())
+    body["lease"] |= {"status": "held", "lease_s": 90, "run": "r-7", "holder": "h", "who": "anna@build-7"}
+    lockfile.write_bytes(orjson.dumps(body))
+    refused = twins.typed("mirror", "failover", ORDERS, "--yes", "--lock-timeout", "1s")
+    assert (refused.code, "hint: Where nobody can wait: --no-state" in refused.err) == (5, True), refused.err
+    assert "--no-state" not in twins.typed("mirror", "promote", ORDERS, "--yes", "--lock-timeout", "1s").err
+    twins.said("mirror", "failover", ORDERS, "--yes", "--no-state")
 
 
 def test_nothing_is_measured_against_another_cluster_at_the_place_of_the_source(twins: Twins) -> None:

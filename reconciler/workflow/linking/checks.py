@@ -81,4 +81,5 @@ def ended(here: MirrorSeen, verbs: Collection[str]) -> MirrorSeen:
 def broken_off(here: MirrorSeen, peer: MirrorSeen) -> UserError:
     """Return what is said of a reversal of which the other side was failed over."""
     message = f"the reversal was broken off: {peer.name} of cluster {peer.cluster} is {peer.status}"
-    return UserError(message, hint=f"Let {here.name} take records again with: reconciler mirror failover")
+    address = address_of("mirror", here.cluster, here.name)
+    return UserError(message, hint=f"Let {here.name} take records again with: reconciler mirror failover {address}")

@@ -67,7 +67,8 @@ def check_restorable(providers: Mapping[str, Provider], cluster: str, full_name:
     if peer.status is not MirrorStatus.STOPPED:
         raise UserError(
             f"{what}: that is {peer.status}, and takes no records itself",
-            hint=f"Let {full_name} take records again with: reconciler mirror failover",
+            hint="Let this one take records again with: reconciler mirror failover "
+            f"{address_of('mirror', cluster, full_name)}",
         )
     if peer.source_topic_id not in {None, topic.incarnation}:
         raise UserError(

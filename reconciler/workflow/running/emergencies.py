@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted
 from reconciler.applying.lanes import JOBS, lane_of
 from reconciler.applying.running import Basis, ToDo
-from reconciler.errors import IncompleteError, ReconcilerError, UserError
+from reconciler.errors import IncompleteError, LeaseError, ReconcilerError, UserError
 from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.document.digest import digest
 from reconciler.providers.base import Done, Failed
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from reconciler.workflow.beginning.invocation import Invocation, Select
     from reconciler.workflow.beginning.opening import Site
     from reconciler.workflow.running.stopping import Stop
+
+
+FAILOVER: Final = "mirror failover"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +135,12 @@ class Emergency:
             # In an emergency another cluster may be the very one that does not answer.
             gives_up=lambda address: cluster_of(address) not in clusters,
         )
-        result = run_under_lease(site, wish, decide_now).result
+        try:
+            result = run_under_lease(site, wish, decide_now).result
+        except LeaseError as error:
+            if self.command == FAILOVER:  # The one verb that is for the day on which nobody can wait.
+                error.hint = f"Where nobody can wait: --no-state does it now, whoever is at work. {error.hint}"
+            raise
         return {} if result is None else _undone(result)
 
     def _done_without(self, site: Site, actions: Sequence[Action]) -> Mapping[str, ReconcilerError]:
