@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted
 from reconciler.applying.lanes import JOBS, lane_of
