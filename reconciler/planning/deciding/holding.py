@@ -47,10 +47,13 @@ class Holding:
         return tuple(action for action in judged if not (isinstance(action, Delete) and action.address in refused))
 
     def _judge(self, action: Action, inside: Sequence[Address]) -> Action:
-        if not isinstance(action, Delete) or action.blocked or not inside:
+        if not isinstance(action, Delete) or not inside:
             return action
         kind = kind_of(action.address)
         staying = [address for address in inside if address not in self._deletes]
+        is_for_good = kind in {"topic", "mirror"} and bool(staying)  # Nobody is told to allow what stays refused.
+        if action.blocked and not (is_for_good and action.blocked.allow):
+            return action
         if kind == "namespace" and staying and self._may_stay(action.address):
             return Forget(address=action.address, reasons=action.reasons)
         if kind in {"topic", "mirror"}:
