@@ -9,7 +9,7 @@ from reconciler.errors import DriftError, ReconcilerError, UserError
 from reconciler.manifests.files import WORKSPACE_FILE
 from reconciler.planning.finding import Finding
 from reconciler.planning.wanted.commanded import commanded
-from reconciler.resources.address import matches
+from reconciler.resources.address import cluster_address, matches
 from reconciler.workflow.beginning.opening import open_work
 from reconciler.workflow.deciding.decide import decide_unlocked
 from reconciler.workflow.deciding.findings import errors_of
@@ -17,6 +17,7 @@ from reconciler.workflow.drifting.doubts import doubts, unreadable, without_doub
 from reconciler.workflow.drifting.finding import CLASSES, Found, failing
 from reconciler.workflow.drifting.known import Known, Whose
 from reconciler.workflow.drifting.sorting import sort_out
+from reconciler.workflow.looking.observing import unreachable
 from reconciler.workflow.plan import Planned, show_decided
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class Drifted:
     known: Known | None = None
     unreadable: Finding | None = None
     """An open run of which nobody can tell what it did: what is in doubt is not known."""
+    lost: tuple[Finding, ...] = ()
+    """The clusters that could not be read. A plan may do without them; what changed there is not known."""
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
@@ -54,16 +57,16 @@ class Drifted:
     @property
     def obstacles(self) -> tuple[Finding, ...]:
         """What kept something from being compared."""
-        return (*self._of_runs, *_obstacles(self.planned.plan))
+        return (*self._unknown, *_obstacles(self.planned.plan))
 
     @property
     def errors(self) -> tuple[Finding, ...]:
         """The obstacles, and why something that drifted cannot be set back."""
-        return (*self._of_runs, *self.planned.plan.errors)
+        return (*self._unknown, *self.planned.plan.errors)
 
     @property
-    def _of_runs(self) -> tuple[Finding, ...]:
-        return () if self.unreadable is None else (self.unreadable,)
+    def _unknown(self) -> tuple[Finding, ...]:
+        return self.lost if self.unreadable is None else (self.unreadable, *self.lost)
 
     def remember(self) -> None:
         """Keep in the file of `known` that all this was told."""
@@ -86,19 +89,24 @@ def drift(invocation: Invocation, select: Select, *, fail_on: Sequence[str] = ()
     planned = show_decided(work, decided, started_ms)
     doubtful = doubts(work.state, decided.remembered, _chosen(select))
     findings = without_doubtful(sort_out(planned.plan, _roles(work, decided, select)), doubtful)
-    unknown = _unknown_run(work, decided)
+    unknown, lost = _unknown_run(work, decided), _lost(decided)
     told = None
     if known is not None:
         told = Known.read(
             invocation.cwd / known,
             _whose(planned.plan),
             findings,
-            (lambda _address: False) if unknown is not None else _was_looked_at(planned.plan, select),
+            (lambda _address: False) if unknown is not None or lost else _was_looked_at(planned.plan, select),
         )
         findings = told.unknown
     fails = tuple(found for found in findings if found.kind in kinds and found.ignored is None)
-    verdict = _verdict(planned.plan, fails) if unknown is None else UserError(unknown.message, hint=unknown.hint)
-    return Drifted(planned, findings, fails, verdict, told, unknown)
+    if unknown is not None:
+        verdict: ReconcilerError | None = UserError(unknown.message, hint=unknown.hint)
+    elif lost and not _obstacles(planned.plan):
+        verdict = unreachable(decided.seen.lost)
+    else:
+        verdict = _verdict(planned.plan, fails, lost)
+    return Drifted(planned, findings, fails, verdict, told, unknown, lost)
 
 
 def _roles(work: Work, decided: Decided, select: Select) -> tuple[Commanded, ...]:
@@ -111,6 +119,16 @@ def _unknown_run(work: Work, decided: Decided) -> Finding | None:
     """Return that a part of what is in doubt cannot be known. Knowing less is never better than knowing of doubt."""
     why = unreadable(work.state, decided.remembered)
     return None if why is None else Finding(None, None, why.message, why.hint)
+
+
+def _lost(decided: Decided) -> tuple[Finding, ...]:
+    """Return, for each cluster that the plan does without, that it could not be read, and how to leave it out."""
+    declared = {finding.address: finding.source for finding in decided.plan.warnings}
+    errors = {name: unreachable({name: why}) for name, why in sorted(decided.seen.lost.items())}
+    return tuple(
+        Finding(cluster_address(name), declared.get(cluster_address(name)), error.message, error.hint)
+        for name, error in errors.items()
+    )
 
 
 def _whose(plan: Plan) -> Whose:
@@ -140,8 +158,8 @@ def _obstacles(plan: Plan) -> tuple[Finding, ...]:
     return tuple(error for error in plan.errors if error.address not in moved)
 
 
-def _verdict(plan: Plan, fails: Sequence[Found]) -> ReconcilerError | None:
-    obstacles = _obstacles(plan)
+def _verdict(plan: Plan, fails: Sequence[Found], lost: Sequence[Finding]) -> ReconcilerError | None:
+    obstacles = (*lost, *_obstacles(plan))
     if obstacles:
         return errors_of(obstacles)
     counts = {kind: sum(found.kind == kind for found in fails) for kind in CLASSES}

@@ -6,7 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from reconciler.cli.documents.checks import DriftDocument
+from reconciler.cli.render.drift_text import drift_lines
+from reconciler.cli.render.lines import text_of
 from reconciler.cli.render.readers import headline
+from reconciler.errors import UserError
 from reconciler.planning.actions import Adopt
 from reconciler.workflow.accepting.accept import accept
 from reconciler.workflow.beginning.invocation import Select
@@ -26,9 +30,14 @@ from tests.workflow.linkedshop import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from conftest import Bench
 
     from reconciler.workflow.linking.readying import Verb
+
+WITHOUT = Select(excludes=("*/west/*",))
+"""On the day when the source is gone."""
 
 
 @pytest.fixture
@@ -43,8 +52,8 @@ def command(shop: Bench, verb: Verb, address: str = MIRROR) -> None:
     assert done.verdict is None
 
 
-def findings(shop: Bench) -> list[tuple[str, str, str]]:
-    found = drift(shop.invocation, Select())
+def findings(shop: Bench, select: Select | None = None) -> list[tuple[str, str, str]]:
+    found = drift(shop.invocation, select or Select())
     assert found.verdict is None
     assert found.obstacles == ()
     return [(each.kind, each.address, each.message) for each in found.findings]
@@ -119,7 +128,7 @@ def test_after_a_failover_by_command_everything_goes_on_without_the_source(shop:
     (shop.folder / ".clusters/west").rename(shop.folder / "lost")
     command(shop, "failover")
     assert planned(shop) == []
-    assert [kind for kind, _, _ in findings(shop)] == ["pending"]
+    assert [kind for kind, _, _ in findings(shop, WITHOUT)] == ["pending"]
     take_in(shop, MIRROR)
     assert shop.apply().verdict is None
     produce(shop, "east", "its own")
@@ -205,6 +214,25 @@ def test_what_was_done_without_the_state_is_found_by_looking(
     assert (planned(shop), findings(shop)) == ([], [])
 
 
+def test_drift_says_which_cluster_it_could_not_read_though_the_plan_does_without(shop: Bench, tmp_path: Path) -> None:
+    known = tmp_path / "known"
+    (shop.folder / ".clusters/west").rename(shop.folder / "lost")
+    command(shop, "failover")
+    assert shop.plan().plan.errors == ()
+    found = drift(shop.invocation, Select(), known=known)
+    assert [each.kind for each in found.findings] == ["pending"]
+    assert found.verdict is not None
+    assert found.verdict.exit_code == UserError.exit_code
+    assert found.verdict.message.startswith("cannot read cluster west: ")
+    assert found.verdict.hint.endswith("To go on without: --exclude '*/west/*'")
+    (error,) = DriftDocument.of(found).errors
+    assert error.startswith("cannot read cluster west: ")
+    first, *_ = text_of(drift_lines(found)).splitlines()
+    assert first.startswith("manifests/west.yaml:1: cluster/west: cannot read cluster west: ")
+    found = drift(shop.invocation, WITHOUT)
+    assert (found.verdict, found.errors, [each.kind for each in found.findings]) == (None, (), ["pending"])
+
+
 def test_a_failover_without_state_or_source_leaves_the_rest_to_be_applied(shop: Bench) -> None:
     (shop.folder / ".clusters/west").rename(shop.folder / "lost")
     done = ask_mirrors(shop.acting(no_state=True), "failover", [MIRROR], confirm=lambda _ready: True)
@@ -212,7 +240,7 @@ def test_a_failover_without_state_or_source_leaves_the_rest_to_be_applied(shop: 
     shop.write("manifests/more.yaml", TOPIC.replace("orders", "more").replace("west", "east"))
     assert planned(shop) == ["create:topic/east/shop:more"]
     assert shop.apply().verdict is None
-    assert [kind for kind, _, _ in findings(shop)] == ["pending"]
+    assert [kind for kind, _, _ in findings(shop, WITHOUT)] == ["pending"]
     assert take_in(shop, MIRROR).left_out == 0
     assert shop.apply().verdict is None
     (shop.folder / "lost").rename(shop.folder / ".clusters/west")
