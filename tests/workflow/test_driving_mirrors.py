@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 import pytest
 
 from reconciler.errors import IncompleteError, UserError
 from tests.embedded.linked import ORDERS, Linked, mirrored
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from reconciler.resources.mirroring import MirrorSeen
 
 
 @pytest.fixture
@@ -59,6 +67,20 @@ def test_reversing_swaps_the_roles_and_loses_nothing(linked: Linked, *, is_pause
     linked.catch_up("west")
     assert linked.read("west") == linked.read("east")
     assert linked.read("west")[-2:] == [(10, "late"), (11, "own")]
+
+
+def test_a_reversal_copies_what_it_can_before_it_shuts_anybody_out(linked: Linked) -> None:
+    linked.produce("west", "late")
+
+    def cannot(_mirror: MirrorSeen, _ends: Mapping[int, int] | None) -> None:
+        raise UserError("Data jobs run on Spark, which needs Java 17 or newer", hint="Install it.")
+
+    with pytest.raises(UserError, match="Java"):
+        replace(linked.driver(), copy=cannot).reverse("east", ORDERS)
+    assert linked.status("east") == "ACTIVE"
+    linked.produce("west", "later")
+    assert linked.driver().reverse("east", ORDERS).status == "ACTIVE"
+    assert [value for _, value in linked.read("east")][-2:] == ["late", "later"]
 
 
 @pytest.mark.fact("F-C-078", "F-C-079", "F-C-080")

@@ -79,6 +79,9 @@ class Driver:
             if verb in MIRROR.legal(here.status):
                 check_other_half(self.providers, here)
                 check_source(self.providers, here)
+                # Most is copied while producers go on; and where nothing can be copied, nobody is shut out for it.
+                self.may_go_on()
+                self.copy(here, None)
             links.ask(full_name, verb, operation=self.new_id(), may_go_on=self.may_go_on)
         ended(self.drive(cluster, full_name), REVERSALS)
         return ended(self._links(here.source_cluster).mirror(here.source), REVERSALS)
