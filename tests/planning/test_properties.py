@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
+from typing import TYPE_CHECKING
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, Transition, Update
 from reconciler.planning.document.saved import canonical_bytes, digest_of_document, to_document
+from reconciler.planning.situation import source_of, topic_of
 from reconciler.resources.address import kind_of
+from reconciler.resources.mirrorlink import MirrorTopic
 from tests.planning.inventories import linked_worlds, strangers, without_allowances, worlds
 from tests.planning.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 quick = settings(
     deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -131,8 +137,14 @@ def _shuffled(mapping: object, seed: int) -> dict:  # type: ignore[type-arg]
     return dict(items)
 
 
-def _moved(actions: object) -> set[object]:
-    return {action.parameters["from"] for action in actions if action.verb == "move"}  # type: ignore[attr-defined]
+def _moved(actions: Iterable[Action]) -> set[str]:
+    """Return topics that have another name afterwards, or are mirrors: their roles were swapped."""
+    asked = [action for action in actions if isinstance(action, Transition)]
+    renamed = {str(action.parameters["from"]) for action in asked if action.verb == "move"}
+    mirrors = [(action.verb, action.after) for action in asked if isinstance(action.after, MirrorTopic)]
+    swapped = {source_of(mirror) for verb, mirror in mirrors if verb.startswith("reverse-")}
+    restored = {topic_of(mirror) for verb, mirror in mirrors if verb == "truncate-and-restore"}
+    return renamed | swapped | restored
 
 
 @quick
