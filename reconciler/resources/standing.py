@@ -38,11 +38,12 @@ def lacking(copy: Positions, source: Positions, source_topic_id: str | None) -> 
 
     What the source let go of is nobody's loss. Where the source was cut, all above the cut is what it has now.
     """
+    # One that was made anew and never written to has no positions that would tell.
+    if source_topic_id is not None and any(at.source_topic_id not in {None, source_topic_id} for at in copy.values()):
+        return None
     found: list[Stretch] = []
     for partition, there in sorted(source.items()):
         here = copy.get(partition, _BEGINNING)
-        if source_topic_id is not None and here.source_topic_id not in {None, source_topic_id}:
-            return None
         begins = max(_reached(here, there), there.start)
         if begins < there.end:
             found.append(Stretch(partition, begins, there.end))

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from reconciler.applying.events import ActionDone
+from reconciler.embedded.cluster import EmbeddedCluster
+from reconciler.errors import UserError
+from reconciler.objectstore.directory import DirectoryStore
 from reconciler.planning.document.differences import Why
 from reconciler.workflow.apply import ApplyOptions
 from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.deciding.approved import ChangedPlanError
+from reconciler.workflow.linking.asking import ask_mirrors
+from reconciler.workflow.linking.showing import describe_mirrors
+from reconciler.workflow.mounting.reaching import Reach
+from tests.embedded.samples import NOW
 from tests.workflow.linkedshop import BACK, MIRROR, ORDERS, mirroring, opened, planned, produce, status, upkeep, want
 
 if TYPE_CHECKING:
     from conftest import Bench
 
     from reconciler.planning.estimates import Estimate, RoleCost
+    from reconciler.workflow.linking.readying import Verb
 
 FILE = ApplyOptions(file=Path("p.json"))
 FAILOVER = Select(allow=(f"failover:{MIRROR}",))
@@ -149,6 +158,54 @@ def test_without_its_source_the_last_source_fetch_offsets_are_all_that_is_told(s
     want(shop, "failed-over")
     found = cost(shop, f"failover:{MIRROR}")
     assert (found.unknown, found.fetched, found.lost) == ("west does not answer", ((0, 4), (1, 4)), ())
+
+
+ANEW: list[tuple[str, Verb, str]] = [
+    ("failed-over", "failover", f"failover:{MIRROR}"),
+    ("promoted", "promote", f"catch-up:{MIRROR}"),
+    ("reversed", "reverse-and-start", f"reverse-and-start:{MIRROR}"),
+]
+
+
+@pytest.mark.fact("F-C-094")
+@pytest.mark.parametrize("is_written", [False, True], ids=["empty", "written"])
+@pytest.mark.parametrize(("role", "verb", "id_"), ANEW)
+def test_nothing_is_measured_against_a_topic_that_was_made_anew(
+    shop: Bench, role: str, verb: Verb, id_: str, *, is_written: bool
+) -> None:
+    upkeep(shop, "mirror")
+    opened(shop, "west").delete_topic(ORDERS)
+    EmbeddedCluster.open(
+        DirectoryStore(shop.folder / ".clusters/west"), now_ms=lambda: NOW, new_id=lambda: str(uuid.uuid4())
+    ).create_topic(ORDERS, partitions=2)
+    if is_written:
+        produce(shop, "west", *map(str, range(5)))
+    want(shop, role)
+    anew = f"{ORDERS} on west was deleted and made anew"
+    found = cost(shop, id_)
+    assert (found.unknown, found.lost, found.behind) == (anew, (), ())
+    ready = []
+    with pytest.raises(UserError, match="not confirmed"):
+        ask_mirrors(shop.acting(), verb, [MIRROR], confirm=lambda asked: bool(ready.extend(asked)))
+    (asked,) = ready
+    assert asked.estimate.role is not None
+    assert (asked.estimate.role.unknown, [each.lag for each in asked.lags]) == (anew, [None, None])
+    (row,) = describe_mirrors(Reach(invocation=shop.invocation, select=Select()), [MIRROR])
+    assert [each.lag for each in row.partitions] == [None, None]
+
+
+@pytest.mark.parametrize("verb", ["promote", "reverse-and-start"])
+def test_what_needs_its_source_does_not_begin_where_another_cluster_lies_there(shop: Bench, verb: Verb) -> None:
+    upkeep(shop, "mirror")
+    lose(shop)
+    store = DirectoryStore(shop.folder / ".clusters/west")
+    other = EmbeddedCluster.create(store, "west", now_ms=lambda: NOW, new_id=lambda: str(uuid.uuid4()))
+    other.create_namespace("shop")
+    other.create_topic(ORDERS, partitions=2)
+    verdict = ask_mirrors(shop.acting(), verb, [MIRROR], confirm=lambda _: True).verdict
+    assert verdict is not None
+    assert f"west is another cluster now, {other.cluster_id}" in f"{verdict.message} {verdict.hint}"
+    assert status(shop) == "ACTIVE"
 
 
 @pytest.mark.fact("F-C-065")

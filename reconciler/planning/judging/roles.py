@@ -10,6 +10,7 @@ from reconciler.planning.deciding.mirrors import CATCH_UP, patience_of
 from reconciler.planning.estimates import Estimate, RoleCost
 from reconciler.planning.judging.detaching import BYTES_A_SECOND
 from reconciler.planning.situation import mirror_at, source_of, topic_of
+from reconciler.resources.address import cluster_of, full_name_of
 from reconciler.resources.mirrortopic import MirrorTopic
 from reconciler.resources.standing import cut_off, cuts, lacking, last_fetched, length_of
 
@@ -36,9 +37,14 @@ def cost_of_failover(mirror: Positions, source: Positions, source_id: str | None
     return RoleCost(lost=lost)
 
 
-def cost_of_catching_up(mirror: Positions, source: Positions, timeout_ms: int | None = None) -> RoleCost:
+def cost_of_catching_up(
+    mirror: Positions, source: Positions, source_id: str | None, name: str, timeout_ms: int | None = None
+) -> RoleCost:
     """Return what a mirror lacks that is promoted or reversed, and that is copied first."""
-    return RoleCost(behind=lacking(mirror, source, None) or (), timeout_ms=timeout_ms)
+    behind = lacking(mirror, source, source_id)
+    if behind is None:
+        return replace(away(mirror, f"{name} was deleted and made anew"), timeout_ms=timeout_ms)
+    return RoleCost(behind=behind, timeout_ms=timeout_ms)
 
 
 def cost_of_restore(
@@ -86,7 +92,8 @@ def with_cost(action: Transition, situation: Situation, measure: Callable[[Addre
         at = cuts(here.positions, ids[0], there.positions, ids[1])
         cost, moved = cost_of_restore(here.positions, at, here.committed), here
     else:
-        cost, moved = cost_of_catching_up(here.positions, there.positions), there
+        of = (_incarnation(source_of(mirror), situation), _name_of(source_of(mirror)))
+        cost, moved = cost_of_catching_up(here.positions, there.positions, *of), there
     reasons = action.reasons if cost.unknown is None else (*action.reasons, Reason.UNMEASURED)
     return replace(action, reasons=reasons, estimate=estimate_of(cost, moved))
 
@@ -104,7 +111,8 @@ def with_lag(action: RunJob, situation: Situation, measure: Callable[[Address], 
     if here is None or there is None:
         cost = RoleCost(unknown=_NOT_MEASURED, timeout_ms=timeout_ms)
     else:
-        cost = cost_of_catching_up(here.positions, there.positions, timeout_ms)
+        of = (_incarnation(action.source, situation), _name_of(action.source))
+        cost = cost_of_catching_up(here.positions, there.positions, *of, timeout_ms)
     return replace(action, estimate=estimate_of(cost, there))
 
 
@@ -113,12 +121,16 @@ def _failover(mirror: MirrorTopic, here: Measure | None, there: Measure | None, 
     if mirror.source_cluster not in situation.trusted:
         is_lost = mirror.source_cluster in situation.given.lost
         return away(positions, f"{mirror.source_cluster} {'does not answer' if is_lost else 'was not read'}")
-    name = f"{mirror.source} on {mirror.source_cluster}"
+    name = _name_of(source)
     if source not in situation.observed and mirror_at(source) not in situation.observed:
         return away(positions, f"there is no {name} any more")
     if here is None or there is None:
         return away(positions, _NOT_MEASURED)
     return cost_of_failover(positions, there.positions, _incarnation(source, situation), name)
+
+
+def _name_of(source: Address) -> str:
+    return f"{full_name_of(source)} on {cluster_of(source)}"
 
 
 def _incarnation(topic: Address, situation: Situation) -> str | None:

@@ -20,7 +20,7 @@ from reconciler.resources.mirrortopic import MirrorTopic
 from reconciler.workflow.linking.driving import PROMOTE, RESTORE, REVERSALS, UNDER_WAY, Driver
 from reconciler.workflow.linking.naming import Named, find_mirror
 from reconciler.workflow.linking.showing import PartitionLag, absent_cluster, lags_between
-from reconciler.workflow.linking.sourcing import source_standing
+from reconciler.workflow.linking.sourcing import another_cluster, source_standing
 from reconciler.workflow.linking.wording import legal_words
 from reconciler.workflow.looking.observing import committed_of
 
@@ -106,7 +106,7 @@ class Readying:
         if self.verb in REVERSALS:
             self._check_reversible(named, seen)
         if self.verb in TWO_SIDED:
-            self._check_source(named, seen.source_cluster)
+            self._check_source(named, seen.source_cluster, seen.link)
         ready = Ready(named=named, verb=self.verb, mirror=self._mirror(seen), status=seen.status)
         return self._with_cost(ready, seen) if self.verb in {"failover", *TWO_SIDED} else ready
 
@@ -120,8 +120,8 @@ class Readying:
         if self.verb == "failover":
             cost = cost_of_failover(own, there.positions, there.topic_id, name)
         else:
-            cost = cost_of_catching_up(own, there.positions, self._patience_ms(seen))
-        lags = lags_between(own, there.positions)
+            cost = cost_of_catching_up(own, there.positions, there.topic_id, name, self._patience_ms(seen))
+        lags = lags_between(own, {} if cost.unknown is not None else there.positions)
         return replace(ready, lags=lags, estimate=estimate_of(cost, self._measured(seen) if cost.behind else None))
 
     def _patience_ms(self, seen: MirrorSeen) -> int | None:
@@ -148,7 +148,7 @@ class Readying:
             raise
         driver = _looking(self.site)
         for link in links.links():
-            self._check_source(named, link.declared.spec.source)
+            self._check_source(named, link.declared.spec.source, link.name)
         try:
             peer = driver.restorable(named.cluster, named.name)
         except UserError as error:
@@ -207,7 +207,7 @@ class Readying:
             message = f"{named.address} cannot be reversed: its link {seen.link} {why}"
             raise UserError(message, hint="Promote or fail over, and link the other way.")
 
-    def _check_source(self, named: Named, source: str) -> None:
+    def _check_source(self, named: Named, source: str, link: str) -> None:
         """Refuse at once what needs both clusters, where the other is not there."""
         message = f"{named.address}: {self.verb} needs both clusters, and {source}"
         way = "Fail over: reconciler mirror failover works without it." if self.verb != RESTORE else "Try again then."
@@ -219,6 +219,8 @@ class Readying:
             raise UserError(f"{message} does not answer: {error.message}", hint=way) from error
         if identity is None:
             raise UserError(f"{message} is not there", hint=way)
+        if (other := another_cluster(self.site, named.cluster, link)) is not None:
+            raise UserError(f"{message} is another cluster now, {other}", hint=f"Correct where {source} is. {way}")
 
     def _mirror(self, seen: MirrorSeen) -> MirrorTopic:
         is_suspended = self.verb == "resume" and seen.operation is not None

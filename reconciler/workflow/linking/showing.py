@@ -117,7 +117,11 @@ class Lags:
         try:
             if self._is_elsewhere(seen):
                 return {}  # What lies there now says nothing of what was copied.
-            return self.site.providers[seen.source_cluster].links.positions(seen.source)
+            provider = self.site.providers[seen.source_cluster]
+            source = provider.source_topic(address_of("topic", seen.source_cluster, seen.source))
+            if seen.source_topic_id not in {None, source.incarnation}:
+                return {}  # Nor does a topic that was made anew.
+            return provider.links.positions(seen.source)
         except RetryableError:
             self._away.add(seen.source_cluster)
             return {}
