@@ -108,6 +108,14 @@ def test_whoever_fails_over_beside_a_run_reads_how_to_do_it_at_once(twins: Twins
     twins.said("mirror", "failover", ORDERS, "--yes", "--no-state")
 
 
+def test_no_state_is_made_where_one_was_lost(twins: Twins) -> None:
+    (twins.folder / ".state").rename(twins.folder / ".lost-state")
+    refused = twins.typed("mirror", "failover", ORDERS, "--yes")
+    assert (refused.code, "there is no state at " in refused.err, "--no-state" in refused.err) == (1, True, True)
+    assert not (twins.folder / ".state").exists()
+    twins.said("mirror", "failover", ORDERS, "--yes", "--no-state")
+
+
 def test_nothing_is_measured_against_another_cluster_at_the_place_of_the_source(twins: Twins) -> None:
     twins.copy()
     twins.produce("topic/west/shop:orders", "d")

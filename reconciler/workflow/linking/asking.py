@@ -17,6 +17,7 @@ from reconciler.planning.wanted.ways import ENDS, peer_of
 from reconciler.providers.base import Scope
 from reconciler.resources.address import address_of
 from reconciler.resources.mirrortopic import MirrorTopic
+from reconciler.state.lockfile import read_lockfile
 from reconciler.workflow.beginning.identity import refuse_another_cluster
 from reconciler.workflow.linking.answers import Answer, Answers
 from reconciler.workflow.linking.driving import PROMOTE, RESTORE, REVERSALS
@@ -166,12 +167,22 @@ def ask_mirrors(
     """
     names = mirrors_named(addresses)
     asking = _Asking(emergency, emergency.open(), verb, timeout_ms)
+    if not emergency.no_state:
+        _check_state(asking.site)
     asking.look(names)
     if asking.ready and confirm is not None:
         require_confirmation(confirm(tuple(asking.ready.values())))
     clusters = {named.cluster for named in asking.ready}
     undone = emergency.carry_out_each(asking.site, clusters, asking.decide) if asking.ready else {}
     return Answers(verb, tuple(asking.answer(named, undone) for named in names))
+
+
+def _check_state(site: Site) -> None:
+    """Refuse to make a state where one was lost: nothing would be known of what is asked about."""
+    if read_lockfile(site.state) is None:
+        message = f"there is no state at {site.state.url}"
+        hint = "Bring it back; or do it now, without remembering it: --no-state. Nothing was written."
+        raise UserError(message, hint=hint)
 
 
 def is_dangerous(verb: Verb) -> bool:
