@@ -41,7 +41,7 @@ class Seen:
     identities: Mapping[str, ClusterIdentity | None]
     hidden: Mapping[Address, NotAuthorizedError]
     """What is there besides, and why it may not be seen."""
-    lost: Mapping[str, RetryableError] = field(default_factory=dict)
+    lost: Mapping[str, RetryableError | UserError] = field(default_factory=dict)
     """The clusters that could not be read, and may be missing; why each."""
 
     @property
@@ -58,25 +58,26 @@ def observe(
     can_exclude: bool = True,
     may_lack: Callable[[Inventory], Collection[str]] = lambda _found: (),
 ) -> Seen:
-    """Read `clusters`, all at once; those that `may_lack` names, of what was read, as far as they can be reached.
+    """Read `clusters`, all at once; those that `may_lack` names, of what was read, as far as they can be read.
 
     `can_exclude`: whether whoever asks can be told to leave one out.
 
     Raises:
         RetryableError: Some cannot be reached; names them all and how to go on without them.
+        UserError: Some may not be read.
     """
     answers: dict[str, Answer] = {}
-    lost: dict[str, RetryableError] = {}
+    lost: dict[str, RetryableError | UserError] = {}
     with ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="observe") as threads:
         asked = {name: threads.submit(_ask, providers, name, recorded) for name in clusters}
         for name, future in asked.items():
             try:
                 answers[name] = future.result()
-            except RetryableError as error:
+            except (RetryableError, UserError) as error:
                 lost[name] = error
     found = {address: item for answer in answers.values() for address, item in answer.inventory.items()}
     if lost and not lost.keys() <= set(may_lack(found)):
-        raise unreachable(lost, can_exclude=can_exclude)
+        raise _unreadable(lost, can_exclude=can_exclude)
     hidden = {address: item.hidden for address, item in found.items() if item.hidden is not None}
     return Seen(
         {address: item for address, item in found.items() if address not in hidden} if hidden else found,
@@ -123,7 +124,7 @@ def _measured(
 ) -> Measures:
     try:
         found = provider.measure(addresses)
-    except RetryableError:
+    except (RetryableError, UserError):
         if may_lack:
             return {}
         raise
@@ -178,6 +179,16 @@ def gone() -> RetryableError:
         "it is recorded, but nothing is there now",
         hint="Check that its root is mounted and that the location in its manifest is right.",
     )
+
+
+def _unreadable(lost: Mapping[str, RetryableError | UserError], *, can_exclude: bool) -> ReconcilerError:
+    """Return the error that names them; where trying again mends none of them, it stays the kind it is."""
+    named = unreachable(lost, can_exclude=can_exclude)
+    for error in lost.values():
+        if isinstance(error, UserError):
+            error.message, error.hint, error.args = named.message, named.hint, named.args
+            return error
+    return named
 
 
 def unreachable(lost: Mapping[str, ReconcilerError], *, can_exclude: bool = True) -> RetryableError:
