@@ -19,7 +19,7 @@ from reconciler.state.entries import ActionRefused, Intent
 from reconciler.wording import ended_sentence
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from reconciler.applying.ports import Setting
     from reconciler.planning.actions import Action, ControlAction
@@ -47,8 +47,8 @@ class HalfWay:
 
     lease: Lease
     setting: Setting
-    drives: bool
-    """Whether transitions over two clusters are brought to their end; it may take long. `run` does it otherwise."""
+    drives: Callable[[Transition], bool]
+    """Which transitions over two clusters are brought to their end; it may take long. `run` does it otherwise."""
     resumes: bool
     """Whether nothing else may be done where one of them does not get there."""
 
@@ -88,7 +88,7 @@ class HalfWay:
 
         So nothing is in doubt: a plan finds it under way, and may ask for a failover, which waits for nobody.
         """
-        if not (self.drives or self.resumes):
+        if not (self.drives(action) or self.resumes):
             entries = [_refused(action, "it is under way: its mirror says where it stands", _GOES_ON)]
             await journal.append(entries)
             return entries

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from reconciler.applying.ports import Setting
-    from reconciler.planning.actions import Action
+    from reconciler.planning.actions import Action, Transition
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Inventory, Record
     from reconciler.state.entries import Entry
@@ -61,7 +61,7 @@ class Recovery:
         setting: Setting,
         *,
         gives_up: Callable[[Address], bool],
-        drives: bool = False,
+        drives: Callable[[Transition], bool] = lambda _action: False,
         resumes: bool = False,
     ) -> None:
         """Ask nobody yet.

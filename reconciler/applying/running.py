@@ -24,7 +24,7 @@ from reconciler.state.runs import RunFile
 
 if TYPE_CHECKING:
     from reconciler.applying.ports import Setting
-    from reconciler.planning.actions import Action
+    from reconciler.planning.actions import Action, Transition
     from reconciler.planning.plan import Plan
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Record
@@ -59,6 +59,11 @@ class Basis:
 Decide: TypeAlias = Callable[[Basis], ToDo]
 
 
+def drives_nothing(_action: Transition) -> bool:
+    """Leave everything to `run`."""
+    return False
+
+
 def gives_up_nothing(_address: Address) -> bool:
     """Look at everything."""
     return False
@@ -76,8 +81,8 @@ class Wish:
     resumes: bool = False
     """Finish the open run and nothing else; it is closed only when its rest begins."""
     leaves_jobs: bool = False
-    drives: bool = False
-    """Bring to their end the transitions over two clusters that an open run has left under way, before all else."""
+    drives: Callable[[Transition], bool] = drives_nothing
+    """Which transitions over two clusters that an open run has left under way are ended, before all else."""
     gives_up: Callable[[Address], bool] = gives_up_nothing
     """Addresses whose doubt may end without a look: their cluster was left out by name."""
     new_run: Callable[[], str]

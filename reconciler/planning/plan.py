@@ -8,6 +8,7 @@ from datetime import date
 from typing import TYPE_CHECKING
 
 from reconciler.errors import NotAuthorizedError
+from reconciler.resources.address import kind_of
 from reconciler.resources.workspace import Guards
 
 if TYPE_CHECKING:
@@ -63,6 +64,11 @@ class Waiting:
     state: str
     after: Address | None = None
     """A mount waits for the mounting that detaches its topic elsewhere: that one is finished, and this one planned."""
+
+    @property
+    def is_shut(self) -> bool:
+        """Tell whether it takes no records meanwhile that it took before: a mirror whose role changes hands."""
+        return kind_of(self.address) == "mirror" and self.state.startswith("PENDING_")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

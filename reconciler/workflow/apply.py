@@ -10,6 +10,7 @@ from reconciler.applying.running import Basis, ToDo
 from reconciler.errors import ReconcilerError, UsageError, UserError
 from reconciler.planning.document.comparing import SameOrLess
 from reconciler.resources.address import matches
+from reconciler.resources.mirrorlink import MirrorLink
 from reconciler.workflow.beginning.files import workspace_folder
 from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.beginning.opening import open_state, open_work
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from reconciler.applying.engine import RunResult
     from reconciler.applying.events import Event
+    from reconciler.planning.actions import Transition
     from reconciler.state.advance import StateAdvance
     from reconciler.state.snapshots import Snapshot
     from reconciler.workflow.beginning.invocation import Invocation
@@ -206,7 +208,7 @@ class _Applying:
             stop=self._hooks.stop,
             resumes=self._options.resumes,
             leaves_jobs=self._options.leaves_jobs,
-            drives=not self._options.leaves_jobs,
+            drives=self._drives,
             gives_up=lambda address: any(matches(pattern, address) for pattern in self._work.select.excludes),
         )
         result = run_under_lease(self._work, wish, decide_under_lease).result
@@ -214,6 +216,16 @@ class _Applying:
         if held is None:
             return Applied(planned, result, (), verdict_of(result))
         return Applied(planned, result, held.difference.not_needed, verdict_of(result), held.advance)
+
+    def _drives(self, action: Transition) -> bool:
+        """Tell whether to end what was begun: not where the files want it failed over by now."""
+        return not self._options.leaves_jobs and self._role_of(action) != "failed-over"
+
+    def _role_of(self, action: Transition) -> str | None:
+        entry = action.parameters.get("entry", action.address)
+        links = (found.resource for found in self._work.loaded.desired.values())
+        mirrors = (mirror for link in links if isinstance(link, MirrorLink) for mirror in link.mirrors())
+        return next((mirror.state for mirror in mirrors if mirror.address == entry), None)
 
     @property
     def _command(self) -> str:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from reconciler.planning.plan import Plan
+    from reconciler.planning.plan import Plan, Waiting
     from reconciler.planning.wanted.commanded import Commanded
     from reconciler.resources.address import Address
     from reconciler.workflow.beginning.invocation import Invocation, Select
@@ -51,8 +51,10 @@ class Drifted:
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
-        """What is odd about the rules of the workspace; what is odd about a plan, `plan` says."""
-        return tuple(finding for finding in self.planned.plan.warnings if finding.source == WORKSPACE_FILE)
+        """What is odd about the rules of the workspace, and who is shut out; what is odd about a plan, `plan` says."""
+        plan = self.planned.plan
+        rules = tuple(finding for finding in plan.warnings if finding.source == WORKSPACE_FILE)
+        return (*rules, *(_half_way(each) for each in plan.waiting if each.is_shut))
 
     @property
     def obstacles(self) -> tuple[Finding, ...]:
@@ -72,6 +74,11 @@ class Drifted:
         """Keep in the file of `known` that all this was told."""
         if self.known is not None:
             self.known.remember()
+
+
+def _half_way(each: Waiting) -> Finding:
+    message = f"it is half-way ({each.state}): it takes no records until that is finished"
+    return Finding(each.address, None, message, "Finish it with: reconciler run --once --only mirror")
 
 
 def drift(invocation: Invocation, select: Select, *, fail_on: Sequence[str] = (), known: Path | None = None) -> Drifted:

@@ -89,7 +89,9 @@ def waiting_text(each: Waiting) -> str:
     """Return how far something is, and what finishes it."""
     if each.after is not None:
         return f"waits for {each.after}: `run` finishes that one, then `apply` this one"
-    return f"{each.state.lower()}: `run` finishes it"
+    # Of a role that changes hands both sides are shut: whoever reads this at night must not have to know that.
+    shut = "takes no records until then, " if each.is_shut else ""
+    return f"{each.state.lower()}: {shut}`run` finishes it"
 
 
 def _row(action: Action) -> Row:

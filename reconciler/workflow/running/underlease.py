@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reconciler.applying.ports import Setting
-from reconciler.applying.running import Ended, Run, gives_up_nothing
+from reconciler.applying.running import Ended, Run, drives_nothing, gives_up_nothing
 from reconciler.applying.running import Wish as RunWish
 from reconciler.applying.threads import ThreadEffects
 from reconciler.state.acquiring import Claim, Patience
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from reconciler.applying.events import Event
     from reconciler.applying.running import Decide
+    from reconciler.planning.actions import Transition
     from reconciler.resources.address import Address
     from reconciler.workflow.beginning.opening import Site
     from reconciler.workflow.running.stopping import Stop
@@ -35,8 +36,8 @@ class Wish:
     stop: Stop
     resumes: bool = False
     leaves_jobs: bool = False
-    drives: bool = False
-    """Bring to their end the transitions over two clusters that an open run has left under way, before all else."""
+    drives: Callable[[Transition], bool] = drives_nothing
+    """Which transitions over two clusters that an open run has left under way are ended, before all else."""
     gives_up: Callable[[Address], bool] = gives_up_nothing
     """Addresses whose doubt may end without a look: their cluster was left out by name."""
 
