@@ -10,6 +10,7 @@ from reconciler.planning.deciding.drift import check_unmatched_rules, ignoring
 from reconciler.planning.deciding.onlydrift import only_drift
 from reconciler.planning.deciding.overrides import overrides, warnings_of
 from reconciler.planning.deciding.removed import decide_removed
+from reconciler.planning.deciding.underway import say_under_way
 from reconciler.planning.deciding.unmanaged import unmanaged
 from reconciler.planning.document.digest import digest
 from reconciler.planning.finding import Finding
@@ -51,6 +52,7 @@ def plan(desired: Desired, recorded: Record, observed: Inventory, *, given: Give
     decision = Decision(errors=findings)
     decide_wanted(situation, frozenset(item.address for item in findings if item.address), decision)
     decide_removed(situation, decision)
+    say_under_way(situation, decision)
     if given.is_only_drift:
         only_drift(decision, situation)
 

@@ -18,7 +18,9 @@ from reconciler.workflow.drift import drift
 from reconciler.workflow.linking.asking import ask_mirrors
 from tests.workflow.linkedshop import (
     BACK,
+    COPY,
     MIRROR,
+    SOURCE,
     TOPIC,
     mirroring,
     planned,
@@ -100,6 +102,17 @@ def test_what_a_command_did_is_left_told_and_accepted(shop: Bench, asked: list[t
     plan = shop.plan().plan
     assert plan.actions or plan.errors
     assert status(shop) == before
+
+
+@pytest.mark.fact("F-C-074")
+def test_a_topic_that_a_command_made_a_mirror_is_not_said_to_be_declared_so(shop: Bench) -> None:
+    command(shop, "reverse-and-start")
+    (told,) = [each for each in shop.plan().plan.warnings if each.address == SOURCE]
+    assert told.message.startswith(f"it is a mirror of {COPY}: ")
+    made = f"{MIRROR} was made reversed by a command, and the files say mirroring"
+    assert told.hint == f"{made}. To swap the roles back: reconciler mirror reverse {BACK}"
+    command(shop, "reverse-and-start", BACK)
+    assert [each for each in shop.plan().plan.warnings if each.address == SOURCE] == []
 
 
 def test_what_a_command_took_back_itself_is_no_news(shop: Bench) -> None:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from reconciler.planning.deciding.converge import converge
 from reconciler.planning.deciding.decision import Decision
 from reconciler.planning.deciding.mounted import not_there_yet
-from reconciler.planning.situation import COPYING, is_live, mirror_at, topic_of
+from reconciler.planning.deciding.underway import is_broken_off
+from reconciler.planning.situation import COPYING, is_live, mirror_at, source_of, topic_of
+from reconciler.planning.wanted.commandmarks import NOTHING, STATE, said_then
 from reconciler.planning.wanted.sources import taken_from_source
 from reconciler.planning.wanted.ways import entry_behind, frees, way_of
 from reconciler.resources.inventory import Observed
@@ -95,13 +97,24 @@ def _say_mirrored(
 ) -> None:
     is_now = is_live(situation.observed.get(mirror_at(topic)))
     now = "is a mirror of" if is_now else "becomes a mirror of"
-    at = situation.wanted[entry.address]
-    decision.warn(
-        topic,
-        source,
-        f"it {now} {topic_of(entry)}: its manifest is left alone until it is a topic again",
-        f"{entry.address} ({at.source}) is declared {entry.state}; state mirroring swaps the roles back.",
-    )
+    message = f"it {now} {topic_of(entry)}: its manifest is left alone until it is a topic again"
+    decision.warn(topic, source, message, _way_back(entry, situation))
+
+
+def _way_back(entry: MirrorTopic, situation: Situation) -> str:
+    """Return who swapped the roles of an entry and its source, and what swaps them back."""
+    at, back = situation.wanted[entry.address], mirror_at(source_of(entry))
+    if is_broken_off(back, situation):
+        return f"Its reversal was broken off: reconciler mirror failover {back}"
+    said = said_then(at.origins.get(STATE, ""))
+    if said is not None:
+        files = "do not name it" if said == NOTHING else f"say {said}"
+        made = f"{entry.address} was made {entry.state} by a command, and the files {files}"
+        return f"{made}. To swap the roles back: reconciler mirror reverse {back}"
+    declared = f"{entry.address} ({at.source}) is declared {entry.state}"
+    if entry.state in COPYING:
+        return f"{declared}: it mirrors again once {back} has come to that."
+    return f"{declared}; state mirroring swaps the roles back."
 
 
 def _refuse_both(sides: Sides, entry: MirrorTopic, situation: Situation, decision: Decision) -> None:
