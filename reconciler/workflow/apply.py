@@ -21,6 +21,7 @@ from reconciler.workflow.deciding.leftover import Found
 from reconciler.workflow.deciding.resuming import rest_of, resumable
 from reconciler.workflow.deciding.saved import options_of, read_approved, select_of, to_options
 from reconciler.workflow.deciding.verdicts import BlockedPlanError, verdict_of
+from reconciler.workflow.linking.halting import halted_of
 from reconciler.workflow.plan import Planned, show_decided
 from reconciler.workflow.running.jobs import SparkJobs
 from reconciler.workflow.running.underlease import Wish, run_under_lease
@@ -213,9 +214,14 @@ class _Applying:
         )
         result = run_under_lease(self._work, wish, decide_under_lease).result
         planned, held = found[-1]
+        verdict = verdict_of(result)
+        if result is not None and result.is_stopped and verdict is not None:
+            told = halted_of(self._work.providers, planned.plan.actions, result.not_started)
+            verdict.message = "; ".join([verdict.message, *(each.message for each in told)])
+            verdict.hint = " · ".join(dict.fromkeys([verdict.hint, *(each.hint for each in told)]))
         if held is None:
-            return Applied(planned, result, (), verdict_of(result))
-        return Applied(planned, result, held.difference.not_needed, verdict_of(result), held.advance)
+            return Applied(planned, result, (), verdict)
+        return Applied(planned, result, held.difference.not_needed, verdict, held.advance)
 
     def _drives(self, action: Transition) -> bool:
         """Tell whether to end what was begun: not where the files want it failed over by now."""

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from reconciler.applying.events import Recovered
-from reconciler.state.lockfile import read_lockfile
 from reconciler.workflow.apply import ApplyOptions
 from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.beginning.opening import open_state
 from reconciler.workflow.drift import drift
-from reconciler.workflow.linking.asking import ask_mirrors
-from reconciler.workflow.stating.unlocking import state_unlock
+from tests.workflow.dying import die
 from tests.workflow.linkedshop import (
     BACK,
     COPY,
     MIRROR,
-    SOURCE,
     TOPIC,
     mirroring,
     planned,
@@ -40,29 +32,6 @@ if TYPE_CHECKING:
 OLD = [f"a{number}" for number in range(5)]
 RESUME = ApplyOptions(yes=True, resumes=True)
 
-DYING = """
-import os, signal, sys, time, uuid
-from pathlib import Path
-from reconciler.embedded.linking.linking import Linking
-from reconciler.workflow.apply import ApplyOptions, apply
-from reconciler.workflow.beginning.invocation import Invocation, Select
-from reconciler.workflow.running.stopping import Stop
-
-folder, step, when, *allow = sys.argv[1:]
-whole = getattr(Linking, step)
-
-def dying(*given, **named):
-    if when == "after":
-        whole(*given, **named)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-setattr(Linking, step, dying)
-here = Invocation(cwd=Path(folder), environ=dict(os.environ), now_ms=lambda: time.time_ns() // 10**6,
-    new_id=lambda: str(uuid.uuid4()), new_run=lambda: "the-dead-run", tool="0.1.0", who="bob@laptop")
-select = Select(allow=tuple(allow))
-apply(here, select, ApplyOptions(yes=True), confirm=lambda _: True, report=lambda _: None, stop=Stop())
-"""
-
 
 @pytest.fixture
 def shop(bench: Bench) -> Bench:
@@ -70,52 +39,6 @@ def shop(bench: Bench) -> Bench:
     shop = mirroring(bench)
     produce(shop, "west", "late")
     return shop
-
-
-def die(shop: Bench, step: str, when: str, *allow: str) -> None:
-    """Apply in a process of its own that is killed before or after a step of a cluster, and free its lease."""
-    command = [sys.executable, "-c", DYING, str(shop.folder), step, when, *allow]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == -9, done.stderr
-    state_unlock(shop.invocation, Select(), "the-dead-run", confirm=lambda _line: True, stop=shop.stop)
-
-
-ASKING = """
-import os, signal, sys
-from reconciler.cli.main import main
-from reconciler.embedded.linking.linking import Linking
-
-step, when, number, *typed = sys.argv[1:]
-whole = getattr(Linking, step)
-
-def dying(*given, **named):
-    setattr(Linking, step, whole)
-    done = whole(*given, **named) if when == "after" else None
-    os.kill(os.getpid(), int(number))
-    return done if when == "after" else whole(*given, **named)
-
-setattr(Linking, step, dying)
-sys.exit(main(typed))
-"""
-COMMANDS = {"reverse-and-start": "reverse", "truncate-and-restore": "restore", "promote": "promote"}
-
-
-def asked(shop: Bench, by: signal.Signals, step: str, when: str, *typed: str) -> subprocess.CompletedProcess[str]:
-    """Type a command that is sent a signal before or after a step of a cluster."""
-    command = [sys.executable, "-c", ASKING, step, when, str(by.value), *typed]
-    return subprocess.run(
-        command, cwd=shop.folder, env=dict(os.environ), capture_output=True, text=True, check=False, timeout=60.0
-    )
-
-
-def die_asking(shop: Bench, step: str, when: str, verb: str, address: str) -> None:
-    """Ask a verb by its command, which is killed, and free its lease."""
-    done = asked(shop, signal.SIGKILL, step, when, "mirror", COMMANDS[verb], address, "--yes")
-    assert done.returncode == -9, done.stderr
-    site = open_state(shop.invocation, Select())
-    held = read_lockfile(site.state, owner=site.owner)
-    assert held is not None
-    state_unlock(shop.invocation, Select(), held.lockfile.lease.run, confirm=lambda _line: True, stop=shop.stop)
 
 
 PROMOTIONS = [
@@ -231,51 +154,3 @@ def test_a_failover_that_died_before_its_heads_were_opened_is_whole_after_the_ne
     assert planned(shop) == []
     produce(shop, "east", "its own")
     assert values(shop, "east") == [*OLD, "its own"]
-
-
-def failing_over(shop: Bench, address: str) -> None:
-    done = ask_mirrors(shop.acting("mirror failover"), "failover", [address], confirm=lambda _ready: True)
-    assert done.verdict is None
-
-
-@pytest.mark.fact("F-C-079")
-@pytest.mark.parametrize(("step", "left"), [("join", "PENDING_SETUP_FOR_RESTORE"), ("truncate", "PENDING_RESTORE")])
-@pytest.mark.parametrize("by", ["files", "command"])
-def test_a_restore_by_command_that_died_is_waited_for_whatever_the_files_say(
-    shop: Bench, step: str, left: str, by: str
-) -> None:
-    if by == "files":
-        want(shop, "failed-over")
-        assert shop.apply(Select(allow=(f"failover:{MIRROR}",))).verdict is None
-    else:
-        failing_over(shop, MIRROR)
-    produce(shop, "east", "since then")
-    die_asking(shop, step, "after", "truncate-and-restore", BACK)
-    assert planned(shop) == []
-    assert waiting(shop) == [(BACK, left)]
-    assert upkeep(shop, "mirror").verdict is None
-    assert waiting(shop) == []
-    assert values(shop, "west") == values(shop, "east")
-
-
-@pytest.mark.fact("F-C-074")
-@pytest.mark.parametrize("by", ["files", "command"])
-def test_a_reversal_that_a_failover_broke_off_is_told_with_the_way_out(shop: Bench, by: str) -> None:
-    if by == "files":
-        want(shop, "reversed")
-        die(shop, "join", "after")
-        want(shop, "failed-over")
-        assert shop.apply(Select(allow=(f"failover:{MIRROR}",))).verdict is None
-    else:
-        die_asking(shop, "join", "after", "reverse-and-start", MIRROR)
-        failing_over(shop, MIRROR)
-    assert (status(shop), status(shop, "west")) == ("STOPPED", "PENDING_MIRROR")
-    assert (planned(shop), waiting(shop)) == ([], [])
-    (told,) = [each for each in shop.plan().plan.warnings if each.address == BACK]
-    assert "it is PENDING_MIRROR and takes no records: its reversal was broken off" in told.message
-    assert told.hint == f"Let it take records again with: reconciler mirror failover {BACK}"
-    (topic,) = [each for each in shop.plan().plan.warnings if each.address == SOURCE]
-    assert topic.hint == f"Its reversal was broken off: reconciler mirror failover {BACK}"
-    failing_over(shop, BACK)
-    produce(shop, "west", "again")
-    assert [each for each in shop.plan().plan.warnings if each.address == BACK] == []

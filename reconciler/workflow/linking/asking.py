@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.errors import ReconcilerError, UserError
-from reconciler.lifecycles.mirror import MIRROR, REVERSAL_SUSPENDED, MirrorStatus
+from reconciler.errors import IncompleteError, ReconcilerError, UserError
+from reconciler.lifecycles.mirror import MIRROR, REVERSAL_SUSPENDED, TWO_SIDED, MirrorStatus
 from reconciler.planning.actions import Reason, Risk, RunJob, Transition
 from reconciler.planning.deciding.decision import state_precondition
 from reconciler.planning.deciding.mirrors import CATCH_UP
@@ -21,6 +21,7 @@ from reconciler.state.lockfile import read_lockfile
 from reconciler.workflow.beginning.identity import refuse_another_cluster
 from reconciler.workflow.linking.answers import Answer, Answers
 from reconciler.workflow.linking.driving import PROMOTE, RESTORE, REVERSALS
+from reconciler.workflow.linking.halting import halted
 from reconciler.workflow.linking.naming import Named, mirrors_named
 from reconciler.workflow.linking.readying import ROLES, Readying
 from reconciler.workflow.running.emergencies import require_confirmation
@@ -88,6 +89,8 @@ class _Asking:
         ready = self.ready[named]
         address = ready.mirror.address
         error = undone.get(f"{CATCH_UP}:{address}") or undone.get(f"{self.verb}:{address}")
+        if isinstance(error, IncompleteError) and self.emergency.stop.is_requested and self.verb in TWO_SIDED:
+            error = halted(self.site.providers, address) or error
         return Answer(named=named, before=ready.status, after=self._after(named), error=error, ready=ready)
 
     def _after(self, named: Named) -> MirrorStatus | None:
