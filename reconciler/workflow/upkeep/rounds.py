@@ -145,9 +145,7 @@ class Rounds:
         used = sorted({one.link for one in chosen} & links.keys())
         return _Look(tuple(chosen), {name: links[name] for name in used}, left)
 
-    def _mark(
-        self, names: set[str], marks: dict[str, Mapping[str, Marked]], lost: dict[str, ReconcilerError]
-    ) -> None:
+    def _mark(self, names: set[str], marks: dict[str, Mapping[str, Marked]], lost: dict[str, ReconcilerError]) -> None:
         """Add the topics of clusters that are not known yet, and why some cannot be looked at."""
 
         def look(name: str) -> Mapping[str, Marked] | ReconcilerError:
