@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from reconciler.applying.events import Event
     from reconciler.cli.emergency import Acting
     from reconciler.cli.options import Files, Place
-    from reconciler.workflow.linking.answers import Answers
-    from reconciler.workflow.linking.readying import Ready, Verb
+    from reconciler.workflow.linking.commands.answers import Answers
+    from reconciler.workflow.linking.commands.readying import Ready, Verb
 
 Addresses = Annotated[list[str], Argument(metavar="ADDR", help="For example mirror/east/shop:eu:orders.")]
 Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
@@ -43,7 +43,7 @@ def asked(
 ) -> None:
     """Ask a verb of mirrors and show what came of each; `yes`: whether that was confirmed, `None`: nobody has to."""
     from reconciler.cli.render.asked_text import asking_text
-    from reconciler.workflow.linking.asking import ask_mirrors
+    from reconciler.workflow.linking.commands.asking import ask_mirrors
 
     def confirm(ready: Sequence[Ready]) -> bool:
         question = f"{verb} {'it' if len(ready) == 1 else f'these {len(ready)} mirrors'}?"

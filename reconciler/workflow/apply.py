@@ -21,7 +21,7 @@ from reconciler.workflow.deciding.leftover import Found
 from reconciler.workflow.deciding.resuming import rest_of, resumable
 from reconciler.workflow.deciding.saved import options_of, read_approved, select_of, to_options
 from reconciler.workflow.deciding.verdicts import BlockedPlanError, verdict_of
-from reconciler.workflow.linking.halting import halted_of
+from reconciler.workflow.linking.transitions.halting import halted_of
 from reconciler.workflow.plan import Planned, show_decided
 from reconciler.workflow.running.jobs import SparkJobs
 from reconciler.workflow.running.underlease import Wish, run_under_lease

@@ -11,7 +11,7 @@ from reconciler.lifecycles.mirror import MirrorStatus
 from reconciler.resources.address import address_of
 from reconciler.workflow.beginning.opening import open_work
 from reconciler.workflow.beginning.topicaddress import provider_of, topic_address
-from reconciler.workflow.linking.naming import find_mirror, mirror_named
+from reconciler.workflow.linking.commands.naming import find_mirror, mirror_named
 from reconciler.workflow.running.jobs import SparkJobs
 from reconciler.workflow.running.moving import progress_event
 

@@ -12,7 +12,7 @@ from reconciler.embedded.remote.manifests.manifest import NOBODY, manifest_regis
 from reconciler.embedded.remote.tier import remote_partition
 from reconciler.objectstore.base import Listed
 from reconciler.objectstore.memory import MemoryStore
-from tests.embedded.bucket import Bucket
+from tests.embedded.mounting.bucket import Bucket
 from tests.embedded.watched import WatchedStore
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.embedded.catalog.links import alter_link
 from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
 from reconciler.resources.mirroring import Trouble
-from tests.embedded.linked import LINK, ORDERS, Linked, mirrored
+from tests.embedded.linking.linked import LINK, ORDERS, Linked, mirrored
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reconciler.embedded.checking.check import check_cluster
 from reconciler.embedded.checking.findings import Kind, Severity
-from tests.embedded.bucket import CLICKS, Bucket
+from tests.embedded.mounting.bucket import CLICKS, Bucket
 
 
 def test_what_a_group_keeps_of_a_topic_that_was_unmounted_is_noted_until_it_commits() -> None:

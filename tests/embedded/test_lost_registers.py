@@ -10,7 +10,7 @@ from reconciler.embedded.mounting.ownership import Owning
 from reconciler.embedded.mounting.releasing import release
 from reconciler.embedded.remote.recovery.locating import located
 from reconciler.errors import UserError
-from tests.embedded.bucket import Bucket
+from tests.embedded.mounting.bucket import Bucket
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from reconciler.embedded.catalog.tiering import tiering_of
-from tests.embedded.bucket import CLICKS
+from tests.embedded.mounting.bucket import CLICKS
 from tests.embedded.samples import read
 
 if TYPE_CHECKING:
-    from tests.embedded.bucket import Bucket
+    from tests.embedded.mounting.bucket import Bucket
 
 
 def seen(bucket: Bucket, full_name: str = CLICKS, cluster: str = "west") -> dict[str, Any]:

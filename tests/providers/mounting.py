@@ -15,7 +15,7 @@ from reconciler.providers.embedded.provider import EmbeddedProvider
 from reconciler.providers.keeping import Means, Upkept
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mounting import Mounting
-from tests.embedded.bucket import CLICKS, Bucket
+from tests.embedded.mounting.bucket import CLICKS, Bucket
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -23,7 +23,7 @@ from reconciler.providers.base import Done, Failed, Scope
 from reconciler.resources.address import Address
 from reconciler.resources.mountable import MIGRATING
 from reconciler.resources.mounting import Mounting
-from tests.embedded.bucket import CLICKS
+from tests.embedded.mounting.bucket import CLICKS
 from tests.embedded.tiered import BOTH
 from tests.providers.mounting import Lease, World, errors, mount, unmount
 

@@ -11,7 +11,7 @@ from reconciler.embedded.catalog.tiering import TopicLocation
 from reconciler.embedded.mounting.mounts import Mount
 from reconciler.embedded.mounting.releasing import release
 from reconciler.errors import OwnershipLostError
-from tests.embedded.bucket import CLICKS
+from tests.embedded.mounting.bucket import CLICKS
 from tests.providers.mounting import World, mount
 
 if TYPE_CHECKING:

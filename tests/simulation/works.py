@@ -12,8 +12,8 @@ from reconciler.errors import IncompleteError, LostRaceError, RetryableError, Un
 from reconciler.objectstore.nonces import nonce
 from reconciler.planning.actions import Transition
 from reconciler.providers.base import go_on
-from reconciler.workflow.linking.asked import drive
-from reconciler.workflow.linking.driving import Driver
+from reconciler.workflow.linking.transitions.asked import drive
+from reconciler.workflow.linking.transitions.driving import Driver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -12,17 +12,17 @@ from reconciler.errors import RetryableError
 from reconciler.providers.base import Edge
 from reconciler.providers.embedded.provider import EmbeddedProvider
 from reconciler.resources.cluster import Cluster
-from reconciler.workflow.linking.driving import Driver
-from reconciler.workflow.linking.finals import FinalSync
-from reconciler.workflow.linking.pacing import Pace
-from reconciler.workflow.linking.syncing import bring_groups, sync_links
-from tests.embedded.linked import LINK, ORDERS, Linked
+from reconciler.workflow.linking.following.finals import FinalSync
+from reconciler.workflow.linking.following.pacing import Pace
+from reconciler.workflow.linking.following.syncing import bring_groups, sync_links
+from reconciler.workflow.linking.transitions.driving import Driver
+from tests.embedded.linking.linked import LINK, ORDERS, Linked
 
 if TYPE_CHECKING:
     from reconciler.errors import ReconcilerError
     from reconciler.objectstore.base import ObjectStore
     from reconciler.resources.mirroring import LinkSeen
-    from reconciler.workflow.linking.sides import LinkSynced
+    from reconciler.workflow.linking.following.sides import LinkSynced
 
 ALL = [{"name": "*"}]
 MINUTE = 60_000

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
     from reconciler.resources.address import Address
     from reconciler.workflow.upkeep.outcomes import Synced
-    from tests.embedded.linked import Linked
+    from tests.embedded.linking.linked import Linked
 
 
 def no_spark() -> Any:

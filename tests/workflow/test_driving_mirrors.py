@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.errors import IncompleteError, UserError
-from tests.embedded.linked import ORDERS, Linked, mirrored
+from tests.embedded.linking.linked import ORDERS, Linked, mirrored
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

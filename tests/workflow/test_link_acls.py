@@ -12,7 +12,7 @@ from reconciler.embedded.catalog.links import alter_link
 from reconciler.embedded.catalog.namespaceentries import AclEntry
 from reconciler.resources.mirroring import ACL_SYNC
 from reconciler.resources.mirrorlink import MirrorLinkSpec
-from tests.embedded.linked import LINK, ORDERS, Linked
+from tests.embedded.linking.linked import LINK, ORDERS, Linked
 from tests.workflow.linksyncs import MINUTE, Runner, runner
 
 ALICE, BOB, CAROL = (AclEntry(f"User:{name}", "allow", ("read",)) for name in ("alice", "bob", "carol"))

@@ -8,7 +8,7 @@ import pytest
 
 from reconciler.workflow.linking.copying import Copier
 from reconciler.workflow.upkeep.rounds import Rounds
-from tests.embedded.linked import ORDERS, mirrored
+from tests.embedded.linking.linked import ORDERS, mirrored
 from tests.workflow.linksyncs import MINUTE, Refusing, Runner, denied
 
 if TYPE_CHECKING:

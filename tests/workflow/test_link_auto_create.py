@@ -12,7 +12,7 @@ from reconciler.embedded.catalog.namespaceentries import QuotaEntry
 from reconciler.errors import BlockedError, UserError
 from reconciler.resources.mirroring import AUTO_CREATE_MIRROR
 from reconciler.resources.mirrorlink import MirrorLinkSpec
-from tests.embedded.linked import LINK, ORDERS
+from tests.embedded.linking.linked import LINK, ORDERS
 from tests.workflow.linksyncs import ALL, MINUTE, Counting, Runner, denied, runner
 
 ENABLED = {"enabled": True, "filters": ALL}

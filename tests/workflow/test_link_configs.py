@@ -12,7 +12,7 @@ from reconciler.errors import UserError
 from reconciler.resources.mirroring import TOPIC_CONFIGS_SYNC
 from reconciler.resources.mirrorlink import MirrorLinkSpec
 from reconciler.resources.syncedconfigs import ALWAYS_SYNCED
-from tests.embedded.linked import ORDERS
+from tests.embedded.linking.linked import ORDERS
 from tests.workflow.linksyncs import Runner, runner
 
 

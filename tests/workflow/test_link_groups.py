@@ -8,7 +8,7 @@ import pytest
 
 from reconciler.embedded.consuming.groups import read_group
 from reconciler.resources.mirroring import CONSUMER_OFFSET_SYNC
-from tests.embedded.linked import ORDERS, Linked, mirrored
+from tests.embedded.linking.linked import ORDERS, Linked, mirrored
 from tests.workflow.linksyncs import ALL, MINUTE, Counting, Runner
 
 GROUP = "shop:checkout"

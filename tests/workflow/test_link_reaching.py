@@ -13,7 +13,7 @@ from reconciler.errors import MendFirstError, NotAuthorizedError, ReconcilerErro
 from reconciler.lifecycles.mirror import LinkStatus
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.resources.mirroring import LinkSeen
-from tests.embedded.linked import LINK, ORDERS, mirrored
+from tests.embedded.linking.linked import LINK, ORDERS, mirrored
 from tests.workflow.linksyncs import MINUTE, Refusing, Runner, denied
 
 

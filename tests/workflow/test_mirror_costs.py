@@ -16,8 +16,8 @@ from reconciler.planning.document.differences import Why
 from reconciler.workflow.apply import ApplyOptions
 from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.deciding.approved import ChangedPlanError
-from reconciler.workflow.linking.asking import ask_mirrors
-from reconciler.workflow.linking.showing import describe_mirrors
+from reconciler.workflow.linking.commands.asking import ask_mirrors
+from reconciler.workflow.linking.commands.showing import describe_mirrors
 from reconciler.workflow.mounting.reaching import Reach
 from tests.embedded.samples import NOW
 from tests.workflow.linkedshop import BACK, MIRROR, ORDERS, mirroring, opened, planned, produce, status, upkeep, want
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from conftest import Bench
 
     from reconciler.planning.estimates import Estimate, RoleCost
-    from reconciler.workflow.linking.readying import Verb
+    from reconciler.workflow.linking.commands.readying import Verb
 
 FILE = ApplyOptions(file=Path("p.json"))
 FAILOVER = Select(allow=(f"failover:{MIRROR}",))

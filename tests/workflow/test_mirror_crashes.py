@@ -12,9 +12,9 @@ from reconciler.embedded.partition import head, sink
 from reconciler.jobs import tasks
 from reconciler.jobs.verify import verify
 from reconciler.objectstore.memory import MemoryStore
-from tests.embedded.linked import ORDERS, Linked, mirrored
-from tests.embedded.migrating import Inline
+from tests.embedded.linking.linked import ORDERS, Linked, mirrored
 from tests.embedded.mortal import Fault, MortalStore
+from tests.embedded.mounting.migrating import Inline
 from tests.embedded.samples import read
 from tests.embedded.upkeeping import Clock, copied
 from tests.embedded.watched import DiedError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reconciler.embedded.catalog.links import alter_link
-from tests.embedded.linked import LINK, ORDERS, Linked, mirrored
+from tests.embedded.linking.linked import LINK, ORDERS, Linked, mirrored
 from tests.workflow.mirrorrounds import Away, copier, counting, once, rounds
 
 MIRROR = f"mirror/east/{ORDERS}"

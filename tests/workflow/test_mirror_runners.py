@@ -16,7 +16,7 @@ from reconciler.errors import RetryableError
 from reconciler.jobs.mirror import mirror
 from reconciler.jobs.verify import verify
 from reconciler.objectstore.directory import DirectoryStore
-from tests.embedded.linked import ORDERS, mirrored
+from tests.embedded.linking.linked import ORDERS, mirrored
 from tests.embedded.samples import ids, read
 from tests.workflow.mirrorrounds import no_spark, once
 

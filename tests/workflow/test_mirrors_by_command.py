@@ -15,7 +15,7 @@ from reconciler.planning.actions import Adopt
 from reconciler.workflow.accepting.accept import accept
 from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.drift import drift
-from reconciler.workflow.linking.asking import ask_mirrors
+from reconciler.workflow.linking.commands.asking import ask_mirrors
 from tests.workflow.linkedshop import (
     BACK,
     COPY,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from conftest import Bench
 
-    from reconciler.workflow.linking.readying import Verb
+    from reconciler.workflow.linking.commands.readying import Verb
 
 WITHOUT = Select(excludes=("*/west/*",))
 """On the day when the source is gone."""

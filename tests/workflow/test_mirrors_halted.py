@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.workflow.apply import ApplyOptions
 from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.linking.asking import ask_mirrors
+from reconciler.workflow.linking.commands.asking import ask_mirrors
 from tests.workflow.dying import COMMANDS, asked, die, die_asking
 from tests.workflow.linkedshop import (
     BACK,

@@ -8,8 +8,8 @@ import pytest
 
 from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.drift import drift
-from reconciler.workflow.linking.asking import ask_mirrors
-from reconciler.workflow.linking.creating import NewMirrors, create_mirrors
+from reconciler.workflow.linking.commands.asking import ask_mirrors
+from reconciler.workflow.linking.commands.creating import NewMirrors, create_mirrors
 from tests.workflow.linkedshop import LINK, TOPIC, mirroring, planned, take_in
 
 if TYPE_CHECKING:

@@ -42,7 +42,7 @@ setattr(owner, step, signalled)
 sys.exit(main(sys.argv[5:]))
 """
 LINKING = ("reconciler.embedded.linking.linking", "Linking")
-DRIVER = ("reconciler.workflow.linking.driving", "Driver")
+DRIVER = ("reconciler.workflow.linking.transitions.driving", "Driver")
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from reconciler.errors import UserError
 from reconciler.workflow.apply import ApplyOptions
 from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.drift import drift
-from reconciler.workflow.linking.asking import ask_mirrors
+from reconciler.workflow.linking.commands.asking import ask_mirrors
 from tests.workflow.linkedshop import MIRROR, TOPIC, mirroring, planned, produce, values, want
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 
 from reconciler.errors import UsageError
 from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.linking.asking import ask_mirrors
+from reconciler.workflow.linking.commands.asking import ask_mirrors
 from reconciler.workflow.stating.forgetting import state_rm
 from reconciler.workflow.stating.moving import state_mv
 from reconciler.workflow.stating.surgery import Surgery

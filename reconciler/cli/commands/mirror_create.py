@@ -35,7 +35,7 @@ def command(
     form: TextOrJson = "text",
 ) -> None:
     """Make mirrors over a link that is there. For emergencies: the next drift shows what the files do not say."""
-    from reconciler.workflow.linking.creating import NewMirrors, create_mirrors
+    from reconciler.workflow.linking.commands.creating import NewMirrors, create_mirrors
 
     new = NewMirrors(link=link, source=source, configs=pairs("--config", config))
     with acting.emergency(files, place, "mirror create") as emergency:

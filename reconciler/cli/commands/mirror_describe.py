@@ -20,7 +20,7 @@ def command(
     """Show mirrors: state, lag and last fetched offset of each partition, what is wrong, what may be asked for."""
     from reconciler.cli.documents.mirrors import MirrorDescriptionDocument
     from reconciler.cli.render.mirrors_text import described_text
-    from reconciler.workflow.linking.showing import describe_mirrors
+    from reconciler.workflow.linking.commands.showing import describe_mirrors
 
     rows = describe_mirrors(by_state.reach(files, place), addresses)
     present(form, lambda: described_text(rows), lambda: MirrorDescriptionDocument.of(rows))

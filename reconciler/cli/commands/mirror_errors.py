@@ -26,7 +26,7 @@ def command(
     """List what is wrong: of links and their tasks, and what keeps mirrors from fetching or transitions from ending."""
     from reconciler.cli.documents.mirrors import MirrorErrorsDocument
     from reconciler.cli.render.mirrors_text import errors_text
-    from reconciler.workflow.linking.showing import mirror_errors
+    from reconciler.workflow.linking.commands.showing import mirror_errors
 
     found = mirror_errors(by_state.reach(files, place), tuple(addresses or ()))
     present(form, lambda: errors_text(found), lambda: MirrorErrorsDocument.of(found))

@@ -29,7 +29,7 @@ def command(
     """List the mirrors of clusters, stopped ones too, with their states and how far behind they are."""
     from reconciler.cli.documents.mirrors import MirrorsDocument
     from reconciler.cli.render.mirrors_text import mirrors_text
-    from reconciler.workflow.linking.showing import list_mirrors
+    from reconciler.workflow.linking.commands.showing import list_mirrors
 
     found = list_mirrors(by_state.reach(files, place), clusters or (), link)
     present(form, lambda: mirrors_text(found), lambda: MirrorsDocument.of(found))

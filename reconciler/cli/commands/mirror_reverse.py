@@ -12,7 +12,7 @@ from reconciler.cli.linking import Addresses, Yes, asked
 from reconciler.cli.options import Files, Place, TextOrJson
 
 if TYPE_CHECKING:
-    from reconciler.workflow.linking.readying import Verb
+    from reconciler.workflow.linking.commands.readying import Verb
 
 
 @bundled

@@ -11,8 +11,8 @@ from reconciler.cli.documents.mirrors import MirrorLagPart
 from reconciler.lifecycles.mirror import MirrorStatus
 
 if TYPE_CHECKING:
-    from reconciler.workflow.linking.answers import Answer, Answers
-    from reconciler.workflow.linking.readying import Cut
+    from reconciler.workflow.linking.commands.answers import Answer, Answers
+    from reconciler.workflow.linking.commands.readying import Cut
 
 
 class TruncatedPart(Part):

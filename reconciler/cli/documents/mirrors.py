@@ -15,7 +15,13 @@ if TYPE_CHECKING:
 
     from reconciler.errors import ReconcilerError
     from reconciler.resources.mirroring import Trouble
-    from reconciler.workflow.linking.showing import MirrorError, MirrorErrors, MirrorList, MirrorRow, PartitionLag
+    from reconciler.workflow.linking.commands.showing import (
+        MirrorError,
+        MirrorErrors,
+        MirrorList,
+        MirrorRow,
+        PartitionLag,
+    )
 
 
 class TroublePart(Part):

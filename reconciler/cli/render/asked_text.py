@@ -12,8 +12,8 @@ from reconciler.lifecycles.mirror import MirrorStatus
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from reconciler.workflow.linking.answers import Answer, Answers
-    from reconciler.workflow.linking.readying import Ready
+    from reconciler.workflow.linking.commands.answers import Answer, Answers
+    from reconciler.workflow.linking.commands.readying import Ready
 
 _MEANINGS: Final = {
     "pause": "it fetches nothing until it is resumed",

@@ -10,12 +10,18 @@ from reconciler.cli.render.groups_text import time_text
 from reconciler.cli.render.lines import EMPTY, Line, Span, Tone, line
 from reconciler.cli.render.tables import plain_table, table
 from reconciler.lifecycles.mirror import MirrorStatus
-from reconciler.workflow.linking.wording import legal_words
+from reconciler.workflow.linking.commands.wording import legal_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from reconciler.workflow.linking.showing import MirrorError, MirrorErrors, MirrorList, MirrorRow, PartitionLag
+    from reconciler.workflow.linking.commands.showing import (
+        MirrorError,
+        MirrorErrors,
+        MirrorList,
+        MirrorRow,
+        PartitionLag,
+    )
 
 _LISTED: Final = (
     "Cluster",

@@ -14,7 +14,7 @@ from reconciler.resources.mirroring import (
     TASKS,
     TOPIC_CONFIGS_SYNC,
 )
-from reconciler.workflow.linking.driving import UNDER_WAY
+from reconciler.workflow.linking.transitions.driving import UNDER_WAY
 from reconciler.workflow.measuring.metric import Metric
 from reconciler.workflow.measuring.totals import MIRROR_BYTES
 

@@ -12,11 +12,11 @@ from reconciler.objectstore.nonces import nonce
 from reconciler.planning.actions import RunJob, Transition
 from reconciler.providers.base import go_on
 from reconciler.resources.address import cluster_of, full_name_of
-from reconciler.workflow.linking.asked import drive
-from reconciler.workflow.linking.catchingup import CatchingUp
 from reconciler.workflow.linking.copying import Copier
-from reconciler.workflow.linking.driving import Driver
-from reconciler.workflow.linking.finals import FinalSync
+from reconciler.workflow.linking.following.finals import FinalSync
+from reconciler.workflow.linking.transitions.asked import drive
+from reconciler.workflow.linking.transitions.catchingup import CatchingUp
+from reconciler.workflow.linking.transitions.driving import Driver
 from reconciler.workflow.running.moving import Brought
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from reconciler.errors import IncompleteError, ReconcilerError, RetryableError
 from reconciler.providers.keeping import Upkept
 from reconciler.resources.address import address_of, cluster_address
 from reconciler.resources.mirroring import TASKS
-from reconciler.workflow.linking.pacing import Pace
-from reconciler.workflow.linking.syncing import LINK, bring_groups, sync_links
+from reconciler.workflow.linking.following.pacing import Pace
+from reconciler.workflow.linking.following.syncing import LINK, bring_groups, sync_links
 from reconciler.workflow.upkeep.outcomes import JobOutcome
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from reconciler.applying.events import Event
     from reconciler.providers.base import Provider
     from reconciler.resources.address import Address
-    from reconciler.workflow.linking.driving import Driver
-    from reconciler.workflow.linking.sides import LinkSynced
+    from reconciler.workflow.linking.following.sides import LinkSynced
+    from reconciler.workflow.linking.transitions.driving import Driver
 
 JOB: Final = "link"
 """What an outcome calls it; it belongs to the job `mirror`."""

@@ -8,7 +8,7 @@ import sys
 import time
 
 from reconciler.embedded.partition.head import PRODUCERS, Head, head_register, link_writer
-from tests.embedded.linked import LINK, Linked
+from tests.embedded.linking.linked import LINK, Linked
 from tests.workflow.mirrorrounds import counting, rounds
 
 PARTITIONS_OF_A_TOPIC = 100

@@ -1,0 +1,1 @@
+"""`mirror …`: mirrors shown, and verbs asked of them now."""

@@ -1,0 +1,76 @@
+"""Mirrors and their sources, all of a link at once: partitions and configs follow, and a source that is lost is told.
+
+What may come back (a topic, the right to read it) is waited for as long as the link says; a topic that is another one
+by its id, or has fewer partitions, never is what was mirrored again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from reconciler.lifecycles.mirror import MirrorStatus
+from reconciler.resources.mirroring import SOURCE_TOPIC_ID_CHANGED, Trouble
+from reconciler.workflow.linking.following.pacing import INFINITE
+from reconciler.workflow.linking.following.telling import TaskDone, failed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from reconciler.resources.mirroring import MirrorSeen
+    from reconciler.resources.syncs import Offered
+    from reconciler.workflow.linking.following.sides import Sides
+
+SOURCE_GONE: Final = "SOURCE_TOPIC_MAY_BE_DELETED"
+NOT_READABLE: Final = "AUTHORIZATION_ERROR"
+PARTITIONS_DECREASED: Final = "SOURCE_PARTITIONS_DECREASED"
+WAITED_FOR: Final = frozenset({SOURCE_GONE, NOT_READABLE})
+"""What a mirror waits for, and what is over once the source is there again and may be read."""
+
+
+def follow(sides: Sides, offered: Mapping[str, Offered]) -> TaskDone:
+    """Bring the mirrors of a link to the shape of their sources."""
+    healthy = {
+        mirror.name: offered[mirror.source].topic
+        for mirror in sides.live
+        if mirror.status is not MirrorStatus.PAUSED and _wrong(sides, mirror, offered.get(mirror.source)) is None
+    }
+    return failed(0, sides.destination.links.syncs.follow(healthy))
+
+
+def note_sources(sides: Sides, offered: Mapping[str, Offered]) -> tuple[str, ...]:
+    """Note which mirrors have lost their sources, and which have them again; return those that are FAILED by it."""
+    news: dict[str, Trouble | None] = {}
+    ended: list[str] = []
+    for mirror in sides.live:
+        trouble, known = _wrong(sides, mirror, offered.get(mirror.source)), mirror.trouble
+        if trouble is None:
+            if known is not None and known.code in WAITED_FOR:
+                news[mirror.name] = None
+            continue
+        since_ms = known.since_ms if known is not None and known.code == trouble.code else sides.now_ms
+        retry_ms = sides.spec.retry_timeout
+        waited_enough = retry_ms != INFINITE and sides.now_ms - since_ms >= retry_ms
+        if trouble.code not in WAITED_FOR or waited_enough:
+            ended.append(mirror.name)
+            news[mirror.name] = trouble
+        elif known is None or known.code != trouble.code:
+            news[mirror.name] = trouble
+    if news:
+        sides.destination.links.syncs.note(news, ended)
+    return tuple(ended)
+
+
+def _wrong(sides: Sides, mirror: MirrorSeen, seen: Offered | None) -> Trouble | None:
+    """Return what is wrong with the source of a mirror; `None`: nothing."""
+    where, now_ms = f"{mirror.source} of cluster {sides.spec.source}", sides.now_ms
+    if seen is None:
+        return Trouble(SOURCE_GONE, f"its source {where} is gone", now_ms)
+    if mirror.source_topic_id is not None and seen.topic.incarnation not in {None, mirror.source_topic_id}:
+        message = f"its source {where} was deleted and made anew (its topic id changed)"
+        return Trouble(SOURCE_TOPIC_ID_CHANGED, message, now_ms)
+    if not seen.is_readable:
+        return Trouble(NOT_READABLE, f"an access rule denies reading {where} to {sides.principal}", now_ms)
+    if seen.topic.partitions < mirror.partitions:
+        message = f"its source {where} has {seen.topic.partitions} partitions, and the mirror {mirror.partitions}"
+        return Trouble(PARTITIONS_DECREASED, message, now_ms)
+    return None

@@ -1,0 +1,1 @@
+"""Transitions of mirrors over two clusters: driven step by step, by whoever comes next."""
