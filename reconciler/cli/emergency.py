@@ -55,5 +55,5 @@ class Acting:
             )
         if self.no_state:
             err().show(
-                [line("The state does not know of this. What the files say otherwise, the next apply sets back")]
+                [line("The state does not know of this. What becomes of it where the files differ: reconciler plan")]
             )

@@ -83,6 +83,9 @@ def test_a_failover_needs_neither_source_nor_state_nor_files(twins: Twins) -> No
     assert (without.code, "--no-state" in without.err) == (64, True)
     wrong = twins.typed("mirror", "failover", ORDERS, "--yes", "--no-state", "--cluster", "east=ftp://x")
     assert (wrong.code, "does not say where an embedded cluster is" in wrong.err) == (1, True)
+    nowhere = f"file://{twins.folder}/.clusters/eats"
+    misspelt = twins.typed("mirror", "failover", ORDERS, "--yes", "--no-state", "--cluster", f"east={nowhere}")
+    assert (misspelt.code, f"cluster east is not there: nothing is at {nowhere}" in misspelt.err) == (1, True), misspelt
     said = twins.typed("mirror", "failover", ORDERS, "--yes", "--no-state", *at)
     assert said.code == 0, said.err
     assert "cannot tell how much is lost: west is not known here" in said.out

@@ -81,7 +81,7 @@ class Holding:
         if strange:
             hint = (
                 f"Declare the link again. {_some(strange)} has no entry of its own: "
-                f"`reconciler mirror failover {full_name_of(strange[0])}` stops it"
+                f"`reconciler mirror failover {strange[0]}` stops it"
             )
         self.errors.append(Finding(action.address, action.source, message, hint))
 

@@ -86,7 +86,7 @@ def create_mirrors(emergency: Emergency, addresses: Sequence[str], new: NewMirro
 def _create(site: Site, named: Named, new: NewMirrors) -> Create:
     provider = site.providers[named.cluster]
     if provider.identify() is None:
-        raise absent_cluster(named.cluster)
+        raise absent_cluster(site.clusters[named.cluster])
     link = _link(provider.links.links(), named, new.link)
     if provider.observe(Scope((named.address, address_of("topic", named.cluster, named.name)))):
         hint = "A mirror is made under a name that is free: delete that topic first, or use a link with a prefix."

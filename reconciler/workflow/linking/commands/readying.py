@@ -98,7 +98,7 @@ class Readying:
         """
         provider = self.site.providers[named.cluster]
         if provider.identify() is None:
-            raise absent_cluster(named.cluster)
+            raise absent_cluster(self.site.clusters[named.cluster])
         if self.verb == RESTORE:
             return self._restorable(named)
         seen = find_mirror(provider.links, named)

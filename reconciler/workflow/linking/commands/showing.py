@@ -17,6 +17,7 @@ from reconciler.workflow.mounting.reaching import ask_each, verdict_on
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from reconciler.resources.cluster import Cluster
     from reconciler.resources.mirroring import LinkSeen, MirrorSeen, Position, Trouble
     from reconciler.workflow.beginning.opening import Site
     from reconciler.workflow.mounting.reaching import Reach
@@ -247,13 +248,18 @@ def _found(reach: Reach, site: Site, named: Named) -> MirrorSeen:
     if (verdict := verdict_on(lost)) is not None:
         raise verdict
     if not found[named.cluster]:
-        raise absent_cluster(named.cluster)
+        raise absent_cluster(site.clusters[named.cluster])
     return find_mirror(site.providers[named.cluster].links, named)
 
 
-def absent_cluster(name: str) -> ReconcilerError:
-    """Return the error for a cluster that was never made."""
-    return UserError(f"cluster {name} is not there yet", hint="Create it with: reconciler apply")
+def absent_cluster(cluster: Cluster) -> ReconcilerError:
+    """Return the error for a cluster that is not where it should be: misspelt rather than never made."""
+    embedded = cluster.spec.embedded
+    where = "" if embedded is None else f": nothing is at {embedded.root.url}"
+    return UserError(
+        f"cluster {cluster.metadata.name} is not there{where}",
+        hint="Correct the location. A cluster that was never made is made by: reconciler apply",
+    )
 
 
 def _measured(site: Site, mirrors: Sequence[MirrorSeen]) -> Iterator[MirrorRow]:
