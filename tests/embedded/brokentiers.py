@@ -59,7 +59,7 @@ class Broken:
 
 
 _put, _publish = Upload.put, Uploads.publish
-_expire, _evictable, _evict = TieredPartition._expire, retaining.evictable, retaining.evict
+_expire, _evictable, _evict = TieredPartition.expire, retaining.evictable, retaining.evict
 _publish_remote, _one_object, _finish = publishing.publish_remote, Merge._one_object, Recoveries._finish
 _read_head, _uploaded, _cut = tiers.read_head, Head.uploaded, _Disabling._cut
 
@@ -182,9 +182,9 @@ VARIANTS: Mapping[str, Broken] = {
         ((retaining, "evictable", _all_is_uploaded), (evicting, "swap_head", _swaps_as_if_all_were_uploaded)),
     ),
     "eviction deletes before its swap": Broken("eviction", ((retaining, "evict", _evicts_before_the_swap),)),
-    "retention deletes before its swap": Broken("retention", ((TieredPartition, "_expire", _expires_before_the_swap),)),
+    "retention deletes before its swap": Broken("retention", ((TieredPartition, "expire", _expires_before_the_swap),)),
     "retention cuts the manifest before the head": Broken(
-        "retention", ((TieredPartition, "_expire", _manifest_first),)
+        "retention", ((TieredPartition, "expire", _manifest_first),)
     ),
     "a manifest is swapped under any tiered epoch": Broken(
         ("upload", "off, retain"), ((ManifestSwap, "__call__", _unfenced),)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.simulation.broken import VARIANTS, Broken
 from tests.simulation.machine import AWAITS, WRITES
-from tests.simulation.scenarios import Scenario, each, faults_of, play
+from tests.simulation.scenarios import Scenario, base, each, faults_of, play
 from tests.simulation.world import Visit
 
 LONG = "publishing without looking"
@@ -17,6 +17,7 @@ LONG = "publishing without looking"
 )
 def test_a_broken_variant_is_noticed(name: str) -> None:
     broken = VARIANTS[name]
+    base()  # It is made once, and by what is whole: others begin with it.
     with broken.applied():
         trace = play(Scenario((Visit("a"),))).ended["a"].trace
         for fault in each(trace, AWAITS | WRITES, broken.harm, broken.seconds):
