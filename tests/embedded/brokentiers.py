@@ -183,9 +183,7 @@ VARIANTS: Mapping[str, Broken] = {
     ),
     "eviction deletes before its swap": Broken("eviction", ((retaining, "evict", _evicts_before_the_swap),)),
     "retention deletes before its swap": Broken("retention", ((TieredPartition, "expire", _expires_before_the_swap),)),
-    "retention cuts the manifest before the head": Broken(
-        "retention", ((TieredPartition, "expire", _manifest_first),)
-    ),
+    "retention cuts the manifest before the head": Broken("retention", ((TieredPartition, "expire", _manifest_first),)),
     "a manifest is swapped under any tiered epoch": Broken(
         ("upload", "off, retain"), ((ManifestSwap, "__call__", _unfenced),)
     ),
