@@ -42,7 +42,7 @@ def test_nothing_is_copied_of_what_a_link_may_not_read_and_it_fails_in_the_end()
     assert (next(shown), len(run.linked.read("east"))) == ("ACTIVE", 11)
     run.linked.west.set_topic_acls(ORDERS, [denied()])
     assert next(shown) == "SOURCE_UNAVAILABLE"
-    run.later(5 * MINUTE)
+    run.later(5 * MINUTE + 1)
     assert next(shown) == "FAILED"
     run.linked.west.set_topic_acls(ORDERS, [])
     run.linked.produce("west", "later")
@@ -58,7 +58,7 @@ def test_a_source_that_is_gone_is_noted_once_by_whoever_finds_it() -> None:
     before = run.serial()
     assert [next(shown), next(shown), next(shown)] == ["SOURCE_UNAVAILABLE"] * 3
     assert run.serial() == before + 1
-    run.later(5 * MINUTE)
+    run.later(5 * MINUTE + 1)
     assert next(shown) == "FAILED"
 
 
@@ -73,3 +73,14 @@ def test_a_source_that_does_not_answer_is_noted_once_however_it_is_put() -> None
     assert run.serial() == before + 1
     run.over.clear()
     assert next(shown) == "ACTIVE"
+
+
+@pytest.mark.fact("F-C-070")
+def test_a_link_that_is_told_to_wait_for_ever_gives_no_mirror_up() -> None:
+    run = Runner(mirrored(mode="destination", retryTimeout="infinite"))
+    shown = passes(run)
+    next(shown)
+    run.linked.west.delete_topic(ORDERS)
+    assert [next(shown), next(shown)] == ["SOURCE_UNAVAILABLE"] * 2
+    run.later(1_000_000 * MINUTE)
+    assert next(shown) == "SOURCE_UNAVAILABLE"

@@ -141,7 +141,7 @@ class Linking:
                 # Read after the head: where that operation is over, the head may have got what its source has not.
                 under_way(self.cluster.catalog.read(), full_name, operation)
                 source = {"topic_id": source_topic_id, "epochs": epochs, "fetched": head.end}
-                return None if head.source == source else _with_source(head, source)
+                return None if head.source == source else replace(head, source=source)
 
             swap_head(self.cluster.store, Partition(full_name, topic.id, number), standing)
 
@@ -216,10 +216,6 @@ class Linking:
 
 
 _UNWRITTEN: Final = Head(NOBODY)
-
-
-def _with_source(head: Head, source: dict[str, object]) -> Head:
-    return replace(head, source=source)
 
 
 def _begun(head: Head, offset: int) -> Head | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from reconciler.errors import NotAuthorizedError, SourceChangedError
 from reconciler.lifecycles.mirror import LinkStatus
 from reconciler.resources.mirroring import SOURCE_TOPIC_MAY_BE_DELETED, Trouble
+from reconciler.workflow.linking.following.reaching import TIMEOUT
+from reconciler.workflow.linking.following.waiting import NOT_READABLE, judged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,9 +17,6 @@ if TYPE_CHECKING:
     from reconciler.providers.links import LinksOfCluster
     from reconciler.resources.mirroring import LinkSeen, MirrorSeen
 
-_UNREACHABLE: Final = "TIMEOUT_ERROR"
-_NOT_ALLOWED: Final = "AUTHORIZATION_ERROR"
-
 
 def trouble_of(error: ReconcilerError, now_ms: int, *, is_gone: bool) -> Trouble | None:
     """Return what an error says of a mirror; `None`: nothing that would stay. `is_gone`: there is no source."""
@@ -25,7 +24,7 @@ def trouble_of(error: ReconcilerError, now_ms: int, *, is_gone: bool) -> Trouble
         case SourceChangedError():
             return Trouble(error.code, error.message, now_ms)
         case NotAuthorizedError():
-            return Trouble(_NOT_ALLOWED, error.message, now_ms)
+            return Trouble(NOT_READABLE, error.message, now_ms)
         case _ if is_gone:
             return Trouble(SOURCE_TOPIC_MAY_BE_DELETED, error.message, now_ms)
         case _:
@@ -34,7 +33,7 @@ def trouble_of(error: ReconcilerError, now_ms: int, *, is_gone: bool) -> Trouble
 
 def is_denied(mirror: MirrorSeen) -> bool:
     """Tell whether its link may not read its source: nothing is copied until the pass over its link finds it may."""
-    return mirror.trouble is not None and mirror.trouble.code == _NOT_ALLOWED
+    return mirror.trouble is not None and mirror.trouble.code == NOT_READABLE
 
 
 def note_mirror(
@@ -45,12 +44,9 @@ def note_mirror(
         if mirror.trouble is not None and not is_denied(mirror):
             links.trouble(mirror.name, None)
         return
-    known = mirror.trouble
-    since_ms = known.since_ms if known is not None and known.code == trouble.code else now_ms
-    is_final = trouble.code not in {SOURCE_TOPIC_MAY_BE_DELETED, _NOT_ALLOWED}
-    fails = is_final or now_ms - since_ms > retry_ms
-    if fails or known is None or known.code != trouble.code:  # However it is put, it is written once.
-        links.trouble(mirror.name, trouble, fails=fails)
+    found = judged(mirror.trouble, trouble, retry_ms=retry_ms, now_ms=now_ms)
+    if found.is_news:
+        links.trouble(mirror.name, trouble, fails=found.fails)
 
 
 def note_links(
@@ -60,6 +56,6 @@ def note_links(
     for name, link in seen.items():
         error = lost.get(link.declared.spec.source)
         if error is not None and link.status is LinkStatus.ACTIVE:
-            links.link_trouble(name, LinkStatus.UNAVAILABLE, Trouble(_UNREACHABLE, error.message, now_ms))
+            links.link_trouble(name, LinkStatus.UNAVAILABLE, Trouble(TIMEOUT, error.message, now_ms))
         elif error is None and link.status is LinkStatus.UNAVAILABLE:
             links.link_trouble(name, LinkStatus.ACTIVE, None)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from reconciler.lifecycles.mirror import MirrorStatus
-from reconciler.resources.mirroring import SOURCE_TOPIC_ID_CHANGED, Trouble
-from reconciler.workflow.linking.following.pacing import INFINITE
+from reconciler.resources.mirroring import SOURCE_TOPIC_ID_CHANGED, SOURCE_TOPIC_MAY_BE_DELETED, Trouble
 from reconciler.workflow.linking.following.telling import TaskDone, failed
+from reconciler.workflow.linking.following.waiting import NOT_READABLE, WAITED_FOR, judged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,11 +20,7 @@ if TYPE_CHECKING:
     from reconciler.resources.syncs import Offered
     from reconciler.workflow.linking.following.sides import Sides
 
-SOURCE_GONE: Final = "SOURCE_TOPIC_MAY_BE_DELETED"
-NOT_READABLE: Final = "AUTHORIZATION_ERROR"
 PARTITIONS_DECREASED: Final = "SOURCE_PARTITIONS_DECREASED"
-WAITED_FOR: Final = frozenset({SOURCE_GONE, NOT_READABLE})
-"""What a mirror waits for, and what is over once the source is there again and may be read."""
 
 
 def follow(sides: Sides, offered: Mapping[str, Offered]) -> TaskDone:
@@ -47,14 +43,11 @@ def note_sources(sides: Sides, offered: Mapping[str, Offered]) -> tuple[str, ...
             if known is not None and known.code in WAITED_FOR:
                 news[mirror.name] = None
             continue
-        since_ms = known.since_ms if known is not None and known.code == trouble.code else sides.now_ms
-        retry_ms = sides.spec.retry_timeout
-        waited_enough = retry_ms != INFINITE and sides.now_ms - since_ms >= retry_ms
-        if trouble.code not in WAITED_FOR or waited_enough:
+        found = judged(known, trouble, retry_ms=sides.spec.retry_timeout, now_ms=sides.now_ms)
+        if found.is_news:
+            news[mirror.name] = trouble
+        if found.fails:
             ended.append(mirror.name)
-            news[mirror.name] = trouble
-        elif known is None or known.code != trouble.code:
-            news[mirror.name] = trouble
     if news:
         sides.destination.links.syncs.note(news, ended)
     return tuple(ended)
@@ -64,7 +57,7 @@ def _wrong(sides: Sides, mirror: MirrorSeen, seen: Offered | None) -> Trouble | 
     """Return what is wrong with the source of a mirror; `None`: nothing."""
     where, now_ms = f"{mirror.source} of cluster {sides.spec.source}", sides.now_ms
     if seen is None:
-        return Trouble(SOURCE_GONE, f"its source {where} is gone", now_ms)
+        return Trouble(SOURCE_TOPIC_MAY_BE_DELETED, f"its source {where} is gone", now_ms)
     if mirror.source_topic_id is not None and seen.topic.incarnation not in {None, mirror.source_topic_id}:
         message = f"its source {where} was deleted and made anew (its topic id changed)"
         return Trouble(SOURCE_TOPIC_ID_CHANGED, message, now_ms)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from reconciler.providers.base import Provider
     from reconciler.providers.links import LinksOfCluster
     from reconciler.records.log import Bounds
-    from reconciler.resources.mirroring import MirrorSeen, Truncated
+    from reconciler.resources.mirroring import MirrorSeen, Operation, Truncated
 
 _M = MirrorStatus
 
@@ -147,29 +147,28 @@ class Driver:
         return here
 
     def _step(self, links: LinksOfCluster, here: MirrorSeen, cut: dict[int, Truncated]) -> MirrorSeen:
-        verb = "" if here.operation is None else here.operation.verb
+        operation = here.operation
+        if operation is None:
+            return here  # Nothing says what it waits for.
         match here.status:
-            case _M.PENDING_STOPPED if verb == PROMOTE:
-                return self._promote(links, here)
+            case _M.PENDING_STOPPED if operation.verb == PROMOTE:
+                return self._promote(links, here, operation)
             case _M.PENDING_SYNCHRONIZE:
-                return self._synchronize(links, here)
+                return self._synchronize(links, here, operation)
             case _M.PENDING_STOPPED:
                 self.sync(here)
                 check_shut(self.providers, here)
                 return self._advance(links, here, _M.STOPPED)
             case _M.PENDING_MIRROR:
-                return self._become_mirror(links, here)
+                return self._become_mirror(links, here, operation)
             case _M.PENDING_SETUP_FOR_RESTORE:
-                return self._set_up(links, here)
+                return self._set_up(links, here, operation)
             case _M.PENDING_RESTORE:
-                return self._restore(links, here, cut)
+                return self._restore(links, here, operation, cut)
             case _:
                 return here
 
-    def _promote(self, links: LinksOfCluster, here: MirrorSeen) -> MirrorSeen:
-        operation = here.operation
-        if operation is None:
-            return here
+    def _promote(self, links: LinksOfCluster, here: MirrorSeen, operation: Operation) -> MirrorSeen:
         if not operation.ends:
             bounds = self._bounds(here)
             ends = {partition: bound.end for partition, bound in bounds.items()}
@@ -178,11 +177,8 @@ class Driver:
         self.sync(here)
         return self._advance(links, here, _M.STOPPED)
 
-    def _synchronize(self, links: LinksOfCluster, here: MirrorSeen) -> MirrorSeen:
+    def _synchronize(self, links: LinksOfCluster, here: MirrorSeen, operation: Operation) -> MirrorSeen:
         """Shut the source, which becomes a mirror; then nothing can be missed."""
-        operation = here.operation
-        if operation is None:
-            return here
         there = self._links(here.source_cluster)
         there.join(here.source, here, operation=operation.id, verb=operation.verb, may_go_on=self.may_go_on)
         bounds = self._bounds(here)
@@ -190,13 +186,9 @@ class Driver:
         self._copy_all(links, here)
         return self._advance(links, here, _M.PENDING_STOPPED)
 
-    def _become_mirror(self, links: LinksOfCluster, here: MirrorSeen) -> MirrorSeen:
+    def _become_mirror(self, links: LinksOfCluster, here: MirrorSeen, operation: Operation) -> MirrorSeen:
         """Go on where the old mirror has stopped; until then the old mirror is what is driven."""
-        there = self._links(here.source_cluster)
-        peer = there.mirror(here.source)
-        operation = here.operation
-        if operation is None:
-            return here
+        peer = self._peer(here)
         if peer.operation is not None and peer.operation.id == operation.id:
             if peer.status not in UNDER_WAY:
                 return here  # Suspended: whoever paused it resumes it, or fails it over.
@@ -207,20 +199,16 @@ class Driver:
         links.stand(here.name, peer.topic_id, self._bounds(here), operation=operation.id)
         return self._advance(links, here, _M.PAUSED if operation.verb == "reverse-and-pause" else _M.ACTIVE)
 
-    def _set_up(self, links: LinksOfCluster, here: MirrorSeen) -> MirrorSeen:
-        operation = here.operation
-        if operation is None:
-            return here
-        peer = self._links(here.source_cluster).mirror(here.source)
+    def _set_up(self, links: LinksOfCluster, here: MirrorSeen, operation: Operation) -> MirrorSeen:
+        peer = self._peer(here)
         origins.check_restorable(self.providers, here.cluster, here.name, peer)
         links.join(here.name, peer, operation=operation.id, verb=RESTORE, may_go_on=self.may_go_on)  # All is sealed.
         here = links.aim(here.name, operation=operation.id, ends=self.cuts(here.cluster, here.name, peer))
         return self._advance(links, here, _M.PENDING_RESTORE)
 
-    def _restore(self, links: LinksOfCluster, here: MirrorSeen, cut: dict[int, Truncated]) -> MirrorSeen:
-        operation = here.operation
-        if operation is None:
-            return here
+    def _restore(
+        self, links: LinksOfCluster, here: MirrorSeen, operation: Operation, cut: dict[int, Truncated]
+    ) -> MirrorSeen:
         # Sealed once more: who let producers in, and comes late, may have done that since.
         links.join(here.name, self._peer(here), operation=operation.id, verb=RESTORE, may_go_on=self.may_go_on)
         cut |= links.truncate(here.name, operation=operation.id, may_go_on=self.may_go_on)
