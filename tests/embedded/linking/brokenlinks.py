@@ -18,7 +18,7 @@ from tests.embedded.mounting.brokenmigrations import Broken
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.linkentries import MirrorEntry
-    from reconciler.resources.mirroring import MirrorSeen
+    from reconciler.resources.mirroring import MirrorSeen, Operation
 
 _hand, _ask, _advance, _join, _stand = (
     Linking._hand,
@@ -59,10 +59,8 @@ def _keeps_transactions(self: Linking, full_name: str) -> None:
     _hand(self, self.cluster.topic(full_name))
 
 
-def _stands_first(self: Driver, links: Any, here: MirrorSeen, cut: Any) -> MirrorSeen:
+def _stands_first(self: Driver, links: Any, here: MirrorSeen, operation: Operation, cut: Any) -> MirrorSeen:
     """Note that it equals its source before what diverged is cut, and cut nothing."""
-    operation = here.operation
-    assert operation is not None
     links.stand(here.name, here.source_topic_id or "", self._bounds(here), operation=operation.id)
     assert cut is not None
     return self._advance(links, here, driving.MirrorStatus.ACTIVE)
@@ -74,10 +72,8 @@ def _opens_whatever(self: Driver, links: Any, here: MirrorSeen) -> None:
     assert links is not None
 
 
-def _joins_late(self: Driver, links: Any, here: MirrorSeen) -> MirrorSeen:
+def _joins_late(self: Driver, links: Any, here: MirrorSeen, operation: Operation) -> MirrorSeen:
     """Copy before the source is shut."""
-    operation = here.operation
-    assert operation is not None
     ends = {part: bound.end for part, bound in self._bounds(here).items()}
     here = links.aim(here.name, operation=operation.id, ends=ends)
     self._copy_all(links, here)
