@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytest_plugins = ["tests.servers.fixtures"]
+pytest_plugins = ["tests.servers.fixtures", "tests.servers.kafkafixtures"]
 
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
@@ -21,10 +21,22 @@ settings.load_profile("steady")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of a file on one worker, and all that share a Spark session on one: it takes long to start."""
+    """Keep the tests of a file on one worker, and all that share a Spark session or a Kafka broker: they start slowly.
+
+    A test that gets its broker in a way that cannot be seen here is marked `xdist_group("kafka")`.
+    """
     for item in items:
-        shares = "running" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("spark" if shares else item.nodeid.partition("::")[0]))
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(_shared(item) or item.nodeid.partition("::")[0]))
+
+
+def _shared(item: pytest.Item) -> str | None:
+    """Return what takes long to start and a test shares with those of other files."""
+    fixtures = getattr(item, "fixturenames", ())
+    chosen = getattr(getattr(item, "callspec", None), "params", {}).values()
+    if any(str(name).startswith(("kafka", "start_kafka")) for name in (*fixtures, *chosen)):
+        return "kafka"
+    return "spark" if "running" in fixtures else None
 
 
 @pytest.fixture(scope="session", autouse=True)

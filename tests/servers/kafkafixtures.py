@@ -1,0 +1,49 @@
+"""Kafka brokers for the tests of one worker process: started when the first of them asks, ended with the last.
+
+`kafka_broker` runs the newest version, `kafka_39` the oldest that has KIP-950; tests share them and use names of their
+own (`kafka_prefix`). A test that stops, pauses or fills a broker starts its own: `start_kafka(brokers=3, …)`.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from tests.servers.kafka import Kafka
+from tests.servers.kafkajars import OLDER, KafkaMissingError
+
+
+def _started(**options: Any) -> Kafka:
+    try:
+        return Kafka.start(**options)
+    except KafkaMissingError as error:
+        return pytest.fail(str(error), pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def kafka_broker() -> Iterator[Kafka]:
+    with _started() as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="session")
+def kafka_39() -> Iterator[Kafka]:
+    with _started(version=OLDER) as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def start_kafka() -> Iterator[Callable[..., Kafka]]:
+    """Start brokers that end with the test; the options are those of `Kafka.start`."""
+    with ExitStack() as stack:
+        yield lambda **options: stack.enter_context(_started(**options))
+
+
+@pytest.fixture
+def kafka_prefix() -> str:
+    """What names of this test begin with, legal as a namespace: brokers are shared."""
+    return f"t{secrets.token_hex(5)}"

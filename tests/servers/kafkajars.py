@@ -1,0 +1,101 @@
+"""Where a Kafka broker's jars are: resolved once by the Ivy inside PySpark, kept in the user's cache folder.
+
+Nothing to install but Java. The first use of a version takes a minute or two; parallel workers wait for one another.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Final
+
+NEWEST: Final = "4.3.1"
+OLDER: Final = "3.9.2"
+"""The first minor release with KIP-950, and the last that may have ZooKeeper."""
+
+_CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stream-reconciler" / "kafka"
+"""Read when the tests are loaded: they put another cache folder in place for what they test."""
+_RESOLVE_SECONDS: Final = 900
+_LINES: Final = 5
+"""How much of the end of what Ivy says goes into the one line that fails."""
+
+_IVY_XML: Final = """\
+<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
+  <info organisation="local" module="kafka-broker"/>
+  <configurations><conf name="default"/></configurations>
+  <dependencies>
+    <dependency org="org.apache.kafka" name="kafka_2.13" rev="{version}" conf="default->default"/>
+    <dependency org="org.apache.kafka" name="kafka-tools" rev="{version}" conf="default->default"/>
+    <dependency org="org.apache.kafka" name="connect-mirror" rev="{version}" conf="default->default"/>
+    <dependency org="org.apache.kafka" name="kafka-storage" rev="{version}" conf="default->default">
+      <artifact name="kafka-storage" type="jar"/>
+      <artifact name="kafka-storage" type="jar" ext="jar" m:classifier="test"/>
+    </dependency>
+{logging}
+  </dependencies>
+</ivy-module>
+"""
+_LOG4J: Final = """\
+    <dependency org="org.apache.logging.log4j" name="log4j-core" rev="2.25.3" conf="default->default"/>
+    <dependency org="org.apache.logging.log4j" name="log4j-slf4j-impl" rev="2.25.3" conf="default->default"/>"""
+
+
+class KafkaMissingError(Exception):
+    """This machine cannot run a broker; the message says what it lacks."""
+
+
+def java() -> str:
+    """Return the Java to run with: that of JAVA_HOME, else that on the PATH."""
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
+    if found is None:
+        where = f"in JAVA_HOME={home}" if home else "on the PATH"
+        message = f"tests on a real Kafka broker need Java 17 or newer, and there is no `java` {where}: install one"
+        raise KafkaMissingError(message)
+    return found
+
+
+def classpath(version: str = NEWEST) -> str:
+    """Return the class path of one version of Kafka, resolved if it is not there yet.
+
+    Raises:
+        KafkaMissingError: There is no Java, no PySpark, or the artifacts cannot be had.
+    """
+    libs = _CACHE / version
+    if not libs.is_dir():
+        _CACHE.mkdir(parents=True, exist_ok=True)
+        with (_CACHE / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not libs.is_dir():
+                _resolve(version, libs)
+    return f"{libs}/*"
+
+
+def _resolve(version: str, libs: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix=f"{version}-", dir=_CACHE) as folder:
+        ivy = Path(folder, "ivy.xml")
+        ivy.write_text(_IVY_XML.format(version=version, logging="" if version.startswith("3.") else _LOG4J))
+        command = [
+            *(java(), "-jar", _ivy_jar(), "-cache", str(_CACHE / "ivy"), "-ivy", str(ivy)),
+            *("-types", "jar", "bundle", "-confs", "default"),
+            *("-retrieve", f"{folder}/libs/[artifact]-[revision](-[classifier]).[ext]"),
+        ]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=_RESOLVE_SECONDS, check=False)
+        if ended.returncode or not any(Path(folder, "libs").glob("kafka_2.13-*.jar")):
+            said = " | ".join((ended.stdout + ended.stderr).strip().splitlines()[-_LINES:])
+            message = f"the jars of Kafka {version} cannot be had from Maven's central repository: {said}"
+            raise KafkaMissingError(message)
+        Path(folder, "libs").rename(libs)
+
+
+def _ivy_jar() -> str:
+    spark = importlib.util.find_spec("pyspark")
+    if spark is None or spark.origin is None:
+        message = "tests on a real Kafka broker need PySpark, which has the Ivy that gets its jars: `make setup`"
+        raise KafkaMissingError(message)
+    return str(next(Path(spark.origin).parent.glob("jars/ivy-*.jar")))
