@@ -37,6 +37,13 @@ class Capabilities:
     """Hosts of ACLs are compared with the address of a connection: a name, or a range, would never be met."""
     denies_are_final: bool = False
     """Any denial wins, whichever tier says it: none can be lifted below, and what a tier allows only they take away."""
+    acl_operations: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Kind of thing → what there is to allow of it. Rules are then kept one for each kind and name.
+
+    Empty: they are kept as they are written.
+    """
+    open_without_acls: bool = True
+    """What no rule is about everyone may do; False: nobody but super users (`allow.everyone.if.no.acl.found`)."""
     quotas: bool = False
     """Namespaces may have quotas: every plan is checked against them."""
     keeps_quotas: bool = True
@@ -45,7 +52,12 @@ class Capabilities:
     cluster_properties: bool = False
     partition_growth: bool = True
     replication_change: bool = True
+    replication_moves: bool = False
+    """Another replication factor copies records from broker to broker, and takes its time."""
     topic_move: bool = False
+    """Topics can be renamed."""
+    copy_move: bool = False
+    """Where they cannot: a move is planned as a new topic, a copy into it, its groups switched, and a delete."""
     recovery: bool = False
     inherits_configs: bool = False
     """True: namespace and topic keys are compared at their own addresses; False: topics get the effective value."""
@@ -53,6 +65,8 @@ class Capabilities:
     max_partitions: int = 100_000
     max_replication_factor: int = 32_767
     """On Kafka: the brokers that are alive."""
+    internal_topics: tuple[str, ...] = ()
+    """Patterns (`*`) of names that the platform or its tools use for themselves: never declared, never managed."""
     server_ids: frozenset[str] = frozenset()
     """Kinds whose work the platform names itself: asked twice, it does it twice."""
     batch: int = 100

@@ -5,6 +5,8 @@ A case names what is desired, recorded and observed, what planning is given, and
 not say is not compared, except that there are no errors, no warnings, nothing waiting and nothing unmanaged but what it
 names. A platform with `cluster_properties: embedded` has those of an embedded cluster; one of a case that says
 `has_links` can do all there is with them. `facts` are those a case shows.
+
+Files named `kafka*.yaml` are about Kafka clusters: `KAFKA` says what those can do, `lacks` under `given` what not.
 """
 
 from __future__ import annotations
@@ -27,8 +29,10 @@ from reconciler.planning.plan import Base, Given, Plan, Selection
 from reconciler.resources.address import Address
 from reconciler.resources.capabilities import Capabilities, ClusterIdentity
 from reconciler.resources.clusterproperties import EMBEDDED_PROPERTIES
-from reconciler.resources.configs import EMBEDDED_CONFIGS
+from reconciler.resources.configs import EMBEDDED_CONFIGS, KAFKA_CONFIGS
 from reconciler.resources.guards import Guards
+from reconciler.resources.internaltopics import KAFKA_INTERNAL
+from reconciler.resources.kafkaversions import kafka_configs
 from reconciler.resources.measures import Measure, TieredPartition
 from reconciler.resources.mirroring import NEVER_FETCHED, Position
 from reconciler.resources.mountable import MountSource
@@ -50,6 +54,34 @@ EMBEDDED: dict[str, Any] = {
     "creates_cluster": True,
     "configs": EMBEDDED_CONFIGS,
 }
+
+KAFKA: dict[str, Any] = {
+    "platform": "kafka",
+    "tiering": True,
+    "tiering_words": "kip-405",
+    "links": True,
+    "mirror_states": frozenset({"mirroring", "paused", "promoted", "failed-over"}),
+    "link_features": frozenset(LINK_FEATURES.values()),
+    "mirrors_read_only": False,
+    "acls": True,
+    "acl_hosts_are_addresses": True,
+    "denies_are_final": True,
+    "open_without_acls": False,
+    "quotas": True,
+    "keeps_quotas": False,
+    "cluster_properties": True,
+    "replication_moves": True,
+    "copy_move": True,
+    "max_replication_factor": 3,
+    "internal_topics": KAFKA_INTERNAL,
+    "configs": kafka_configs(KAFKA_CONFIGS, "4.3"),
+}
+
+_CONNECTIONS: dict[str, dict[str, Any]] = {
+    "embedded": {},
+    "kafka": {"provider": "kafka", "embedded": None, "kafka": {"bootstrapServers": ["broker-1:9092"]}},
+}
+"""How the clusters of a case are reached, by platform."""
 
 _STORAGE: dict[str | bool | None, dict[str, Any]] = {
     None: {},
@@ -76,13 +108,19 @@ class Case:
     def world(self) -> World:
         row = self.row
         names = row.get("clusters", ["west"])
-        standing = [{"cluster": name, **_STORAGE[row.get("has_storage")]} for name in names]
+        how = {**_CONNECTIONS[row.get("platform", "embedded")], **_STORAGE[row.get("has_storage")]}
+        standing = [{"cluster": name, **how} for name in names]
         desired = [*standing, *row.get("desired", [])] if row.get("declares_clusters", True) else row.get("desired", [])
         return World(
             desired=dict(declared(item) for item in desired),
             recorded=dict(recorded(item) for item in [*standing, *row.get("recorded", [])]),
             observed=dict(observed(item) for item in [*standing, *row.get("observed", [])]),
-            given=_given(self._said, [item["cluster"] for item in desired if "cluster" in item], names),
+            given=_given(
+                self._said,
+                row.get("platform", "embedded"),
+                [item["cluster"] for item in desired if "cluster" in item],
+                names,
+            ),
         )
 
     @property
@@ -97,6 +135,8 @@ def cases() -> list[Case]:
     found: list[Case] = []
     for path in sorted(FOLDER.glob("*.yaml")):
         rows = [row for row in yaml.safe_load_all(path.read_text(encoding="utf-8")) if row]
+        if path.stem.startswith("kafka"):
+            rows = [{"platform": "kafka", **row} for row in rows]
         found += [Case(f"{path.stem}-{place}", row) for place, row in enumerate(rows, 1)]
     return found
 
@@ -202,19 +242,23 @@ def _texts(what: str, found: list[str], row: dict[str, Any]) -> list[str]:
     return [] if matched else [f"{what} are {found}, not {expected}"]
 
 
-def _given(row: dict[str, Any], declared_names: list[str], standing: list[str]) -> Given:
+def _given(row: dict[str, Any], platform: str, declared_names: list[str], standing: list[str]) -> Given:
     unread = row.get("unread", [])
     names = [name for name in dict.fromkeys([*standing, *declared_names]) if name not in unread]
     identities: dict[str, ClusterIdentity | None] = {
-        name: ClusterIdentity("embedded", f"{name}-id") if name in standing else None for name in names
+        name: ClusterIdentity(platform, f"{name}-id") if name in standing else None for name in names
     }
     for name, said in row.get("identities", {}).items():
         identities[name] = ClusterIdentity(*said) if said else None
     limits = row.get("capabilities", {})
+    usual = KAFKA if platform == "kafka" else EMBEDDED
     sets = {key: frozenset(value) for key, value in limits.items() if isinstance(value, list)}
+    if "version" in limits:
+        limits = {**limits, "configs": kafka_configs(KAFKA_CONFIGS, limits["version"])}
+        del limits["version"]
     if limits.get("cluster_properties") == "embedded":
         limits = {**limits, "cluster_properties": True, "tiering": True, "properties": EMBEDDED_PROPERTIES}
-    capabilities = Capabilities(**{**EMBEDDED, **limits, **sets})
+    capabilities = Capabilities(**{**usual, **limits, **sets})
     changed = row.get("changed_files")
     return Given(
         workspace="shop",
