@@ -56,9 +56,21 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What to observe: patterns over addresses; empty is everything."""
+    """What to observe: patterns over addresses; empty is everything.
+
+    Platforms without namespaces find ours in what is known: a flat name belongs to the longest one whose prefix it has.
+    """
 
     patterns: tuple[str, ...] = ()
+    declared: frozenset[Address] = frozenset()
+    """What the files name on this cluster."""
+    recorded: frozenset[Address] = frozenset()
+    """What we have applied there."""
+
+    @property
+    def known(self) -> frozenset[Address]:
+        """Both."""
+        return self.declared | self.recorded
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,10 @@ def open_provider(cluster: Cluster, edge: Edge) -> Provider:
             from reconciler.providers.embedded.provider import EmbeddedProvider  # noqa: PLC0415 - only who asks pays
 
             return EmbeddedProvider.of(cluster, edge)
-        case "kafka" | "redpanda" | "confluent":
+        case "kafka":
+            from reconciler.providers.kafka.provider import KafkaProvider  # noqa: PLC0415 - as above
+
+            return KafkaProvider(cluster, edge)
+        case "redpanda" | "confluent":
             message = f"cluster {cluster.metadata.name}: this version does not drive {cluster.spec.provider} clusters"
             raise UserError(message, hint="Use an embedded cluster, or leave this one out with --exclude.")

@@ -14,7 +14,7 @@ from reconciler.embedded.remote.storagefile import (
 from reconciler.errors import UserError
 from reconciler.planning.actions import Create, Update
 from reconciler.planning.fields import OBJECT_STORAGE, PROPERTIES
-from reconciler.providers.embedded.translate import check_unmoved
+from reconciler.providers.changes import check_unmoved
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Observed, SeenStorage
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.embedded.access.rules import changed_rules, set_namespace_acls, set_topic_acls
 from reconciler.embedded.catalog.links import MirrorShape, alter_link, create_link, create_mirror, delete_link
 from reconciler.embedded.catalog.lookups import link_named, topic_named
+from reconciler.embedded.catalog.namespaceentries import QuotaEntry
 from reconciler.embedded.catalog.namespaces import (
     alter_namespace,
     create_namespace,
@@ -21,15 +23,14 @@ from reconciler.lifecycles.mirror import MIRROR
 from reconciler.lifecycles.tiering import TIERING
 from reconciler.planning.actions import Create, Delete, Transition, Update
 from reconciler.providers.base import Done, Failed
+from reconciler.providers.changes import check_unmoved, moved
 from reconciler.providers.embedded.mirrors import ONE_SIDED, ask_once
 from reconciler.providers.embedded.permitting import check_action
 from reconciler.providers.embedded.recovering import begin
 from reconciler.providers.embedded.translate import (
-    check_unmoved,
     declared_after,
     fields_of,
     link_entry,
-    moved,
     namespace_entry,
     shape_of,
     source_taken,
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
     from reconciler.providers.base import Outcome
     from reconciler.providers.embedded.mounting.attaching import Attaching
     from reconciler.resources.recoverable import Recoveries
+
+_PLATFORM: Final = "an embedded cluster"
 
 
 class Batch:
@@ -165,20 +168,20 @@ class Batch:
                 assert_never(action.after)
 
     def _alter_namespace(self, draft: Draft, name: str, action: Update) -> None:
-        wanted = moved(action.address, action.changes)
+        wanted = moved(action.address, action.changes, platform=_PLATFORM)
         entry = draft.namespaces.get(name)
         if entry is not None:
             check_unmoved(action.address, action.changes, fields_of(entry))
         alter_namespace(draft, name, wanted.configs if entry is None else _news(wanted.configs, entry.configs))
         if wanted.quotas:
-            limit_namespace(draft, name, wanted.limits(draft.namespaces[name].quotas))
+            limit_namespace(draft, name, replace(draft.namespaces[name].quotas or QuotaEntry(), **wanted.quotas))
         for key in wanted.keys:
             encrypt_namespace(draft, name, key)
         if wanted.rules:
             set_namespace_acls(draft, name, changed_rules(draft.namespaces[name].acls, wanted.rules))
 
     def _alter_topic(self, draft: Draft, full_name: str, action: Update | Transition) -> str:
-        wanted, entry = moved(action.address, action.changes), topic_named(draft, full_name)
+        wanted, entry = moved(action.address, action.changes, platform=_PLATFORM), topic_named(draft, full_name)
         check_unmoved(action.address, action.changes, fields_of(entry))
         alter_topic(
             draft,

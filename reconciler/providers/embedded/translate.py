@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from reconciler.embedded.access.rules import entries_of, namespace_rules
@@ -12,11 +12,12 @@ from reconciler.embedded.catalog.mirroring import status_of
 from reconciler.embedded.catalog.namespaceentries import NamespaceEntry, QuotaEntry
 from reconciler.embedded.catalog.syncing import synced_configs
 from reconciler.embedded.catalog.topics import TopicShape
-from reconciler.errors import StalePlanError, UserError
+from reconciler.errors import UserError
 from reconciler.planning.deciding.recovered import RECOVERING
+from reconciler.providers.changes import CONFIGS, ENCRYPTION, QUOTAS
 from reconciler.providers.embedded.legacies import legacies_in
 from reconciler.providers.embedded.topicmodels import TopicModels
-from reconciler.resources.aclpaths import ACLS, rule_fields
+from reconciler.resources.aclpaths import rule_fields
 from reconciler.resources.address import Address, address_of
 from reconciler.resources.inventory import Observed
 from reconciler.resources.linksyncs import KEPT
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import Change, Value
     from reconciler.resources.inventory import RemoteLegacy
 
-_CONFIGS: Final = "configs."
-_QUOTAS: Final = "quotas."
-_KEY: Final = "encryption.kmsKeyId"
 _NOT_KEPT: Final = frozenset({"mirrorTopics", "movedFrom"})
 
 
@@ -191,56 +189,9 @@ def source_taken(address: Address, parameters: Mapping[str, Any]) -> SourceTopic
     return SourceTopic(partitions=partitions, incarnation=parameters.get("incarnation"), configs=taken)
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """What the changes of an update ask for, field by field."""
-
-    configs: Mapping[str, str | None]
-    partitions: int | None = None
-    replication_factor: int | None = None
-    quotas: Mapping[str, int | None] = field(default_factory=dict)
-    keys: tuple[str | None, ...] = ()
-    """The key it is to have, where that changes."""
-    rules: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
-    """Access rules by their paths: the operations there are to be; `None` takes one away."""
-
-    def limits(self, before: QuotaEntry | None) -> QuotaEntry:
-        """Return the quotas there are to be."""
-        return replace(before or QuotaEntry(), **self.quotas)
-
-
-def moved(address: Address, changes: Sequence[Change]) -> Moved:
-    """Read the changes of a topic, namespace or mirror.
-
-    Raises:
-        UserError: A field cannot be changed on an embedded cluster.
-    """
-    configs: dict[str, str | None] = {}
-    numbers: dict[str, int] = {}
-    quotas: dict[str, int | None] = {}
-    keys: tuple[str | None, ...] = ()
-    rules: dict[str, tuple[str, ...] | None] = {}
-    for change in changes:
-        match change.path, change.after:
-            case str(path), str() | None as value if path.startswith(_CONFIGS):
-                configs[path.removeprefix(_CONFIGS)] = value
-            case ("partitions" | "replicationFactor") as path, int(number):
-                numbers[path] = number
-            case str(path), int() | None as limit if path.startswith(_QUOTAS):
-                quotas[path.removeprefix(_QUOTAS)] = limit
-            case "encryption.kmsKeyId", str() | None as key:
-                keys = (key,)
-            case str(path), tuple() | None as operations if path.startswith(ACLS):
-                rules[path] = None if operations is None else tuple(map(str, operations))
-            case path, _:
-                message = f"{address}: an embedded cluster of this version cannot change {path}"
-                raise UserError(message, hint="Set it back in the files, and plan again.")
-    return Moved(configs, numbers.get("partitions"), numbers.get("replicationFactor"), quotas, keys, rules)
-
-
 def fields_of(entry: TopicEntry | NamespaceEntry) -> dict[str, Value]:
     """Return what stands in an entry, by the paths of changes."""
-    fields: dict[str, Value] = {_CONFIGS + key: value for key, value in entry.configs.items()}
+    fields: dict[str, Value] = {CONFIGS + key: value for key, value in entry.configs.items()}
     fields.update(rule_fields(namespace_rules(entry.acls)))
     match entry:
         case TopicEntry():
@@ -253,22 +204,9 @@ def fields_of(entry: TopicEntry | NamespaceEntry) -> dict[str, Value]:
 
 def _limits_of(entry: NamespaceEntry) -> Iterator[tuple[str, str | int]]:
     kept = {} if entry.quotas is None else entry.quotas.to_json()
-    yield from ((_QUOTAS + word, limit) for word, limit in kept.items() if limit is not None)
+    yield from ((QUOTAS + word, limit) for word, limit in kept.items() if limit is not None)
     if entry.kms_key_id is not None:
-        yield _KEY, entry.kms_key_id
-
-
-def check_unmoved(address: Address, changes: Sequence[Change], current: Mapping[str, Value]) -> None:
-    """Refuse changes decided on values that somebody has changed since; what stands as wanted already is no change.
-
-    Raises:
-        StalePlanError: Names the first of them.
-    """
-    for change in changes:
-        found = current.get(change.path)
-        if found not in (change.before, change.after):
-            message = f"{address}: {change.path} is {found!r} now, not {change.before!r}"
-            raise StalePlanError(message, hint="Somebody changed it since it was looked at: plan again.")
+        yield ENCRYPTION, entry.kms_key_id
 
 
 def declared_after(declared: Mapping[str, Any], changes: Sequence[Change]) -> dict[str, Any]:

@@ -1,0 +1,168 @@
+"""Requests that change something, each about many things; what they answer goes to each action it is about."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.providers.kafka.acls import create_bindings, delete_bindings
+from reconciler.providers.kafka.client import BROKER, TOPIC
+from reconciler.providers.kafka.faults import of_code
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from reconciler.providers.kafka.changing.asked import Asked
+    from reconciler.providers.kafka.client import KafkaClient
+    from reconciler.providers.kafka.permitting import Binding
+
+# Only who connects pays for the library.
+# ruff: noqa: PLC0415
+
+RECORDS_AT_ONCE: Final = 9_000
+"""The controller takes 10,000 records in one operation, one for each topic, partition and config (6.2)."""
+TIMEOUT_MS: Final = 60_000
+EXISTS: Final = 36
+ABSENT: Final = frozenset({3, 100})
+_SET, _DELETE = 0, 1
+
+
+def create(client: KafkaClient, asked: Sequence[Asked]) -> list[Asked]:
+    """Make new topics; return those that are there already, for their looks tell whose they are."""
+    from kafka.protocol.admin import CreateTopicsRequest
+
+    there: list[Asked] = []
+    for some in _by_records(asked, _records_of_new):
+        made = [_creatable(CreateTopicsRequest.CreatableTopic, each) for each in some]
+        request = CreateTopicsRequest(topics=made, timeout_ms=TIMEOUT_MS, validate_only=False, min_version=7)
+        answers = {each.name: each for each in client.send(request, doing="creating topics").topics}
+        for each in some:
+            answer = answers[each.name]
+            if answer.error_code == EXISTS:
+                there.append(each)
+            elif answer.error_code:
+                each.error = _refusal(each, answer)
+            else:
+                each.incarnation = str(answer.topic_id)
+    return there
+
+
+def grow(client: KafkaClient, asked: Sequence[Asked], *, is_trial: bool = False) -> None:
+    """Give topics more partitions; as a trial nothing is done, and what would be refused is."""
+    from kafka.protocol.admin import CreatePartitionsRequest
+
+    kind = CreatePartitionsRequest.CreatePartitionsTopic
+    for some in _by_records(asked, lambda each: each.partitions or 0):
+        topics = [kind(name=each.name, count=each.partitions, assignments=None) for each in some]
+        request = CreatePartitionsRequest(topics=topics, timeout_ms=TIMEOUT_MS, validate_only=is_trial)
+        answers = {each.name: each for each in client.send(request, doing="adding partitions").results}
+        _refuse(some, answers)
+
+
+def configure(client: KafkaClient, asked: Sequence[Asked], *, is_trial: bool = False) -> None:
+    """Set and reset configs of topics, all of one topic at once; as a trial nothing is done."""
+    for some in _by_records(asked, lambda each: len(each.configs)):
+        resources = [(TOPIC, each.name, _operations(each.configs)) for each in some]
+        answers = _altered(client, resources, doing="changing configs of topics", is_trial=is_trial)
+        _refuse(some, {each.resource_name: each for each in answers})
+
+
+def configure_brokers(client: KafkaClient, wanted: Mapping[str, str | None]) -> None:
+    """Set and reset properties of all brokers.
+
+    Raises:
+        ReconcilerError: The brokers refuse one; nothing was changed.
+    """
+    (answer,) = _altered(client, [(BROKER, "", _operations(wanted))], doing="changing properties", is_trial=False)
+    if answer.error_code:
+        raise of_code(answer.error_code, answer.error_message or "", what=f"cluster {client.name}")
+
+
+def delete(client: KafkaClient, asked: Sequence[Asked], ids: Mapping[str, str]) -> None:
+    """Delete topics by their ids: one that was made anew under the same name is another one."""
+    from uuid import UUID
+
+    from kafka.protocol.admin import DeleteTopicsRequest
+
+    for some in _by_records(asked, lambda _each: 1):
+        topics = [DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=UUID(ids[each.name])) for each in some]
+        request = DeleteTopicsRequest(topics=topics, timeout_ms=TIMEOUT_MS, min_version=6)
+        answers = {str(each.topic_id): each for each in client.send(request, doing="deleting topics").responses}
+        for each in some:
+            answer = answers[ids[each.name]]
+            if answer.error_code and answer.error_code not in ABSENT:
+                each.error = _refusal(each, answer)
+
+
+def bind(client: KafkaClient, asked: Sequence[Asked]) -> None:
+    """Make and take away access rules."""
+    _each_binding(client, asked, create_bindings, lambda each: each.binds)
+    _each_binding(client, asked, delete_bindings, lambda each: each.unbinds)
+
+
+def _each_binding(
+    client: KafkaClient,
+    asked: Sequence[Asked],
+    do: Callable[[KafkaClient, Sequence[Binding]], list[tuple[int, str]]],
+    wanted: Callable[[Asked], Sequence[Binding]],
+) -> None:
+    for some in _by_records([each for each in asked if each.is_open and wanted(each)], lambda each: len(wanted(each))):
+        answers = iter(do(client, [bound for each in some for bound in wanted(each)]))
+        for each in some:
+            for _ in wanted(each):
+                code, message = next(answers)
+                if code and each.error is None:
+                    each.error = of_code(code, message, what=str(each.action.address))
+
+
+def _altered(client: KafkaClient, resources: list[Any], *, doing: str, is_trial: bool) -> Any:
+    from kafka.protocol.admin import IncrementalAlterConfigsRequest
+
+    request = IncrementalAlterConfigsRequest(resources=resources, validate_only=is_trial)
+    return client.send(request, doing=doing).responses
+
+
+def _operations(configs: Mapping[str, str | None]) -> list[tuple[str, int, str | None]]:
+    return [(key, _DELETE if value is None else _SET, value) for key, value in sorted(configs.items())]
+
+
+def _creatable(kind: Any, each: Asked) -> Any:
+    assert each.new is not None
+    spec = each.new.spec
+    return kind(
+        name=each.name,
+        num_partitions=spec.partitions or -1,
+        replication_factor=spec.replication_factor or -1,
+        assignments=[],
+        configs=[kind.CreatableTopicConfig(name=key, value=value) for key, value in sorted(spec.configs.items())],
+    )
+
+
+def _records_of_new(each: Asked) -> int:
+    assert each.new is not None
+    return 1 + (each.new.spec.partitions or 1) + len(each.new.spec.configs)
+
+
+def _by_records(asked: Sequence[Asked], records: Callable[[Asked], int]) -> Iterator[list[Asked]]:
+    """Yield actions in portions that one request may have; one that is too large alone is refused by the broker."""
+    some: list[Asked] = []
+    taken = 0
+    for each in asked:
+        count = records(each)
+        if some and taken + count > RECORDS_AT_ONCE:
+            yield some
+            some, taken = [], 0
+        some.append(each)
+        taken += count
+    if some:
+        yield some
+
+
+def _refuse(asked: Sequence[Asked], answers: Mapping[str, Any]) -> None:
+    for each in asked:
+        answer = answers[each.name]
+        if answer.error_code:
+            each.error = _refusal(each, answer)
+
+
+def _refusal(each: Asked, answer: Any) -> Any:
+    return of_code(answer.error_code, answer.error_message or "", what=str(each.action.address))

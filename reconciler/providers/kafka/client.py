@@ -1,0 +1,180 @@
+"""The wire: requests to a cluster, each about many things at once, and what they answer as plain values."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.providers.kafka.faults import translated
+from reconciler.providers.kafka.security import admin_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from reconciler.providers.base import Edge
+    from reconciler.resources.cluster import Cluster
+
+TOPIC: Final = 2
+"""Resource type of configs, as of access rules."""
+BROKER: Final = 4
+OWN: Final = 1
+"""Source of a config that a topic sets itself (6.1): only those are declared on it."""
+_CONFIGS_AT_ONCE: Final = 5_000
+"""Topics whose configs one answer has: about 10 MB."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSeen:
+    """What a cluster says of itself."""
+
+    id: str
+    brokers: tuple[int, ...]
+    operations: frozenset[int]
+    """What whoever asks may do with the cluster (codes of access rules)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSeen:
+    """A topic as the metadata have it; `error` is the broker's code where it tells no more."""
+
+    name: str
+    id: str
+    is_internal: bool
+    replicas: tuple[tuple[int, ...], ...]
+    """The brokers of each partition, by number."""
+    error: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSeen:
+    """One entry of a description of configs; what is sensitive has no value."""
+
+    value: str | None
+    source: int
+    is_read_only: bool
+    is_sensitive: bool
+    type: int = 0
+
+
+class KafkaClient:
+    """One connection to one cluster, opened when it is first needed. Safe to share between threads."""
+
+    def __init__(self, declared: Cluster, edge: Edge) -> None:
+        self._declared, self._edge = declared, edge
+        self._admin: Any = None
+        self._opening = threading.Lock()
+
+    @property
+    def admin(self) -> Any:
+        """The client of the library, for what it says well itself. Errors of its calls: `asked`."""
+        with self._opening:
+            if self._admin is None:
+                self._admin = self._opened()
+            return self._admin
+
+    def asked(self, doing: str, call: Any, *given: Any, **named: Any) -> Any:
+        """Return what a call of the library answers, its errors in our words."""
+        try:
+            return call(*given, **named)
+        except Exception as error:
+            raise translated(error, doing=doing, cluster=self.name) from error
+
+    def send(self, request: Any, *, doing: str, node: int | None = None) -> Any:
+        """Send one request of the protocol, to any broker or to one, and return its answer."""
+        connections = self.admin._manager  # noqa: SLF001 - the library has no other way to send what it has no method for
+        return self.asked(doing, connections.run, connections.send, request, node)
+
+    @property
+    def name(self) -> str:
+        """The name of the cluster in the files."""
+        return self._declared.metadata.name
+
+    def cluster(self) -> ClusterSeen:
+        """Return who answers, and which brokers are alive."""
+        found = self.asked("describing the cluster", self.admin.describe_cluster)
+        from kafka.admin import ACLOperation  # noqa: PLC0415 - only who connects pays
+
+        alive = tuple(sorted(each["broker_id"] for each in found["brokers"] if not each.get("is_fenced")))
+        operations = frozenset(ACLOperation[name].value for name in found.get("authorized_operations") or ())
+        return ClusterSeen(found["cluster_id"], alive, operations)
+
+    def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicSeen]:
+        """Return topics by name, in one request: those of `names`, or all that may be described."""
+        from kafka.protocol.metadata import MetadataRequest  # noqa: PLC0415 - only who connects pays
+
+        wanted = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+        if wanted == []:
+            return {}
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False, min_version=10)
+        answer = self.send(request, doing="listing topics")
+        return {topic.name: _topic(topic) for topic in answer.topics}
+
+    def configs(
+        self, names: Sequence[str], keys: Sequence[str] | None = None
+    ) -> Iterator[tuple[str, dict[str, ConfigSeen] | int]]:
+        """Yield the configs of topics, all or those of `keys`; a code where the broker refuses them for one."""
+        for begin in range(0, len(names), _CONFIGS_AT_ONCE):
+            wanted = [(TOPIC, name, None if keys is None else list(keys)) for name in names[begin:][:_CONFIGS_AT_ONCE]]
+            for result in self._described(wanted, doing="reading configs of topics"):
+                yield result.resource_name, result.error_code or _configs(result)
+
+    def broker_configs(self, broker: int | None = None) -> dict[str, ConfigSeen]:
+        """Return the configs of a broker; of none: those set for all of them at run time."""
+        wanted = [(BROKER, "" if broker is None else str(broker), None)]
+        (result,) = self._described(wanted, node=broker, doing="reading configs of brokers")
+        if result.error_code:
+            from reconciler.providers.kafka.faults import of_code  # noqa: PLC0415 - as above
+
+            raise of_code(result.error_code, result.error_message or "", what=f"cluster {self.name}")
+        return _configs(result)
+
+    def close(self) -> None:
+        """Close the connection; another call opens it again."""
+        with self._opening:
+            if self._admin is not None:
+                self._admin.close()
+                self._admin = None
+
+    def _described(
+        self, wanted: list[tuple[int, str, list[str] | None]], *, doing: str, node: int | None = None
+    ) -> Any:
+        from kafka.protocol.admin import DescribeConfigsRequest  # noqa: PLC0415 - as above
+
+        return self.send(DescribeConfigsRequest(resources=wanted, min_version=1), doing=doing, node=node).results
+
+    def _opened(self) -> Any:
+        # The library logs what it also raises.
+        logging.getLogger("kafka").addHandler(logging.NullHandler())
+        logging.getLogger("kafka").propagate = False
+        settings = admin_settings(self._declared, self._edge)
+        try:
+            from kafka.admin import KafkaAdminClient  # noqa: PLC0415 - as above
+
+            return KafkaAdminClient(**settings)
+        except Exception as error:
+            raise translated(error, doing="connecting", cluster=self.name) from error
+
+
+def _topic(topic: Any) -> TopicSeen:
+    partitions = sorted(topic.partitions, key=lambda each: each.partition_index)
+    return TopicSeen(
+        topic.name,
+        str(topic.topic_id),
+        bool(topic.is_internal),
+        tuple(tuple(each.replica_nodes) for each in partitions),
+        topic.error_code,
+    )
+
+
+def _configs(result: Any) -> dict[str, ConfigSeen]:
+    return {
+        each.name: ConfigSeen(each.value, each.config_source, each.read_only, each.is_sensitive, each.config_type or 0)
+        for each in result.configs
+    }
+
+
+def own_values(configs: Mapping[str, ConfigSeen]) -> dict[str, str]:
+    """Return what a topic sets itself."""
+    return {key: each.value for key, each in configs.items() if each.source == OWN and each.value is not None}

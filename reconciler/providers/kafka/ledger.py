@@ -1,0 +1,216 @@
+"""What links keep on their destination: the compacted topic `__reconciler`, written in transactions.
+
+Who changes states and who copies never hold a lock. They fence each other by transactional ids:
+
+* A transition decides over what it reads, writes that through the id of its link (`writer_of`), and fences the ids of
+  all partitions (`copier_of`) *after* the new state is committed. Then it acts.
+* A copier initialises its id, then reads the state, then copies, and commits its progress together with the records.
+
+So a copier that began before a transition is fenced by it, and one that comes later reads the new state. Two
+transitions of one link fence each other by its id: the slower one reads and decides again.
+
+Topics are known here by the names that their brokers give them: ours depend on which namespaces somebody knows.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast, runtime_checkable
+
+from reconciler.errors import LostRaceError, ReconcilerError, RetryableError
+from reconciler.providers.kafka.faults import translated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+TOPIC: Final = "__reconciler"
+CONFIGS: Final = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(16 << 20),
+    "min.cleanable.dirty.ratio": "0.1",
+    # A process that keeps what it has read for days still meets what was removed since.
+    "delete.retention.ms": str(7 * 86_400_000),
+}
+REPLICAS: Final = 3
+LINK: Final = "link"
+MIRROR: Final = "mirror"
+PROGRESS: Final = "progress"
+MAP: Final = "map"
+STATES: Final = (LINK, MIRROR)
+"""What is small: one entry a link, one a mirror."""
+
+Key: TypeAlias = tuple[str | int, ...]
+Value: TypeAlias = "Mapping[str, Any]"
+Entries: TypeAlias = "Mapping[Key, Value]"
+Changes: TypeAlias = "Mapping[Key, Value | None]"
+
+TRANSACTION_MS: Final = 60_000
+"""After this long the cluster aborts a transaction whose producer is gone: nobody waits longer for one to end."""
+_WAIT_S: Final = TRANSACTION_MS / 1000 + 15.0
+_POLL_S: Final = 0.1
+_ATTEMPTS: Final = 8
+_log: Final = logging.getLogger("reconciler.kafka")
+_log.addHandler(logging.NullHandler())
+
+
+@runtime_checkable
+class _Secret(Protocol):
+    def reveal(self) -> str: ...
+
+
+def link_key(name: str) -> Key:
+    """Return the key of a link's entry."""
+    return (LINK, name)
+
+
+def mirror_key(topic: str) -> Key:
+    """Return the key of a mirror's entry, by the name its broker gives it."""
+    return (MIRROR, topic)
+
+
+def progress_key(topic: str, partition: int) -> Key:
+    """Return the key of how far a partition of a mirror has come."""
+    return (PROGRESS, topic, partition)
+
+
+def map_key(topic: str, partition: int, chunk: int) -> Key:
+    """Return the key of a piece of the offset map of a partition."""
+    return (MAP, topic, partition, chunk)
+
+
+def writer_of(link: str) -> str:
+    """Return the transactional id through which all states of a link and its mirrors are written."""
+    return f"reconciler.link.{link}"
+
+
+def copier_of(link_id: str, topic: str, partition: int) -> str:
+    """Return the transactional id through which a partition of a mirror is copied."""
+    return f"reconciler.{link_id}.{topic}.{partition}"
+
+
+def message(key: Key, value: Value | None) -> tuple[bytes, bytes | None]:
+    """Return an entry as a record has it; `None` removes it."""
+    return _bytes(list(key)), None if value is None else _bytes(value)
+
+
+def entry_of(key: bytes, value: bytes | None) -> tuple[Key, Value | None]:
+    """Return the entry that a record has."""
+    return tuple(json.loads(key)), None if value is None else json.loads(value)
+
+
+def _bytes(found: object) -> bytes:
+    return json.dumps(found, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def opened(settings: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings of a client of records, secrets in clear: for its constructor alone."""
+    found = {key: value.reveal() if isinstance(value, _Secret) else value for key, value in settings.items()}
+    return {"reconnect.backoff.max.ms": 1000, "reconnect.backoff.ms": 50, **found, **more, "logger": _log}
+
+
+@dataclass
+class _Read:
+    """What was read of some kinds of entries, and up to where."""
+
+    offset: int = 0
+    entries: dict[Key, Value] = field(default_factory=dict)
+
+
+@dataclass
+class Ledger:
+    """The ledger of one cluster. Safe to share between threads; pickled, it forgets what it has read.
+
+    `settings` are those of confluent-kafka clients, secrets hidden. `create` makes the topic where it is not there.
+    """
+
+    settings: Mapping[str, Any]
+    cluster: str
+    create: Callable[[], None] | None = None
+    _reads: dict[tuple[str, ...], _Read] = field(default_factory=dict, repr=False, compare=False)
+    _writers: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    _reading: Any = field(default_factory=threading.Lock, repr=False, compare=False)
+    _writing: Any = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel without connections: executors read, and write through transactions of their own."""
+        return type(self), (dict(self.settings), self.cluster)
+
+    def read(self, *kinds: str) -> Entries:
+        """Return what is committed now of some kinds (`STATES`), by key; nothing where the ledger was never written.
+
+        Waits for transactions that are open in it, and reads on from where it stopped before.
+
+        Raises:
+            RetryableError: The cluster does not answer, or a transaction stays open.
+        """
+        with self._reading:
+            known = self._reads.get(kinds)
+            if known is None:
+                known = self._reads[kinds] = Tail(self.settings, TOPIC, self.cluster)
+            found = self._known.setdefault(kinds, {})
+            if known.has_begun_anew():
+                found.clear()
+            for key, value in known.news():
+                place, entry = entry_of(key, value)
+                if place[0] not in kinds:
+                    continue
+                if entry is None:
+                    found.pop(place, None)
+                else:
+                    found[place] = entry
+            return dict(found)
+
+    def change(self, writer: str, decide: Callable[[Entries], Changes], *kinds: str) -> Entries:
+        """Write what is decided over what is there, all or nothing, and return what is there then.
+
+        `decide` is asked again where somebody else was faster; it may raise, and then nothing is written. What it
+        returns may be empty. `kinds`: those it looks at, by default `STATES`.
+
+        Raises:
+            LostRaceError: Somebody else was faster every time.
+            RetryableError: The cluster does not answer.
+        """
+        looked = kinds or STATES
+        with self._writing:
+            for _ in range(_ATTEMPTS):
+                entries = self.read(*looked)
+                if not decide(entries):
+                    return entries  # Nothing to fence for.
+                self._make()
+                try:
+                    return self._changed(self._writer(writer), decide, looked)
+                except LostRaceError:
+                    self._writers.pop(writer, None)
+        message = f"{TOPIC} of cluster {self.cluster}: somebody else changes {writer} all the time"
+        raise LostRaceError(message, hint="Run the same command again.")
+
+    def close(self) -> None:
+        """Let go of connections; another call opens them again."""
+        with self._writing, self._reading:
+            self._writers.clear()
+            for known in self._reads.values():
+                known.close()
+
+    def _changed(self, writer: Writer, decide: Callable[[Entries], Changes], kinds: tuple[str, ...]) -> Entries:
+        entries = self.read(*kinds)  # Under the fence: whoever writes between this and the commit fences us.
+        changes = decide(entries)
+        if not changes:
+            return entries
+        writer.write(TOPIC, [message(key, value) for key, value in changes.items()])
+        return self.read(*kinds)
+
+    def _writer(self, transactional_id: str) -> Writer:
+        found = self._writers.get(transactional_id)
+        if found is None:
+            found = Writer(self.settings, transactional_id, self.cluster)
+            self._writers[transactional_id] = found
+        return found
+
+    def _make(self) -> None:
+        if self.create is not None:
+            self.create()
+            self.create = None

@@ -1,0 +1,248 @@
+"""An Apache Kafka cluster as a provider: seen in a handful of requests, changed by one for each kind of change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.errors import ReconcilerError, UserError
+from reconciler.planning.actions import Update
+from reconciler.providers.base import Done, Failed, Scope, go_on
+from reconciler.providers.kafka.acls import read_bindings
+from reconciler.providers.kafka.capabilities import capabilities_of
+from reconciler.providers.kafka.client import KafkaClient
+from reconciler.providers.kafka.naming import naming_of
+from reconciler.providers.kafka.observing import Looking
+from reconciler.providers.scoping import wanted_in
+from reconciler.resources.address import address_of
+from reconciler.resources.capabilities import ClusterIdentity
+from reconciler.resources.cluster import Cluster
+from reconciler.resources.inventory import Observed
+from reconciler.resources.overviews import Overview, TopicShown
+from reconciler.resources.vitals import Vitals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from reconciler.planning.actions import ControlAction
+    from reconciler.providers.base import Edge, Marked, Outcome, Standing, TopicAddress
+    from reconciler.providers.groups import GroupsOfCluster
+    from reconciler.providers.kafka.naming import Naming
+    from reconciler.providers.keeping import Means, Upkept
+    from reconciler.providers.links import LinksOfCluster
+    from reconciler.providers.migrations import MigrationsOfCluster
+    from reconciler.records.log import Isolation, Lost, TopicLog, TopicProducer, TransactionalSink
+    from reconciler.resources.address import Address
+    from reconciler.resources.capabilities import Capabilities
+    from reconciler.resources.inventory import Inventory
+    from reconciler.resources.measures import Measures
+    from reconciler.resources.mountable import Mountable
+    from reconciler.resources.recoverable import Recoverable, Recoveries
+    from reconciler.resources.sourcetopic import SourceTopic
+    from reconciler.resources.storages import TopicStorage
+
+_DYNAMIC_DEFAULT: Final = 3
+"""Source of a property that holds for all brokers and was set while they ran."""
+
+
+class KafkaProvider:
+    """One Kafka cluster, as a manifest declares it."""
+
+    def __init__(self, declared: Cluster, edge: Edge) -> None:
+        self._declared, self._edge = declared, edge
+        self._client = KafkaClient(declared, edge)
+        self._naming: Naming = naming_of(self._separator, ())
+        self._known: frozenset[Address] = frozenset()
+        self._capabilities: Capabilities | None = None
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The limits of this cluster, asked once."""
+        if self._capabilities is None:
+            _, code = read_bindings(self._client)
+            self._capabilities = capabilities_of(self._client, self._client.cluster(), code)
+        return self._capabilities
+
+    def identify(self) -> ClusterIdentity:
+        """Return which cluster answers.
+
+        Raises:
+            RetryableError: None does.
+        """
+        return ClusterIdentity("kafka", self._client.cluster().id)
+
+    def observe(self, scope: Scope) -> Inventory:
+        """Return the cluster, the namespaces that are known and there, and its topics: four requests."""
+        self._learn(scope)
+        name, wanted = self._declared.metadata.name, wanted_in(scope)
+        looking = Looking(self._client, name, self._naming, scope, wanted)
+        topics, configs = looking.topics()
+        bindings, _ = read_bindings(self._client)
+        inventory: dict[Address, Observed] = {}
+        if wanted is None or wanted(self._declared.address):
+            inventory[self._declared.address] = self._observed_cluster()
+        inventory.update(looking.observed(topics, configs, bindings))
+        return inventory
+
+    def check_shown(self, address: Address) -> None:
+        """Refuse who may not know whether a topic is there."""
+        self.observe(Scope((address,), self._known | {address}))
+
+    def overview(self) -> Overview:
+        """Return names and shapes of all that may be described: one request."""
+        topics = self._client.topics()
+        shown = [
+            TopicShown(
+                address_of("topic", self._declared.metadata.name, self._naming.full_name(name)),
+                len(seen.replicas),
+                len(seen.replicas[0]),
+            )
+            for name, seen in sorted(topics.items())
+            if seen.replicas
+        ]
+        return Overview(shown)
+
+    def apply(self, actions: Sequence[ControlAction], *, may_go_on: Callable[[], None] = go_on) -> Iterator[Outcome]:
+        """Do a batch: one look, then one request for each kind of change."""
+        from reconciler.providers.kafka.changing.batch import Batch  # noqa: PLC0415 - plans need none of it
+
+        rest: list[ControlAction] = []
+        for action in actions:
+            match action:
+                case Update(after=Cluster()):
+                    yield self._change_cluster(action, may_go_on)
+                case _:
+                    rest.append(action)
+        if rest:
+            self._learn(Scope(declared=frozenset(action.address for action in rest), recorded=self._known))
+            yield from Batch(self._client, self._naming, rest, may_go_on).outcomes()
+
+    def measure(self, addresses: Sequence[Address]) -> Measures:
+        """Return what topics hold."""
+        raise self._cannot("measure topics")
+
+    @property
+    def groups(self) -> GroupsOfCluster:
+        """The consumer groups of this cluster."""
+        raise self._cannot("list groups")
+
+    def recoverable(self, topics: Mapping[TopicAddress, str | None]) -> Recoveries:
+        """Return nothing: topics of a Kafka cluster are not made from object storage, they are restored by a job."""
+        return {}
+
+    def archived(self, cluster_id: str | None = None) -> Iterator[tuple[str, Recoverable | UserError]]:
+        """Refuse: its brokers keep their remote segments as they like."""
+        raise self._cannot("list what lies in object storage")
+
+    def mountable(self) -> Sequence[Mountable]:
+        """Return every topic that was ever detached in the object storage of this cluster."""
+        return ()
+
+    @property
+    def migrations(self) -> MigrationsOfCluster:
+        """The mounts and unmounts of this cluster."""
+        raise self._cannot("list migrations")
+
+    @property
+    def links(self) -> LinksOfCluster:
+        """The links whose destination is this cluster, and their mirrors."""
+        raise self._cannot("list links")
+
+    def standing(self, topic: TopicAddress) -> Standing:
+        """Return what a topic holds."""
+        raise self._cannot("measure topics")
+
+    def storages(self, topics: Sequence[TopicAddress]) -> Iterator[TopicStorage]:
+        """Yield what topics take in each tier."""
+        raise self._cannot("measure topics")
+
+    def vitals(self) -> Vitals:
+        """Return nothing yet: brokers say it over JMX."""
+        return Vitals()
+
+    def marks(self) -> Mapping[str, Marked]:
+        """Return every topic, and what changes whenever one of its partitions does."""
+        raise self._cannot("list marks")
+
+    def remembered(self, job: str) -> Mapping[str, list[Any]]:
+        """Return nothing: what a job of `run` kept is lost, and found anew."""
+        return {}
+
+    def remember(self, job: str, rows: Mapping[str, list[Any]]) -> None:
+        """Keep nothing."""
+
+    def source_topic(self, topic: TopicAddress) -> SourceTopic:
+        """Return what mirrors of a topic follow."""
+        raise self._cannot("be mirrored")
+
+    def follow_source(self, mirror: Address, source: SourceTopic) -> None:
+        """Bring a mirror's partitions and synced configs to what its source has."""
+        raise self._cannot("have mirrors")
+
+    def log(
+        self,
+        topic: TopicAddress,
+        *,
+        isolation: Isolation = "read_committed",
+        on_missing: Callable[[Lost], None] | None = None,
+    ) -> TopicLog:
+        """Return the records of a topic."""
+        raise self._cannot("read records")
+
+    def producer(self, topic: TopicAddress) -> TopicProducer:
+        """Return where new records of a topic go in."""
+        raise self._cannot("take records")
+
+    def sink(self, topic: TopicAddress) -> TransactionalSink:
+        """Return where records of a topic are written."""
+        raise self._cannot("take records")
+
+    def upkeep(self, means: Means) -> Mapping[str, Callable[[], Upkept]]:
+        """Return nothing: brokers keep themselves."""
+        return {}
+
+    @property
+    def _separator(self) -> str:
+        return self._declared.spec.kafka.namespace_separator if self._declared.spec.kafka else "."
+
+    def _learn(self, scope: Scope) -> None:
+        """Keep what is known of namespaces: flat names are read by it."""
+        if not scope.known <= self._known:
+            self._known |= scope.known
+            self._naming = naming_of(self._separator, self._known)
+
+    def _observed_cluster(self) -> Observed:
+        cluster_id = self._client.cluster().id
+        found = self._client.broker_configs()
+        properties = {
+            key: each.value
+            for key, each in sorted(found.items())
+            if each.source == _DYNAMIC_DEFAULT and each.value is not None
+        }
+        spec = self._declared.spec.model_copy(update={"cluster_id": cluster_id, "properties": properties})
+        return Observed(self._declared.model_copy(update={"spec": spec}), cluster_id)
+
+    def _change_cluster(self, action: Update, may_go_on: Callable[[], None]) -> Outcome:
+        from reconciler.planning.fields import PROPERTIES  # noqa: PLC0415 - as above
+        from reconciler.providers.changes import check_unmoved  # noqa: PLC0415 - as above
+        from reconciler.providers.kafka.changing.writing import configure_brokers  # noqa: PLC0415 - as above
+
+        try:
+            changes = [change for change in action.changes if change.path.startswith(PROPERTIES)]
+            resource = self._observed_cluster().resource
+            assert isinstance(resource, Cluster)
+            there = {PROPERTIES + key: value for key, value in resource.spec.properties.items()}
+            check_unmoved(action.address, changes, there)
+            wanted = {
+                change.path.removeprefix(PROPERTIES): None if change.after is None else str(change.after)
+                for change in changes
+            }
+            if wanted:
+                may_go_on()
+                configure_brokers(self._client, wanted)
+        except ReconcilerError as error:
+            return Failed(action.id, error)
+        return Done(action.id, self._client.cluster().id)
+
+    def _cannot(self, what: str) -> UserError:
+        message = f"{self._declared.address}: this version cannot {what} on Kafka clusters"
+        return UserError(message, hint="Leave it out with --exclude.")

@@ -1,0 +1,72 @@
+"""Our words and the broker's: descriptions as resources, and what actions ask for. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from reconciler.resources.address import split_name
+from reconciler.resources.metadata import InNamespace, OfNamespace
+from reconciler.resources.namespace import Namespace, NamespaceSpec
+from reconciler.resources.topic import Topic, TopicSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from reconciler.providers.kafka.client import TopicSeen
+    from reconciler.resources.acls import NamespaceAcl, TopicAcl
+
+INTERNAL: Final = frozenset(
+    {
+        "__consumer_offsets",
+        "__transaction_state",
+        "__share_group_state",
+        "__cluster_metadata",
+        "__remote_log_metadata",
+        "__reconciler",
+    }
+)
+"""Made by the platform, or by us, for itself (facts, 6)."""
+INJECTED: Final = frozenset({"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"})
+"""Set by reassignments (6.1): nobody's unless somebody declares them."""
+
+
+def is_internal(topic: TopicSeen) -> bool:
+    """Tell whether a topic is the platform's own, or one of MirrorMaker's."""
+    name = topic.name
+    is_mirrormakers = name.startswith("mm2-") or name == "heartbeats" or name.endswith(".checkpoints.internal")
+    return topic.is_internal or name in INTERNAL or is_mirrormakers
+
+
+class Models:
+    """Resources of one cluster: copies of one checked model, and one spec for all topics that are alike."""
+
+    def __init__(self, cluster: str) -> None:
+        self._cluster = cluster
+        self._pattern = Topic(metadata=InNamespace(name="t", cluster=cluster), spec=TopicSpec(partitions=1))
+        self._specs: dict[object, TopicSpec] = {}
+
+    def topic(
+        self, full_name: str, seen: TopicSeen, configs: Mapping[str, str], acls: tuple[TopicAcl, ...] = ()
+    ) -> Topic:
+        """Return a topic as the broker has it, with the configs it sets itself."""
+        namespace, name = split_name(full_name)
+        replicas = len(seen.replicas[0]) if seen.replicas else 1
+        path = tuple((each.permission, each.principal, each.host, each.operations) for each in acls)
+        alike = len(seen.replicas), replicas, path, *sorted(configs.items())
+        spec = self._specs.get(alike)
+        if spec is None:
+            shape = {
+                "partitions": len(seen.replicas),
+                "replication_factor": replicas,
+                "configs": dict(sorted(configs.items())),
+                "acls": acls,
+            }
+            spec = self._specs[alike] = self._pattern.spec.model_copy(update=shape)
+        metadata = self._pattern.metadata.model_copy(update={"name": name, "namespace": namespace})
+        return self._pattern.model_copy(update={"metadata": metadata, "spec": spec})
+
+    def namespace(self, name: str, acls: tuple[NamespaceAcl, ...]) -> Namespace:
+        """Return a namespace, of which the broker knows the access rules of its prefix alone."""
+        return Namespace(
+            metadata=OfNamespace(name=name, cluster=self._cluster), spec=NamespaceSpec.model_construct(acls=acls)
+        )
