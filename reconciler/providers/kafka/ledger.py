@@ -15,51 +15,41 @@ Topics are known here by the names that their brokers give them: ours depend on 
 from __future__ import annotations
 
 import json
-import logging
 import threading
 from dataclasses import dataclass, field
-from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from reconciler.errors import LostRaceError, ReconcilerError, RetryableError
-from reconciler.providers.kafka.faults import translated
+from reconciler.errors import ProducerFencedError, RetryableError
+from reconciler.providers.kafka.ledgerwire import Tail, Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
 TOPIC: Final = "__reconciler"
 CONFIGS: Final = {
     "cleanup.policy": "compact",
     "segment.bytes": str(16 << 20),
     "min.cleanable.dirty.ratio": "0.1",
-    # A process that keeps what it has read for days still meets what was removed since.
+    # A process that keeps for days what it has read still meets what was removed since.
     "delete.retention.ms": str(7 * 86_400_000),
 }
 REPLICAS: Final = 3
+"""At most: as many as there are brokers."""
+
 LINK: Final = "link"
 MIRROR: Final = "mirror"
 PROGRESS: Final = "progress"
 MAP: Final = "map"
 STATES: Final = (LINK, MIRROR)
-"""What is small: one entry a link, one a mirror."""
+"""What is small: an entry for each link and each mirror."""
 
 Key: TypeAlias = tuple[str | int, ...]
 Value: TypeAlias = "Mapping[str, Any]"
 Entries: TypeAlias = "Mapping[Key, Value]"
 Changes: TypeAlias = "Mapping[Key, Value | None]"
-
-TRANSACTION_MS: Final = 60_000
-"""After this long the cluster aborts a transaction whose producer is gone: nobody waits longer for one to end."""
-_WAIT_S: Final = TRANSACTION_MS / 1000 + 15.0
-_POLL_S: Final = 0.1
-_ATTEMPTS: Final = 8
-_log: Final = logging.getLogger("reconciler.kafka")
-_log.addHandler(logging.NullHandler())
-
-
-@runtime_checkable
-class _Secret(Protocol):
-    def reveal(self) -> str: ...
+"""What to write; `None` removes."""
+_ATTEMPTS: Final = 20
+_PAUSE_S: Final = 0.02
 
 
 def link_key(name: str) -> Key:
@@ -106,17 +96,11 @@ def _bytes(found: object) -> bytes:
     return json.dumps(found, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def opened(settings: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings of a client of records, secrets in clear: for its constructor alone."""
-    found = {key: value.reveal() if isinstance(value, _Secret) else value for key, value in settings.items()}
-    return {"reconnect.backoff.max.ms": 1000, "reconnect.backoff.ms": 50, **found, **more, "logger": _log}
-
-
 @dataclass
 class _Read:
-    """What was read of some kinds of entries, and up to where."""
+    """What was read of some kinds of entries, and what reads on."""
 
-    offset: int = 0
+    tail: Tail
     entries: dict[Key, Value] = field(default_factory=dict)
 
 
@@ -131,7 +115,7 @@ class Ledger:
     cluster: str
     create: Callable[[], None] | None = None
     _reads: dict[tuple[str, ...], _Read] = field(default_factory=dict, repr=False, compare=False)
-    _writers: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    _writers: dict[str, Writer] = field(default_factory=dict, repr=False, compare=False)
     _reading: Any = field(default_factory=threading.Lock, repr=False, compare=False)
     _writing: Any = field(default_factory=threading.Lock, repr=False, compare=False)
 
@@ -140,29 +124,27 @@ class Ledger:
         return type(self), (dict(self.settings), self.cluster)
 
     def read(self, *kinds: str) -> Entries:
-        """Return what is committed now of some kinds (`STATES`), by key; nothing where the ledger was never written.
+        """Return what is committed now of some kinds (by default `STATES`), by key; nothing where it was never written.
 
         Waits for transactions that are open in it, and reads on from where it stopped before.
 
         Raises:
             RetryableError: The cluster does not answer, or a transaction stays open.
         """
+        wanted = kinds or STATES
         with self._reading:
-            known = self._reads.get(kinds)
+            known = self._reads.get(wanted)
             if known is None:
-                known = self._reads[kinds] = Tail(self.settings, TOPIC, self.cluster)
-            found = self._known.setdefault(kinds, {})
-            if known.has_begun_anew():
-                found.clear()
-            for key, value in known.news():
+                known = self._reads[wanted] = _Read(Tail(self.settings, TOPIC, self.cluster))
+            for key, value in known.tail.news(known.entries.clear):
                 place, entry = entry_of(key, value)
-                if place[0] not in kinds:
+                if place[0] not in wanted:
                     continue
                 if entry is None:
-                    found.pop(place, None)
+                    known.entries.pop(place, None)
                 else:
-                    found[place] = entry
-            return dict(found)
+                    known.entries[place] = entry
+            return dict(known.entries)
 
     def change(self, writer: str, decide: Callable[[Entries], Changes], *kinds: str) -> Entries:
         """Write what is decided over what is there, all or nothing, and return what is there then.
@@ -171,44 +153,41 @@ class Ledger:
         returns may be empty. `kinds`: those it looks at, by default `STATES`.
 
         Raises:
-            LostRaceError: Somebody else was faster every time.
-            RetryableError: The cluster does not answer.
+            RetryableError: Somebody else was faster every time, or the cluster does not answer.
         """
-        looked = kinds or STATES
         with self._writing:
-            for _ in range(_ATTEMPTS):
-                entries = self.read(*looked)
-                if not decide(entries):
+            for attempt in range(_ATTEMPTS):
+                if writer not in self._writers and not decide(entries := self.read(*kinds)):
                     return entries  # Nothing to fence for.
                 self._make()
                 try:
-                    return self._changed(self._writer(writer), decide, looked)
-                except LostRaceError:
-                    self._writers.pop(writer, None)
-        message = f"{TOPIC} of cluster {self.cluster}: somebody else changes {writer} all the time"
-        raise LostRaceError(message, hint="Run the same command again.")
+                    return self._changed(writer, decide, kinds)
+                except BaseException as error:
+                    self._writers.pop(writer, None)  # It may be in the middle of a transaction.
+                    if not isinstance(error, ProducerFencedError):
+                        raise
+                # Two that fence each other at the same pace would go on doing so: their pauses differ.
+                threading.Event().wait(_PAUSE_S * (attempt + 1) * (1 + (id(self) >> 6) % 97 / 97))
+        message = f"{TOPIC} of cluster {self.cluster}: somebody else writes as {writer} all the time"
+        raise RetryableError(message, hint="Run the same command again.")
 
     def close(self) -> None:
         """Let go of connections; another call opens them again."""
         with self._writing, self._reading:
             self._writers.clear()
             for known in self._reads.values():
-                known.close()
+                known.tail.close()
 
-    def _changed(self, writer: Writer, decide: Callable[[Entries], Changes], kinds: tuple[str, ...]) -> Entries:
+    def _changed(self, writer: str, decide: Callable[[Entries], Changes], kinds: tuple[str, ...]) -> Entries:
+        if writer not in self._writers:
+            self._writers[writer] = Writer(self.settings, writer, self.cluster)
         entries = self.read(*kinds)  # Under the fence: whoever writes between this and the commit fences us.
         changes = decide(entries)
         if not changes:
             return entries
-        writer.write(TOPIC, [message(key, value) for key, value in changes.items()])
-        return self.read(*kinds)
-
-    def _writer(self, transactional_id: str) -> Writer:
-        found = self._writers.get(transactional_id)
-        if found is None:
-            found = Writer(self.settings, transactional_id, self.cluster)
-            self._writers[transactional_id] = found
-        return found
+        self._writers[writer].write(TOPIC, [message(key, value) for key, value in changes.items()])
+        kept = {key: value for key, value in entries.items() if key not in changes}
+        return {**kept, **{key: value for key, value in changes.items() if value is not None}}
 
     def _make(self) -> None:
         if self.create is not None:

@@ -1,0 +1,1 @@
+"""Apache Kafka: the protocol of providers over its own clients."""
