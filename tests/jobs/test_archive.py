@@ -1,0 +1,227 @@
+"""A topic of another platform in object storage: archived, mounted on an embedded cluster, compared.
+
+An embedded topic that is not tiered stands in for it here; `tests/jobs/kafka` has the real one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from reconciler.embedded.archiving.archive import Archive
+from reconciler.embedded.archiving.archivelog import ArchiveLog
+from reconciler.embedded.archiving.archivesink import ArchiveSink
+from reconciler.embedded.archiving.taking import claim, give_back, settle
+from reconciler.embedded.archiving.writing import ArchivedTopic, begin, describe, detach, tidy
+from reconciler.embedded.catalog.tiering import TopicLocation
+from reconciler.embedded.mounting.ownership import Owning, read_ownership
+from reconciler.embedded.remote.storagefile import read_storage_id
+from reconciler.errors import OwnershipLostError, RetryableError, UserError
+from reconciler.jobs.archive import Archived, Archiving, archive
+from reconciler.jobs.verify import verify
+from tests.embedded.mounting.bucket import Bucket
+from tests.jobs.doubles import Interrupted
+
+if TYPE_CHECKING:
+    from reconciler.embedded.cluster import EmbeddedCluster
+    from reconciler.records.log import TopicLog
+
+KAFKA = "0a55f1d2-57c2-4a34-9f34-000000000009"
+NAME = "shop:clicks"
+CLAIM = "c1"
+
+
+def never() -> Any:
+    raise AssertionError
+
+
+@pytest.fixture
+def bucket() -> Bucket:
+    return Bucket()
+
+
+def written(bucket: Bucket, *, partitions: int = 3, records: int = 40) -> EmbeddedCluster:
+    """Make a topic that has gaps, headers, absent and empty keys and values, and begins after 0 in one partition."""
+    cluster = bucket.cluster("other")
+    cluster.create_topic(NAME, partitions=partitions, configs={"retention.ms": "-1"})
+    more(cluster, records, partitions)
+    paying = cluster.producer("paying")
+    paying.init_transactions()
+    for number in range(4):
+        paying.begin()
+        paying.send(NAME, f"paid{number}", partition=0)
+        paying.flush()
+        paying.abort() if number % 2 else paying.commit()
+    return cluster
+
+
+def more(cluster: EmbeddedCluster, records: int, partitions: int = 3) -> None:
+    with cluster.producer() as producer:
+        for number in range(records):
+            value = None if number % 7 == 0 else b"" if number % 7 == 1 else f"v{number}".encode()
+            key = None if number % 5 == 0 else b"" if number % 5 == 1 else f"k{number}".encode()
+            headers = {"h": b"1", "empty": b""} if number % 3 else {}
+            producer.send(NAME, value, key=key, partition=number % partitions, headers=headers)
+
+
+def archive_of(bucket: Bucket) -> Archive:
+    _ = bucket.east  # whoever binds a cluster makes the storage
+    return Archive(bucket.storage, TopicLocation(NAME, KAFKA, 9), KAFKA, read_storage_id(bucket.storage))
+
+
+def job(source: TopicLog, place: Archive, sink: Any = None, **more: Any) -> Archiving:
+    return Archiving(NAME, source, sink or ArchiveSink(place, 3), ArchiveLog(place), never, **more)
+
+
+TOPIC = ArchivedTopic(NAME, 3, 2, {"retention.ms": "-1"}, {"retention.ms": "-1"}, {"readers": {0: 3, 1: 4}})
+
+
+def archived(bucket: Bucket, source: TopicLog, *, mark: str = CLAIM, sink: Any = None) -> Archived:
+    """Archive a topic and let go of it."""
+    place = archive_of(bucket)
+    begin(place, TOPIC, {number: each.start for number, each in source.bounds().items()}, mark)
+    done = archive(job(source, place, sink and sink(place)))
+    describe(place, TOPIC, done.bounds, mark)
+    detach(place, mark, now_ms=bucket.clock.now_ms)
+    tidy(place)
+    return done
+
+
+def test_what_was_archived_is_mounted_elsewhere_record_by_record(bucket: Bucket) -> None:
+    source = written(bucket).log(NAME)
+    done = archived(bucket, source)
+    assert (done.passes, done.records) == (1, 42)
+    bucket.mounted(f"{NAME}/{KAFKA}/9", NAME)
+    assert verify(None, source, bucket.east.log(NAME), deep=True).is_equal
+    offsets = bucket.east.groups.committed("readers", [NAME])
+    assert offsets == {(NAME, 0): 3, (NAME, 1): 4}
+
+
+def test_a_mounted_archive_is_unmounted_again_and_keeps_its_place(bucket: Bucket) -> None:
+    source = written(bucket).log(NAME)
+    archived(bucket, source)
+    bucket.mounted(f"{NAME}/{KAFKA}/9", NAME)
+    assert bucket.unmounted(NAME, "east") == f"{NAME}/{KAFKA}/9"
+    place = archive_of(bucket)
+    topic = claim(place, NAME, "back", now_ms=1)
+    assert (topic.partitions, list(topic.groups)) == (3, ["readers"])
+    assert verify(None, source, ArchiveLog(place), deep=True).is_equal
+    settle(place, NAME, "back", now_ms=2)
+    found = read_ownership(bucket.storage, place.location)
+    assert found is not None
+    assert (found.state, found.owner) == (Owning.MOUNTED, KAFKA)
+
+
+def test_who_has_claimed_it_first_has_it(bucket: Bucket) -> None:
+    archived(bucket, written(bucket).log(NAME))
+    place = archive_of(bucket)
+    claim(place, NAME, "first", now_ms=1)
+    claim(place, NAME, "first", now_ms=1)
+    with pytest.raises(OwnershipLostError, match="being mounted on this cluster"):
+        claim(place, NAME, "second", now_ms=1)
+    give_back(place, "first", now_ms=2)
+    claim(place, NAME, "second", now_ms=3)
+    settle(place, NAME, "second", now_ms=4)
+    settle(place, NAME, "second", now_ms=4)
+
+
+def test_an_archive_that_was_cut_short_is_gone_on_with(bucket: Bucket) -> None:
+    source = written(bucket).log(NAME)
+    place = archive_of(bucket)
+    starts = {number: each.start for number, each in source.bounds().items()}
+    for _ in range(2):
+        begin(place, TOPIC, starts, CLAIM)
+    with pytest.raises(ZeroDivisionError):
+        archive(job(source, place, Interrupted(ArchiveSink(place, 3), lambda: 1 // 0)))
+    begin(place, TOPIC, starts, CLAIM)
+    assert archive(job(source, place)).records == 42
+    begin(place, TOPIC, starts, CLAIM)
+    assert archive(job(source, place)).records == 0
+
+
+def test_what_is_written_meanwhile_is_archived_too(bucket: Bucket) -> None:
+    cluster = written(bucket)
+    done = archived(
+        bucket, cluster.log(NAME), sink=lambda place: Interrupted(ArchiveSink(place, 3), lambda: more(cluster, 9))
+    )
+    assert (done.passes, done.records) == (2, 51)
+    bucket.mounted(f"{NAME}/{KAFKA}/9", NAME)
+    assert verify(None, cluster.log(NAME), bucket.east.log(NAME), deep=True).is_equal
+
+
+def test_nobody_waits_for_whoever_never_stops_writing(bucket: Bucket) -> None:
+    cluster, place = written(bucket), archive_of(bucket)
+    begin(place, TOPIC, {}, CLAIM)
+    with pytest.raises(RetryableError, match="somebody goes on writing"):
+        archive(job(Written(cluster.log(NAME), cluster), place))
+
+
+class Written:
+    """A log to which somebody writes whenever it is looked at."""
+
+    def __init__(self, log: TopicLog, cluster: EmbeddedCluster) -> None:
+        self._log, self._cluster = log, cluster
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    def bounds(self, only: Any = None) -> Any:
+        more(self._cluster, 1)
+        return self._log.bounds(only)
+
+
+def test_an_open_transaction_is_not_taken_for_the_end(bucket: Bucket) -> None:
+    cluster, place = written(bucket), archive_of(bucket)
+    paying = cluster.producer("late")
+    paying.init_transactions()
+    paying.begin()
+    paying.send(NAME, "open", partition=2)
+    paying.flush()
+    begin(place, TOPIC, {}, CLAIM)
+    with pytest.raises(RetryableError, match="transactions are open on partitions 2"):
+        archive(job(cluster.log(NAME), place))
+    paying.commit()
+    assert archive(job(cluster.log(NAME), place)).records == 1
+
+
+def test_an_archive_that_differs_is_told_and_nothing_is_let_go_of(bucket: Bucket) -> None:
+    cluster, place = written(bucket), archive_of(bucket)
+    begin(place, TOPIC, {}, CLAIM)
+    archive(job(cluster.log(NAME), place))
+    stranger = Bucket().cluster("stranger")
+    stranger.create_topic(NAME, partitions=3)
+    more(stranger, 200)
+    with pytest.raises(UserError, match=r"the archive differs from the topic in partitions 0 \(from offset"):
+        archive(job(stranger.log(NAME), place))
+
+
+def test_where_a_topic_lies_detached_nothing_is_archived(bucket: Bucket) -> None:
+    cluster = written(bucket)
+    archived(bucket, cluster.log(NAME))
+    with pytest.raises(UserError, match="detached"):
+        begin(archive_of(bucket), TOPIC, {}, "again")
+
+
+def test_another_time_replaces_what_the_place_held(bucket: Bucket) -> None:
+    cluster = written(bucket)
+    archived(bucket, cluster.log(NAME))
+    place = archive_of(bucket)
+    claim(place, NAME, "here", now_ms=1)
+    settle(place, NAME, "here", now_ms=2)
+    more(cluster, 10)
+    assert archived(bucket, cluster.log(NAME), mark="c2").records == 52
+    bucket.mounted(f"{NAME}/{KAFKA}/9", NAME)
+    assert verify(None, cluster.log(NAME), bucket.east.log(NAME), deep=True).is_equal
+    lying = [each.key for each in bucket.storage.list(f"topics/{KAFKA}/") if each.key.endswith(".parquet")]
+    assert len(lying) == 3
+
+
+def test_another_storage_is_told_apart(bucket: Bucket) -> None:
+    archived(bucket, written(bucket).log(NAME))
+    other = Bucket()
+    place = archive_of(other)
+    with pytest.raises(UserError, match="there is no topic at"):
+        claim(place, NAME, "x", now_ms=1)
+    with pytest.raises(UserError, match="object storage"):
+        Archive(other.storage, place.location, KAFKA, "another").check_shared()
