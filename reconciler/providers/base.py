@@ -50,27 +50,20 @@ class Edge:
     """Who acts on an embedded cluster; `None` is the super user."""
     host: str = "*"
     """Where they act from; `*`: nobody knows, and only rules for all hosts are about them."""
+    declared: frozenset[Address] = frozenset()
+    """What the files name. Platforms without namespaces find ours by it: a flat name belongs to the longest namespace
+    that is declared or recorded and whose prefix it has."""
     is_reader: bool = False
     """Nothing may be written: providers are opened so that they cannot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What to observe: patterns over addresses; empty is everything.
-
-    Platforms without namespaces find ours in what is known: a flat name belongs to the longest one whose prefix it has.
-    """
+    """What to observe: patterns over addresses; empty is everything."""
 
     patterns: tuple[str, ...] = ()
-    declared: frozenset[Address] = frozenset()
-    """What the files name on this cluster."""
     recorded: frozenset[Address] = frozenset()
-    """What we have applied there."""
-
-    @property
-    def known(self) -> frozenset[Address]:
-        """Both."""
-        return self.declared | self.recorded
+    """What we have applied: a namespace of it is there even where nothing is in it."""
 
 
 @dataclass(frozen=True, slots=True)

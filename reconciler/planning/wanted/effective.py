@@ -13,6 +13,7 @@ from reconciler.planning.situation import IMPLIED, NO_ORIGINS, Wanted
 from reconciler.planning.wanted.clusters import compiled_cluster
 from reconciler.planning.wanted.halves import half_at, half_of, has_two_halves
 from reconciler.planning.wanted.inherited import Inheritance, Layer
+from reconciler.resources.aclsapart import namespace_rules_apart, refused_rules
 from reconciler.resources.address import Address, address_of, tiers_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.configs import DEFAULT, EMBEDDED_CONFIGS, canonical_value, refused_value
@@ -24,9 +25,10 @@ from reconciler.resources.tieringpolicy import TieringPolicy
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from reconciler.planning.plan import Given
+    from reconciler.resources.acls import TopicAcl
     from reconciler.resources.capabilities import Capabilities
     from reconciler.resources.inventory import Declared, Desired
 
@@ -102,6 +104,7 @@ class _Making:
         if capabilities is None:
             return Wanted(topic, declared.source)
         moved = address_of("topic", topic.cluster, spec.moved_from) if spec.moved_from else None
+        self._check_rules(topic.address, declared, spec.acls, capabilities)
         is_simple = moved is None and spec.tiering_policy is None and _is_plain(spec.configs, capabilities)
         if is_simple and not self._inheritance.above(topic, capabilities):
             return Wanted(topic, declared.source)
@@ -116,13 +119,18 @@ class _Making:
         if capabilities is None:
             return Wanted(namespace, declared.source)
         moved = address_of("namespace", namespace.cluster, spec.moved_from) if spec.moved_from else None
-        configs: Mapping[str, str] = {}
-        origins: Mapping[str, str] = NO_ORIGINS
-        if capabilities.inherits_configs:
-            layer = self._inheritance.of_namespace(namespace, declared, capabilities)
-            configs, origins = self._settle(namespace.address, declared, layer, capabilities)
+        layer = self._inheritance.of_namespace(namespace, declared, capabilities)
+        configs, origins = self._settle(namespace.address, declared, layer, capabilities)
+        passed_on: Mapping[str, str] = NO_ORIGINS
+        if not capabilities.inherits_configs:
+            configs, origins, passed_on = {}, {}, configs
         changed = spec.model_copy(update={"configs": configs, "tiering_policy": None, "moved_from": None})
-        return Wanted(namespace.model_copy(update={"spec": changed}), declared.source, origins, moved)
+        if capabilities.acl_operations and spec.acls:
+            self._check_rules(namespace.address, declared, spec.acls, capabilities)
+            apart = namespace_rules_apart(spec.acls, capabilities.acl_operations)
+            changed = changed.model_copy(update={"acls": apart})
+        bare = namespace.model_copy(update={"spec": changed})
+        return Wanted(bare, declared.source, origins, moved, passed_on=passed_on)
 
     def _link(self, link: MirrorLink, declared: Declared) -> None:
         spec = link.spec
@@ -171,8 +179,16 @@ class _Making:
             try:
                 configs[key] = canonical_value(key, value, capabilities.configs)
             except ValueError as error:
-                self._wrong(address, declared, f"{key}: {refused_value(value, error)}", "Correct it, or remove it.")
+                if origin == address or not origin.startswith("namespace/"):  # else it is told at the namespace
+                    self._wrong(address, declared, f"{key}: {refused_value(value, error)}", "Correct it, or remove it.")
         return configs, origins
+
+    def _check_rules(
+        self, address: Address, declared: Declared, rules: Sequence[TopicAcl], capabilities: Capabilities
+    ) -> None:
+        if capabilities.acl_operations:
+            for place, field, what, hint in refused_rules(rules, capabilities.acl_operations):
+                self._wrong(address, declared, f"acls[{place}].{field}: {what}", hint)
 
     def _wrong(self, address: Address, declared: Declared, message: str, hint: str) -> None:
         self._findings.append(Finding(address, declared.source, message, hint))

@@ -33,8 +33,8 @@ from reconciler.providers.embedded.overviewing import overview_in
 from reconciler.providers.embedded.patience import patience_in
 from reconciler.providers.embedded.permitting import check_shown, hide
 from reconciler.providers.embedded.recovering import archived_in, asked_in, looked_up
-from reconciler.providers.scoping import wanted_in
 from reconciler.providers.embedded.translate import observed_in
+from reconciler.providers.scoping import wanted_in
 from reconciler.resources.address import full_name_of
 from reconciler.resources.capabilities import Capabilities, ClusterIdentity
 from reconciler.resources.cluster import Cluster

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from reconciler.providers.kafka.client import KafkaClient
 
 # Only who connects pays for the library.
-# ruff: noqa: PLC0415
 
 _ANY: Final = 1
 _LITERAL, _PREFIXED = 3, 4

@@ -93,7 +93,7 @@ _SECURITY_DISABLED: Final = 54
 
 def _topic_configs(client: KafkaClient) -> dict[str, str | None]:
     """Return every topic config this version knows, and what a topic that sets none of them has here."""
-    from kafka.protocol.admin import CreateTopicsRequest  # noqa: PLC0415 - only who connects pays
+    from kafka.protocol.admin import CreateTopicsRequest
 
     asked = CreateTopicsRequest.CreatableTopic(
         name=_UNTRIED, num_partitions=-1, replication_factor=-1, assignments=[], configs=[]

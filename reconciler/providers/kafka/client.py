@@ -94,7 +94,7 @@ class KafkaClient:
     def cluster(self) -> ClusterSeen:
         """Return who answers, and which brokers are alive."""
         found = self.asked("describing the cluster", self.admin.describe_cluster)
-        from kafka.admin import ACLOperation  # noqa: PLC0415 - only who connects pays
+        from kafka.admin import ACLOperation
 
         alive = tuple(sorted(each["broker_id"] for each in found["brokers"] if not each.get("is_fenced")))
         operations = frozenset(ACLOperation[name].value for name in found.get("authorized_operations") or ())
@@ -102,7 +102,7 @@ class KafkaClient:
 
     def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicSeen]:
         """Return topics by name, in one request: those of `names`, or all that may be described."""
-        from kafka.protocol.metadata import MetadataRequest  # noqa: PLC0415 - only who connects pays
+        from kafka.protocol.metadata import MetadataRequest
 
         wanted = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
         if wanted == []:
@@ -125,7 +125,7 @@ class KafkaClient:
         wanted = [(BROKER, "" if broker is None else str(broker), None)]
         (result,) = self._described(wanted, node=broker, doing="reading configs of brokers")
         if result.error_code:
-            from reconciler.providers.kafka.faults import of_code  # noqa: PLC0415 - as above
+            from reconciler.providers.kafka.faults import of_code
 
             raise of_code(result.error_code, result.error_message or "", what=f"cluster {self.name}")
         return _configs(result)
@@ -138,11 +138,11 @@ class KafkaClient:
                 self._admin = None
 
     def _described(
-        self, wanted: list[tuple[int, str, list[str] | None]], *, doing: str, node: int | None = None
+        self, wanted: Sequence[tuple[int, str, list[str] | None]], *, doing: str, node: int | None = None
     ) -> Any:
-        from kafka.protocol.admin import DescribeConfigsRequest  # noqa: PLC0415 - as above
+        from kafka.protocol.admin import DescribeConfigsRequest
 
-        return self.send(DescribeConfigsRequest(resources=wanted, min_version=1), doing=doing, node=node).results
+        return self.send(DescribeConfigsRequest(resources=list(wanted), min_version=1), doing=doing, node=node).results
 
     def _opened(self) -> Any:
         # The library logs what it also raises.
@@ -150,7 +150,7 @@ class KafkaClient:
         logging.getLogger("kafka").propagate = False
         settings = admin_settings(self._declared, self._edge)
         try:
-            from kafka.admin import KafkaAdminClient  # noqa: PLC0415 - as above
+            from kafka.admin import KafkaAdminClient
 
             return KafkaAdminClient(**settings)
         except Exception as error:

@@ -33,6 +33,8 @@ class Looking:
     cluster: str
     naming: Naming
     scope: Scope
+    known: frozenset[Address]
+    """What is declared or recorded, here or elsewhere."""
     is_wanted: Callable[[str], bool] | None
 
     def topics(self) -> tuple[dict[str, TopicSeen], dict[str, Mapping[str, str]]]:
@@ -43,7 +45,7 @@ class Looking:
         found = self.client.topics(self._names())
         silent = [
             name
-            for address in sorted(self.scope.known)
+            for address in sorted(self.known)
             if kind_of(address) == "topic" and cluster_of(address) == self.cluster
             if (name := self.naming.physical(full_name_of(address))) not in found
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.resources.acls import NamespaceAcl, TopicAcl
 
@@ -51,7 +51,15 @@ def bindings_of_topic(physical: str, rules: Iterable[TopicAcl]) -> Iterator[Bind
     """Yield what the broker is to have for the rules of one topic."""
     for rule in rules:
         for operation in rule.operations:
-            yield Binding(TOPICS, physical, False, rule.principal, rule.host, operation, rule.permission)
+            yield Binding(
+                TOPICS,
+                physical,
+                is_prefix=False,
+                principal=rule.principal,
+                host=rule.host,
+                operation=operation,
+                permission=rule.permission,
+            )
 
 
 def bindings_of_namespace(prefix: str, rules: Iterable[NamespaceAcl]) -> Iterator[Binding]:
@@ -83,7 +91,9 @@ def placed(bindings: Iterable[Binding], naming: Naming, topics: Collection[str])
             of_topics[naming.full_name(each.name)][who].add(each.operation)
             continue
         namespace, name = naming.placed(each.name)
-        if not namespace or each.resource not in OPERATIONS or not (name or each.is_prefix):
+        # Of a topic that is not there: rules may precede it.
+        is_of_one_topic = each.resource == TOPICS and not each.is_prefix
+        if not namespace or is_of_one_topic or each.resource not in OPERATIONS or not (name or each.is_prefix):
             rest.append(each)
             continue
         name += "*" if each.is_prefix else ""
@@ -98,8 +108,8 @@ def placed(bindings: Iterable[Binding], naming: Naming, topics: Collection[str])
     )
 
 
-def _namespace_rule(key: tuple[str, ...], operations: Iterable[str]) -> NamespaceAcl:
-    permission, principal, host, resource, name = key
+def _namespace_rule(key: tuple[str, ...], operations: Iterable[Any]) -> NamespaceAcl:
+    permission, principal, host, resource, name = key  # Of the wire: what it says is not checked again.
     return NamespaceAcl.model_construct(
         permission=permission,
         principal=principal,
@@ -110,7 +120,7 @@ def _namespace_rule(key: tuple[str, ...], operations: Iterable[str]) -> Namespac
     )
 
 
-def _topic_rule(key: tuple[str, ...], operations: Iterable[str]) -> TopicAcl:
+def _topic_rule(key: tuple[str, ...], operations: Iterable[Any]) -> TopicAcl:
     permission, principal, host = key
     return TopicAcl.model_construct(
         permission=permission, principal=principal, host=host, operations=tuple(sorted(operations))

@@ -12,8 +12,9 @@ from reconciler.providers.kafka.capabilities import capabilities_of
 from reconciler.providers.kafka.client import KafkaClient
 from reconciler.providers.kafka.naming import naming_of
 from reconciler.providers.kafka.observing import Looking
+from reconciler.providers.kafka.translate import is_internal
 from reconciler.providers.scoping import wanted_in
-from reconciler.resources.address import address_of
+from reconciler.resources.address import Address, address_of, cluster_of
 from reconciler.resources.capabilities import ClusterIdentity
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Observed
@@ -21,7 +22,7 @@ from reconciler.resources.overviews import Overview, TopicShown
 from reconciler.resources.vitals import Vitals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from reconciler.planning.actions import ControlAction
     from reconciler.providers.base import Edge, Marked, Outcome, Standing, TopicAddress
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from reconciler.providers.links import LinksOfCluster
     from reconciler.providers.migrations import MigrationsOfCluster
     from reconciler.records.log import Isolation, Lost, TopicLog, TopicProducer, TransactionalSink
-    from reconciler.resources.address import Address
     from reconciler.resources.capabilities import Capabilities
     from reconciler.resources.inventory import Inventory
     from reconciler.resources.measures import Measures
@@ -50,8 +50,9 @@ class KafkaProvider:
     def __init__(self, declared: Cluster, edge: Edge) -> None:
         self._declared, self._edge = declared, edge
         self._client = KafkaClient(declared, edge)
-        self._naming: Naming = naming_of(self._separator, ())
         self._known: frozenset[Address] = frozenset()
+        self._naming: Naming = naming_of(self._separator, ())
+        self._learn(edge.declared)
         self._capabilities: Capabilities | None = None
 
     @property
@@ -72,9 +73,9 @@ class KafkaProvider:
 
     def observe(self, scope: Scope) -> Inventory:
         """Return the cluster, the namespaces that are known and there, and its topics: four requests."""
-        self._learn(scope)
+        self._learn((*scope.recorded, *map(Address, scope.patterns)))
         name, wanted = self._declared.metadata.name, wanted_in(scope)
-        looking = Looking(self._client, name, self._naming, scope, wanted)
+        looking = Looking(self._client, name, self._naming, scope, self._known, wanted)
         topics, configs = looking.topics()
         bindings, _ = read_bindings(self._client)
         inventory: dict[Address, Observed] = {}
@@ -85,7 +86,7 @@ class KafkaProvider:
 
     def check_shown(self, address: Address) -> None:
         """Refuse who may not know whether a topic is there."""
-        self.observe(Scope((address,), self._known | {address}))
+        self.observe(Scope((address,)))
 
     def overview(self) -> Overview:
         """Return names and shapes of all that may be described: one request."""
@@ -113,7 +114,7 @@ class KafkaProvider:
                 case _:
                     rest.append(action)
         if rest:
-            self._learn(Scope(declared=frozenset(action.address for action in rest), recorded=self._known))
+            self._learn(action.address for action in rest)
             yield from Batch(self._client, self._naming, rest, may_go_on).outcomes()
 
     def measure(self, addresses: Sequence[Address]) -> Measures:
@@ -156,8 +157,9 @@ class KafkaProvider:
         raise self._cannot("measure topics")
 
     def vitals(self) -> Vitals:
-        """Return nothing yet: brokers say it over JMX."""
-        return Vitals()
+        """Return how much there is; the rest brokers say over JMX."""
+        topics = [seen for seen in self._client.topics().values() if not is_internal(seen)]
+        return Vitals(len(topics), sum(len(seen.replicas) for seen in topics))
 
     def marks(self) -> Mapping[str, Marked]:
         """Return every topic, and what changes whenever one of its partitions does."""
@@ -204,22 +206,26 @@ class KafkaProvider:
     def _separator(self) -> str:
         return self._declared.spec.kafka.namespace_separator if self._declared.spec.kafka else "."
 
-    def _learn(self, scope: Scope) -> None:
+    def _learn(self, addresses: Iterable[Address]) -> None:
         """Keep what is known of namespaces: flat names are read by it."""
-        if not scope.known <= self._known:
-            self._known |= scope.known
+        here = {address for address in addresses if cluster_of(address) == self._declared.metadata.name}
+        if not here <= self._known:
+            self._known |= {address for address in here if "*" not in address}
             self._naming = naming_of(self._separator, self._known)
 
     def _observed_cluster(self) -> Observed:
         cluster_id = self._client.cluster().id
-        found = self._client.broker_configs()
-        properties = {
+        changed = {"cluster_id": cluster_id, "properties": self._properties()}
+        spec = self._declared.spec.model_copy(update=changed)
+        return Observed(self._declared.model_copy(update={"spec": spec}), cluster_id)
+
+    def _properties(self) -> dict[str, str]:
+        """Return what holds for all brokers and was set while they ran."""
+        return {
             key: each.value
-            for key, each in sorted(found.items())
+            for key, each in sorted(self._client.broker_configs().items())
             if each.source == _DYNAMIC_DEFAULT and each.value is not None
         }
-        spec = self._declared.spec.model_copy(update={"cluster_id": cluster_id, "properties": properties})
-        return Observed(self._declared.model_copy(update={"spec": spec}), cluster_id)
 
     def _change_cluster(self, action: Update, may_go_on: Callable[[], None]) -> Outcome:
         from reconciler.planning.fields import PROPERTIES  # noqa: PLC0415 - as above
@@ -228,9 +234,7 @@ class KafkaProvider:
 
         try:
             changes = [change for change in action.changes if change.path.startswith(PROPERTIES)]
-            resource = self._observed_cluster().resource
-            assert isinstance(resource, Cluster)
-            there = {PROPERTIES + key: value for key, value in resource.spec.properties.items()}
+            there = {PROPERTIES + key: value for key, value in self._properties().items()}
             check_unmoved(action.address, changes, there)
             wanted = {
                 change.path.removeprefix(PROPERTIES): None if change.after is None else str(change.after)

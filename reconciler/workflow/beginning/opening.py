@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from reconciler.manifests.loading import Loaded
     from reconciler.objectstore.base import ObjectStore
+    from reconciler.resources.address import Address
     from reconciler.resources.locations import LocationSpec
     from reconciler.resources.workspace import Workspace
     from reconciler.workflow.beginning.invocation import Invocation, Select
@@ -129,7 +130,7 @@ def open_work(invocation: Invocation, select: Select, *, is_reader: bool = False
     declared = (item.resource for item in loaded.desired.values())
     return Work(
         invocation=invocation,
-        edge=edge_of(invocation, loaded.folder, is_reader=is_reader),
+        edge=edge_of(invocation, loaded.folder, loaded.desired, is_reader=is_reader),
         owner=Owner(loaded.workspace.metadata.name, select.environment),
         state_settings=_state_settings(loaded.workspace, loaded.folder, select),
         clusters={item.metadata.name: item for item in declared if isinstance(item, Cluster)},
@@ -179,7 +180,7 @@ def open_site(invocation: Invocation, state_url: str, *, is_reader: bool = False
     recorded = (item.resource for item in snapshot.record.values())
     return Site(
         invocation=invocation,
-        edge=edge_of(invocation, invocation.cwd, is_reader=is_reader),
+        edge=edge_of(invocation, invocation.cwd, snapshot.record, is_reader=is_reader),
         owner=Owner(found.lockfile.workspace, found.lockfile.environment),
         state_settings=settings,
         clusters={item.metadata.name: item for item in recorded if isinstance(item, Cluster)},
@@ -207,7 +208,7 @@ def _cluster_at(name: str, url: str) -> Cluster:
         raise UserError(message, hint="Write it as east=s3://bucket/clusters/east or east=file:///folder.") from error
 
 
-def edge_of(invocation: Invocation, folder: Path, *, is_reader: bool = False) -> Edge:
+def edge_of(invocation: Invocation, folder: Path, declared: Iterable[Address] = (), *, is_reader: bool = False) -> Edge:
     """Return what providers are told of the world."""
     return Edge(
         folder=folder,
@@ -216,6 +217,7 @@ def edge_of(invocation: Invocation, folder: Path, *, is_reader: bool = False) ->
         now_ms=invocation.now_ms,
         principal=invocation.principal,
         host=invocation.host,
+        declared=frozenset(declared),
         is_reader=is_reader,
     )
 

@@ -170,7 +170,11 @@ def _ask(providers: Mapping[str, Provider], name: str, recorded: Record) -> Answ
     if identity is None and cluster_address(name) in recorded:
         # A recorded cluster that is not there is out of reach, never one to be made anew over its data.
         raise gone()
-    return Answer(provider.capabilities, identity, provider.observe(Scope()))
+    return Answer(provider.capabilities, identity, provider.observe(Scope(recorded=_on(recorded, name))))
+
+
+def _on(recorded: Record, cluster: str) -> frozenset[Address]:
+    return frozenset(address for address in recorded if cluster_of(address) == cluster)
 
 
 def gone() -> RetryableError:

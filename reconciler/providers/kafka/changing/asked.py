@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from reconciler.errors import UserError
+from reconciler.errors import BrokenInvariantError, UserError
 from reconciler.planning.actions import Change, Create, Delete, Transition, Update
 from reconciler.providers.changes import moved
 from reconciler.providers.kafka.permitting import bindings_of_namespace, bindings_of_topic
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from reconciler.providers.kafka.naming import Naming
     from reconciler.providers.kafka.permitting import Binding
     from reconciler.resources.kinds import Resource
+    from reconciler.resources.topic import TopicSpec
 
-PLATFORM = "a Kafka cluster"
+PLATFORM: Final = "a Kafka cluster"
 
 
 @dataclass
@@ -46,6 +47,14 @@ class Asked:
     error: ReconcilerError | None = None
 
     @property
+    def spec(self) -> TopicSpec:
+        """What a new topic is to be."""
+        if self.new is None:
+            message = f"{self.action.address} makes no topic"
+            raise BrokenInvariantError(message, hint="Please report it.")
+        return self.new.spec
+
+    @property
     def is_open(self) -> bool:
         """Whether nothing has refused it."""
         return self.error is None
@@ -63,7 +72,9 @@ def asked(action: ControlAction, naming: Naming) -> Asked:
             return Asked(action, name, new=topic, binds=tuple(bindings_of_topic(name, topic.spec.acls)))
         case Create(after=Namespace() as namespace):
             prefix = naming.prefix(namespace.metadata.name)
-            return Asked(action, prefix, True, binds=tuple(bindings_of_namespace(prefix, namespace.spec.acls)))
+            return Asked(
+                action, prefix, is_namespace=True, binds=tuple(bindings_of_namespace(prefix, namespace.spec.acls))
+            )
         case Delete(before=Topic() as topic):
             name = naming.physical(topic.full_name)
             rules = tuple(bindings_of_topic(name, topic.spec.acls))
@@ -71,7 +82,7 @@ def asked(action: ControlAction, naming: Naming) -> Asked:
         case Delete(before=Namespace() as namespace):
             prefix = naming.prefix(namespace.metadata.name)
             rules = tuple(bindings_of_namespace(prefix, namespace.spec.acls))
-            return Asked(action, prefix, True, is_gone=True, unbinds=rules)
+            return Asked(action, prefix, is_namespace=True, is_gone=True, unbinds=rules)
         case Update() | Transition(after=Topic()):
             return _changed(action, action.after, naming)
         case _:
@@ -89,10 +100,8 @@ def _changed(action: Update | Transition, after: Resource, naming: Naming) -> As
     if wanted.keys or (is_namespace and wanted.configs):
         raise cannot(action)
     rules = [change for change in action.changes if change.path in wanted.rules]
-    before, now = (
-        {bound for rule in rules for bound in _bound(name, rule.path, side(rule), is_namespace=is_namespace)}
-        for side in (lambda rule: rule.before, lambda rule: rule.after)
-    )
+    before = {each for rule in rules for each in _bound(name, rule.path, rule.before, is_namespace=is_namespace)}
+    now = {each for rule in rules for each in _bound(name, rule.path, rule.after, is_namespace=is_namespace)}
     return Asked(
         action,
         name,

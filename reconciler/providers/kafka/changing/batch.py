@@ -51,7 +51,7 @@ class Batch:
         """Do all of them and yield one outcome each, in their order.
 
         Raises:
-            ReconcilerError: The brokers cannot be reached, or refuse to answer at all: what was done is found by looking.
+            ReconcilerError: The brokers cannot be reached, or do not answer: what was done is found by looking.
         """
         if self._asked:
             self._look()
@@ -149,10 +149,9 @@ class Batch:
         topics = self._client.topics([each.name for each in there])
         configs = dict(self._client.configs([each.name for each in there]))
         for each in there:
-            assert each.new is not None
             seen, found = topics.get(each.name), configs.get(each.name)
             own = own_values(found) if isinstance(found, dict) else {}
-            wanted = each.new.spec
+            wanted = each.spec
             if seen is None or len(seen.replicas) != wanted.partitions or own != dict(wanted.configs):
                 message = f"topic {each.name} exists and differs from what was to be created"
                 each.error = UserError(message, hint="Somebody made it since the plan: plan again.")
@@ -176,15 +175,15 @@ class Batch:
         mixed = [each for each in changed if each.configs and each.partitions]
         writing.configure(self._client, mixed, is_trial=True)
         writing.grow(self._client, open_ones(mixed), is_trial=True)
-        for wanted, do in (
-            (lambda each: bool(each.configs), writing.configure),
-            (lambda each: bool(each.partitions), writing.grow),
-            (lambda each: bool(each.replicas), replicas.reassign),
-        ):
-            some = [each for each in open_ones(changed) if wanted(each)]
-            if some:
-                self._may_go_on()
-                do(self._client, some)
+        self._do(writing.configure, [each for each in changed if each.configs])
+        self._do(writing.grow, [each for each in changed if each.partitions])
+        self._do(replicas.reassign, [each for each in changed if each.replicas])
+
+    def _do(self, change: Callable[[KafkaClient, Sequence[Asked]], None], wanted: Sequence[Asked]) -> None:
+        some = open_ones(wanted)
+        if some:
+            self._may_go_on()
+            change(self._client, some)
 
     def _delete(self) -> None:
         gone = [each for each in open_ones(self._asked) if each.is_gone and not each.is_namespace]

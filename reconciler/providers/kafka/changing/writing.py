@@ -126,8 +126,7 @@ def _operations(configs: Mapping[str, str | None]) -> list[tuple[str, int, str |
 
 
 def _creatable(kind: Any, each: Asked) -> Any:
-    assert each.new is not None
-    spec = each.new.spec
+    spec = each.spec
     return kind(
         name=each.name,
         num_partitions=spec.partitions or -1,
@@ -138,8 +137,7 @@ def _creatable(kind: Any, each: Asked) -> Any:
 
 
 def _records_of_new(each: Asked) -> int:
-    assert each.new is not None
-    return 1 + (each.new.spec.partitions or 1) + len(each.new.spec.configs)
+    return 1 + (each.spec.partitions or 1) + len(each.spec.configs)
 
 
 def _by_records(asked: Sequence[Asked], records: Callable[[Asked], int]) -> Iterator[list[Asked]]:
