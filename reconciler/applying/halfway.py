@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from reconciler.applying.alike import first_few
 from reconciler.applying.calls import do_batch, do_job
-from reconciler.applying.lanes import is_driven
+from reconciler.applying.lanes import is_archived, is_driven
 from reconciler.applying.outcomes import entries_of
 from reconciler.applying.turn import LeaseTurn
 from reconciler.errors import BrokenInvariantError, IncompleteError, LeaseError, ReconcilerError, RetryableError
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from reconciler.state.journal import Journal
     from reconciler.state.lease import Lease
 
+_GOES_ON_BY_PLAN: Final = "The next plan goes on with it."
 _GOES_ON: Final = "It goes on with: reconciler run --only mirror"
 
 
@@ -89,7 +90,8 @@ class HalfWay:
         So nothing is in doubt: a plan finds it under way, and may ask for a failover, which waits for nobody.
         """
         if not (self.drives(action) or self.resumes):
-            entries = [_refused(action, "it is under way: its mirror says where it stands", _GOES_ON)]
+            found = "it is under way" if is_archived(action) else "it is under way: its mirror says where it stands"
+            entries = [_refused(action, found, _GOES_ON_BY_PLAN if is_archived(action) else _GOES_ON)]
             await journal.append(entries)
             return entries
         await journal.append([Intent(id=action.id)])

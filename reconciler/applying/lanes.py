@@ -6,6 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 from reconciler.lifecycles.mirror import MIRROR, TWO_SIDED
+from reconciler.lifecycles.mounting import BY_JOBS, MOUNT, UNMOUNT
 from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
 
 if TYPE_CHECKING:
@@ -23,8 +24,15 @@ Lane: TypeAlias = str
 
 
 def is_driven(action: Action) -> bool:
-    """Tell whether an action takes steps on two clusters, with copying between them: no platform can do it alone."""
-    return isinstance(action, Transition) and action.machine == MIRROR.name and action.verb in TWO_SIDED
+    """Tell whether an action copies between two clusters, or to or from object storage: no platform does it alone."""
+    if not isinstance(action, Transition):
+        return False
+    return is_archived(action) or (action.machine == MIRROR.name and action.verb in TWO_SIDED)
+
+
+def is_archived(action: Transition) -> bool:
+    """Tell whether an action is a mount or unmount that jobs carry out."""
+    return action.machine in {MOUNT.name, UNMOUNT.name} and action.parameters.get("by") == BY_JOBS
 
 
 def lane_of(action: Action) -> Lane:

@@ -69,6 +69,9 @@ MOUNT: Final = Lifecycle("mount", _S.PLANNED, _MOVES, _REFUSALS)
 UNMOUNT: Final = Lifecycle("unmount", _S.PLANNED, _MOVES, _REFUSALS)
 """Outbound: from a cluster into object storage."""
 
+BY_JOBS: Final = "jobs"
+"""Who mounts and unmounts where the platform cannot: the parameter `by` of such a move."""
+
 ADVANCES: Final = {_S.PLANNED: "prepare", _S.PREPARED: "execute", _S.EXECUTED: "finish"}
 """The states that wait to be told, and the verb that leads on."""
 

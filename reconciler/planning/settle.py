@@ -158,7 +158,9 @@ def _mounted(action: Transition, migration: Observed | None, topic: Observed | N
     is_mount = action.machine == MOUNT.name
     if topic is None or topic.state == MIGRATING:
         return Settlement("absent" if is_mount or topic is not None else "done")
-    is_it = topic.legacy is not None and topic.legacy.location == action.parameters.get("source")
+    source = str(action.parameters.get("source"))
+    # Where jobs do it a topic has no place before it is archived: its name says all there is to say.
+    is_it = topic.legacy.location == source if topic.legacy is not None else "/" not in source
     if is_mount:
         return Settlement("done", topic) if is_it else Settlement("conflict")
     return Settlement("absent" if is_it else "done")  # else the name is another topic's by now

@@ -25,6 +25,8 @@ class Capabilities:
     """How topic configs say tiering: `directions`, remote.write and remote.read apart, as the embedded cluster has it;
     `kip-405`, one switch `remote.storage.enable` with the two of KIP-950 beside it."""
     mountings: bool = False
+    mountings_by_jobs: bool = False
+    """The platform detaches nothing itself: topics are archived, compared and deleted, or restored, by jobs."""
     links: bool = False
     mirror_states: frozenset[str] = frozenset()
     link_features: frozenset[str] = frozenset()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from reconciler.lifecycles.mounting import MOUNT, UNMOUNT, MigrationState, is_under_way
+from reconciler.lifecycles.mounting import BY_JOBS, MOUNT, UNMOUNT, MigrationState, is_under_way
 from reconciler.planning.actions import Adopt, Change, Forget, Reason, Risk, Transition
 from reconciler.planning.deciding.decision import state_precondition
 from reconciler.planning.deciding.differences import drifted
@@ -30,7 +30,8 @@ def decide_mounting(sides: Sides, situation: Situation, decision: Decision, old:
         return
     topic = mounted_by(mounting)
     seen = situation.observed.get(topic)
-    if _is_on_its_way(sides, mounting, seen, decision):
+    is_by_jobs = situation.capabilities(mounting.cluster).mountings_by_jobs
+    if _is_on_its_way(sides, mounting, seen, decision, is_by_jobs=is_by_jobs):
         return
     if old is not None:
         _follow(sides, old, decision)
@@ -39,7 +40,7 @@ def decide_mounting(sides: Sides, situation: Situation, decision: Decision, old:
         if old is None and (sides.last is None or sides.last.resource != mounting):
             decision.actions.append(_remembered(sides, mounting, seen, situation))
     elif seen is not None:
-        decision.actions.append(_unmount(sides, mounting, seen, decision))
+        decision.actions.append(_unmount(sides, mounting, seen, situation, decision))
     elif not _comes(topic, situation):
         _mount(sides, mounting, situation, decision)
 
@@ -49,8 +50,10 @@ def is_migrating(seen: Observed | None) -> bool:
     return seen is not None and seen.state == MIGRATING
 
 
-def _is_on_its_way(sides: Sides, mounting: Mounting, seen: Observed | None, decision: Decision) -> bool:
-    """Wait for a migration that is under way; refuse to turn it round."""
+def _is_on_its_way(
+    sides: Sides, mounting: Mounting, seen: Observed | None, decision: Decision, *, is_by_jobs: bool
+) -> bool:
+    """Wait for a migration that is under way, or go on with it where jobs do it; refuse to turn it round."""
     running = sides.before.state if sides.before is not None else None
     if not is_under_way(running):
         if is_migrating(seen):
@@ -68,9 +71,29 @@ def _is_on_its_way(sides: Sides, mounting: Mounting, seen: Observed | None, deci
             f"Wait until it is done, and plan again (`reconciler run` goes on with it). Legal from {running}: {legal}; "
             "see: reconciler mount status",
         )
+    elif is_by_jobs and isinstance(there, Mounting):
+        decision.actions.append(_gone_on(sides, mounting, there, running or ""))
     else:
         decision.waiting.append(Waiting(sides.address, running or ""))
     return True
+
+
+def _gone_on(sides: Sides, mounting: Mounting, there: Mounting, running: str) -> Transition:
+    """Return the move that a job had begun: nobody but an apply goes on with it."""
+    is_mount = mounting.spec.state == "mounted"
+    machine = MOUNT if is_mount else UNMOUNT
+    return Transition(
+        address=sides.address,
+        machine=machine.name,
+        verb=machine.name,
+        from_state=running,
+        to_state=mounting.spec.state,
+        after=mounting,
+        parameters={"source": there.spec.source or mounting.metadata.name, "by": BY_JOBS},
+        risk=Risk.NONE if is_mount else Risk.DISRUPTIVE,
+        reasons=(Reason.ROLE_WANTED,),
+        source=sides.wanted.source,
+    )
 
 
 def _tell_drift(sides: Sides, mounting: Mounting, seen: Observed | None, decision: Decision) -> None:
@@ -97,16 +120,24 @@ def _mount(sides: Sides, mounting: Mounting, situation: Situation, decision: Dec
     if leaving is not None and is_under_way(leaving.state):
         decision.waiting.append(Waiting(sides.address, MIGRATING, after=source.unmounts))
         return
-    decision.actions.append(_transition(sides, mounting, None, source.location, decision))
+    decision.actions.append(_transition(sides, mounting, None, source.location, situation, decision))
 
 
-def _unmount(sides: Sides, mounting: Mounting, seen: Observed, decision: Decision) -> Transition:
+def _unmount(sides: Sides, mounting: Mounting, seen: Observed, situation: Situation, decision: Decision) -> Transition:
     location = seen.legacy.location if seen.legacy is not None else mounting.metadata.name
-    return _transition(sides, mounting, seen, location, decision)
+    if situation.capabilities(mounting.cluster).mountings_by_jobs:
+        decision.warn(
+            sides.address,
+            sides.wanted.source,
+            f"nobody can be kept from writing to topic {mounting.topic_name} while it is archived",
+            "Stop its producers first. It is deleted only once all of it was compared, and only where nothing was "
+            "written since.",
+        )
+    return _transition(sides, mounting, seen, location, situation, decision)
 
 
 def _transition(
-    sides: Sides, mounting: Mounting, topic: Observed | None, location: str, decision: Decision
+    sides: Sides, mounting: Mounting, topic: Observed | None, location: str, situation: Situation, decision: Decision
 ) -> Transition:
     """Return the move to where a mounting says; it sets back what somebody did by hand, where that drifted."""
     machine = MOUNT if topic is None else UNMOUNT
@@ -117,6 +148,8 @@ def _transition(
         parameters["as"] = mounting.spec.as_
     if mounting.spec.timeout is not None:
         parameters["timeout_ms"] = mounting.spec.timeout
+    if situation.capabilities(mounting.cluster).mountings_by_jobs:
+        parameters["by"] = BY_JOBS
     return Transition(
         address=sides.address,
         machine=machine.name,

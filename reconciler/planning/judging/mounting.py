@@ -154,7 +154,8 @@ def _check_unmount(
         yield _no_storage(mounting)
         return
     yield from check_leaving(mounting, seen, situation)
-    yield from _untiered(mounting, seen, situation)
+    if not situation.capabilities(mounting.cluster).mountings_by_jobs:
+        yield from _untiered(mounting, seen, situation)
     readers = [mirror for mirror in situation.mirrored.get(topic, ()) if _goes_on(mirror, situation)]
     if readers:
         some = ", ".join(readers)
