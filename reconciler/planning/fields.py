@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 CONFIGS: Final = "configs."
 PROPERTIES: Final = "properties."
+QUOTAS: Final = "quotas."
 OBJECT_STORAGE: Final = "objectStorage.url"
 """What a cluster is bound to; how it is reached beside its URL is only kept in the record."""
 
@@ -113,7 +114,7 @@ def _namespace(namespace: Namespace) -> dict[str, Value]:
     spec = namespace.spec
     fields: dict[str, Value] = {CONFIGS + key: value for key, value in spec.configs.items()}
     if spec.quotas is not None:
-        fields.update(_flat("quotas.", spec.quotas.to_json()))
+        fields.update(_flat(QUOTAS, spec.quotas.to_json()))
     if spec.encryption is not None:
         fields["encryption.kmsKeyId"] = spec.encryption.kms_key_id
     if spec.acls:

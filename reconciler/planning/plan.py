@@ -43,6 +43,8 @@ class DriftFinding:
     observed: Value
     fingerprint: str
     ignored: str | None = None
+    origin: str | None = None
+    """The namespace that says what was recorded, where topics do not inherit by themselves and have it written out."""
 
 
 @dataclass(frozen=True, slots=True)

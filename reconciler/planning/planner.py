@@ -33,6 +33,7 @@ from reconciler.planning.situation import Situation
 from reconciler.planning.wanted.commanded import as_commanded, warnings_of_commanded
 from reconciler.planning.wanted.effective import effective
 from reconciler.planning.wanted.givenup import warnings_of_lost
+from reconciler.planning.wanted.names import addressed
 from reconciler.resources.address import rank
 
 if TYPE_CHECKING:
@@ -109,12 +110,14 @@ def _look(desired: Desired, recorded: Record, observed: Inventory, given: Given)
     trusted = trusted_clusters(desired, given, tuple(findings))
     wanted, unclear = ({}, []) if given.is_destroy else effective(desired, given)
     wanted = as_commanded(wanted, recorded, observed)
+    clusters = declared_clusters(desired)
+    observed = addressed(observed, wanted, sorted(wanted) + sorted(recorded), clusters)
     situation = Situation(
         wanted=wanted,
         recorded=recorded,
         observed=observed,
         given=given,
-        clusters=declared_clusters(desired),
+        clusters=clusters,
         trusted=trusted,
         is_chosen=chooser(given, wanted, recorded, observed),
         ignored=ignoring(given.guards, given.today),

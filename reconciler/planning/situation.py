@@ -48,6 +48,8 @@ class Wanted:
     moved_from: Address | None = None
     marks: tuple[Mark, ...] = ()
     """The fields it was derived from, where it is no document of its own."""
+    passed_on: Mapping[str, str] = field(default_factory=lambda: NO_ORIGINS)
+    """Of a namespace whose topics do not inherit by themselves: the configs that are written on each of them."""
 
     @property
     def implied_by(self) -> str | None:
@@ -129,6 +131,15 @@ class Situation:
         """Return the wanted mountings by the address of their topic."""
         found = (item.resource for address, item in self.wanted.items() if address.startswith("mounting/"))
         return {mounted_by(mounting): mounting for mounting in found if isinstance(mounting, Mounting)}
+
+    @cached_property
+    def left_names(self) -> frozenset[Address]:
+        """Return the addresses that something observed was moved from, or is declared to be."""
+        return frozenset(
+            wanted.moved_from
+            for address, wanted in self.wanted.items()
+            if wanted.moved_from is not None and address in self.observed
+        )
 
     @cached_property
     def asleep(self) -> Mapping[Address, str]:

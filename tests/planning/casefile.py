@@ -182,7 +182,10 @@ def differences(case: Case, plan: Plan) -> list[str]:
             for key, value in {**defaults, **item}.items()
             if key != "id" and said[key] != value
         ]
-    found = [f"{item.address} {item.path} {item.recorded} {item.observed}" for item in plan.drift]
+    found = [
+        f"{item.address} {item.path} {item.recorded} {item.observed}{f' (from {item.origin})' if item.origin else ''}"
+        for item in plan.drift
+    ]
     if "drift" in row and found != row["drift"]:
         wrong.append(f"drift is {found}, not {row['drift']}")
     wrong += _texts("errors", [f"{item.address}: {item.message}. {item.hint}" for item in plan.errors], row)

@@ -63,7 +63,8 @@ def what_of(found: Found) -> str:
         case "drift":
             before, after = value_text(found.path, found.recorded), value_text(found.path, found.observed)
             left = f"  (left as it is: {found.ignored})" if found.ignored else ""
-            return f"{field_name(found.path)} {before} → {after} on the cluster{left}"
+            origin = f" (from {found.origin})" if found.origin else ""
+            return f"{field_name(found.path)}{origin} {before} → {after} on the cluster{left}"
         case "missing" | "in doubt" | "unmanaged" | "pending" | "blocked":
             return found.message
         case _:

@@ -59,6 +59,7 @@ def plan_of(document: PlanDocument) -> Plan:
                 _value(found.observed),
                 found.fingerprint,
                 found.ignored,
+                found.origin,
             )
             for found in document.drift
         ),

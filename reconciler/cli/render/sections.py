@@ -82,7 +82,8 @@ def drift_text(finding: DriftFinding) -> str:
     if not finding.path:
         return "is missing on the cluster" if finding.observed is None else f"is missing, {finding.observed}"
     before, after = value_text(finding.path, finding.recorded), value_text(finding.path, finding.observed)
-    return f"{field_name(finding.path)} {before} → {after} on the cluster"
+    origin = f" (from {finding.origin})" if finding.origin else ""
+    return f"{field_name(finding.path)}{origin} {before} → {after} on the cluster"
 
 
 def waiting_text(each: Waiting) -> str:

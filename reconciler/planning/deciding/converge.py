@@ -11,7 +11,7 @@ from reconciler.planning.deciding.adopting import as_observed, observed_origins
 from reconciler.planning.deciding.decision import Decision, precondition
 from reconciler.planning.deciding.differences import Comparison, Differences, differences, drifted
 from reconciler.planning.deciding.tiering import is_disabling, parted, problems
-from reconciler.planning.fields import LINK_FEATURES
+from reconciler.planning.fields import LINK_FEATURES, QUOTAS
 from reconciler.planning.judging.limits import FIXED, check_changes
 from reconciler.planning.plan import Waiting
 from reconciler.resources.address import cluster_of
@@ -140,6 +140,7 @@ def compare(sides: Sides, before: Observed, situation: Situation) -> Differences
         catalog=capabilities.configs,
         ignored=situation.ignored,
         is_compared=(lambda path: _is_held(path, capabilities.link_features)) if is_link else _always,
+        is_recorded=_never if capabilities.keeps_quotas else _is_quota,
     )
     return differences(sides.address, sides.wanted, sides.last, before, how)
 
@@ -196,3 +197,11 @@ def _is_held(path: str, features: frozenset[str]) -> bool:
 
 def _always(_path: str) -> bool:
     return True
+
+
+def _never(_path: str) -> bool:
+    return False
+
+
+def _is_quota(path: str) -> bool:
+    return path.startswith(QUOTAS)

@@ -45,11 +45,15 @@ class Differences:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How fields are compared: the platform's catalog, the rule that ignores a path, the fields left out."""
+    """How fields are compared: the platform's catalog, the rule that ignores a path, the fields left out.
+
+    `is_recorded` names those that the platform does not keep: only the record has them, and learns when they change.
+    """
 
     catalog: Mapping[str, ConfigKey]
     ignored: Callable[[Address, str], str | None]
     is_compared: Callable[[str], bool]
+    is_recorded: Callable[[str], bool] = lambda _path: False
 
 
 def is_unchanged(wanted: Wanted, last: Recorded, before: Observed) -> bool:
@@ -82,7 +86,7 @@ def differences(
     changes: list[Change] = []
     drift: list[DriftFinding] = []
     for path in sorted({*want, *was, *unset_paths(wanted.origins)}):
-        if not how.is_compared(path):
+        if not how.is_compared(path) or how.is_recorded(path):
             continue
         rule = how.ignored(address, path)
         moved = fields.drift(path, how.catalog)
@@ -94,7 +98,7 @@ def differences(
     return Differences(
         changes=tuple(changes),
         drift=tuple(drift),
-        record_changes=_record_changes(wanted, last),
+        record_changes=_record_changes(wanted, last, how),
         is_stale=last is not None and fields.is_stale(how),
         reasons=fields.reasons(changes),
     )
@@ -130,7 +134,9 @@ class _Fields:
         recorded, live = self.was.get(path), self.seen.get(path)
         if equal(path, recorded, live, catalog):
             return None
-        return drifted(self.address, path, recorded, live, meaning=canonical_field(path, live, catalog))
+        found = drifted(self.address, path, recorded, live, meaning=canonical_field(path, live, catalog))
+        origin = self.last.origins.get(path, "")
+        return replace(found, origin=origin) if origin.startswith("namespace/") else found
 
     def is_stale(self, how: Comparison) -> bool:
         """Tell whether the record has to learn something, ignored fields aside."""
@@ -139,7 +145,8 @@ class _Fields:
         unset = unset_paths(self.wanted.origins) ^ unset_paths(self.last.origins)
         moved = {path for path in {*self.want, *self.was} if self.want.get(path) != self.was.get(path)}
         return any(
-            how.is_compared(path) and not how.ignored(self.address, path) and not self._is_kept(path)
+            how.is_compared(path)
+            and not (how.is_recorded(path) or how.ignored(self.address, path) or self._is_kept(path))
             for path in sorted(unset | moved)
         )
 
@@ -182,13 +189,16 @@ def drifted(address: Address, path: str, recorded: Value, observed: Value, *, me
     return DriftFinding(address, path, recorded, observed, mark)
 
 
-def _record_changes(wanted: Wanted, last: Recorded | None) -> tuple[Change, ...]:
+def _record_changes(wanted: Wanted, last: Recorded | None, how: Comparison) -> tuple[Change, ...]:
     if last is None:
         return ()
     changes: list[Change] = []
     if isinstance(wanted.resource, Topic) and wanted.resource.spec.protect not in (None, last.protect):
         changes.append(Change("protect", last.protect, wanted.resource.spec.protect))
-    want, was = record_fields_of(wanted.resource), record_fields_of(last.resource)
+    want, was = (
+        {**record_fields_of(item), **{path: value for path, value in fields_of(item).items() if how.is_recorded(path)}}
+        for item in (wanted.resource, last.resource)
+    )
     changes.extend(
         Change(path, was.get(path), want.get(path)) for path in sorted({*want, *was}) if want.get(path) != was.get(path)
     )

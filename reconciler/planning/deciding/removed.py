@@ -17,6 +17,7 @@ from reconciler.planning.deciding.leavingmirrors import (
 )
 from reconciler.planning.deciding.mirrored import belongs_to_entry, say_kept
 from reconciler.planning.estimates import Estimate
+from reconciler.planning.judging.hidden import may_be_hidden
 from reconciler.planning.plan import Waiting
 from reconciler.planning.situation import IMPLIED, STOPPED, Situation
 from reconciler.planning.wanted.commanded import is_left
@@ -33,7 +34,7 @@ def decide_removed(situation: Situation, decision: Decision) -> None:
     undeclared: Counter[str] = Counter()
     for address in sorted(leaving, key=rank, reverse=True):
         cluster = cluster_of(address)
-        if not situation.is_chosen(address) or address in situation.given.hidden:
+        if not situation.is_chosen(address) or address in situation.given.hidden or may_be_hidden(address, situation):
             continue
         if cluster not in situation.clusters:
             decision.actions.append(Forget(address=address, reasons=(Reason.CLUSTER_REMOVED,)))

@@ -155,6 +155,9 @@ class DriftDocument(_Part):
     observed: Any
     fingerprint: str
     ignored: str | None = None
+    origin: str | None = Field(
+        None, description="The namespace that says what was recorded, where a topic has it written out."
+    )
 
 
 class WaitingDocument(_Part):

@@ -133,6 +133,7 @@ def plan_row(plan: Plan) -> dict[str, Any]:
                 "observed": plain(found.observed),
                 "fingerprint": found.fingerprint,
                 "ignored": found.ignored,
+                "origin": found.origin,
             }
             for found in plan.drift
         ],

@@ -10,6 +10,7 @@ from reconciler.planning.finding import Finding
 from reconciler.planning.judging.limits import beyond, check_namespace, check_topic
 from reconciler.planning.judging.links import check_link, check_links
 from reconciler.planning.judging.mounting import check_mounting, check_rivals
+from reconciler.planning.judging.naming import check_naming
 from reconciler.planning.judging.properties import check_properties
 from reconciler.planning.judging.recovering import check_recovery
 from reconciler.planning.judging.storage import check_storage
@@ -42,6 +43,7 @@ def check(situation: Situation) -> Iterator[Finding]:
     yield from check_properties(situation)
     yield from check_tiering(situation)
     yield from check_names(situation)
+    yield from check_naming(situation)
     yield from check_rivals(situation)
 
 
@@ -52,11 +54,12 @@ def _problems(address: Address, wanted: Wanted, situation: Situation) -> Iterato
             capabilities = situation.capabilities(resource.cluster)
             yield from _in_namespace(resource.cluster, resource.metadata.namespace, situation)
             is_new = address not in situation.observed
-            yield from check_topic(resource, capabilities, is_new=is_new)
+            told = _told_above(resource, wanted, situation)
+            yield from check_topic(resource, capabilities, is_new=is_new, told=told)
             if is_new:
                 yield from check_recovery(resource, situation)
         case Namespace():
-            yield from check_namespace(resource, situation.capabilities(resource.cluster))
+            yield from check_namespace(resource, situation.capabilities(resource.cluster), wanted.passed_on)
         case MirrorTopic():
             yield from _in_namespace(resource.cluster, split_name(resource.name)[0], situation)
             yield from check_mirror(resource, situation)
@@ -74,6 +77,15 @@ def _problems(address: Address, wanted: Wanted, situation: Situation) -> Iterato
             pass
         case _:
             assert_never(resource)
+
+
+def _told_above(topic: Topic, wanted: Wanted, situation: Situation) -> frozenset[str]:
+    """Return the configs that a tier wrote on a topic: what is wrong with them is told at the tier, once."""
+    if not wanted.origins or situation.capabilities(topic.cluster).inherits_configs:
+        return frozenset()
+    tiers = [situation.wanted.get(tier) for tier in situation.nearest(topic.cluster, topic.metadata.namespace)]
+    passed_on = {item for tier in tiers if tier is not None for item in tier.passed_on.items()}
+    return frozenset(key for key, value in topic.spec.configs.items() if (key, value) in passed_on)
 
 
 def _in_namespace(cluster: str, namespace: str, situation: Situation) -> Iterator[tuple[str, str]]:

@@ -110,6 +110,16 @@ def _data_bearing(action: Action, situation: Situation) -> Block | None:
     return Block("data_bearing", message, f"delete:{action.address}")
 
 
+def _hiding(action: Action, situation: Situation) -> Block | None:
+    """Whether a namespace is empty cannot be told where not every topic is shown."""
+    cluster = cluster_of(action.address) or ""
+    is_namespace = isinstance(action, Delete) and kind_of(action.address) == "namespace"
+    if not is_namespace or cluster not in situation.trusted or not situation.capabilities(cluster).may_hide:
+        return None
+    message = f"it may hold topics that cluster {cluster} does not show"
+    return Block("hidden", message, f"delete:{action.address}")
+
+
 def _deletion_protection(action: Action, situation: Situation) -> Block | None:
     cluster = situation.clusters.get(cluster_of(action.address) or "")
     is_data = isinstance(action, Delete) and kind_of(action.address) in DATA_BEARING
@@ -135,7 +145,7 @@ def _rules(action: Action, situation: Situation) -> Block | None:
     return Block("rule", "; ".join(broken), f"{action.verb}:{action.address}") if broken else None
 
 
-_LIFTABLE: Final[tuple[Guard, ...]] = (_data_bearing, _deletion_protection, _data_loss, _rules)
+_LIFTABLE: Final[tuple[Guard, ...]] = (_data_bearing, _hiding, _deletion_protection, _data_loss, _rules)
 
 
 def _max_deletes(actions: list[Action], situation: Situation, allowed: Sequence[Allowed]) -> list[Action]:

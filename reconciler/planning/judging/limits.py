@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.planning.wanted.policies import NEEDS_TIERING, RECOVERY, is_harmless
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from reconciler.planning.actions import Change
     from reconciler.resources.capabilities import Capabilities
@@ -19,11 +19,14 @@ FIXED: Final = frozenset({"mode", "prefix", "source"})
 """Fields of a link that never change."""
 
 
-def check_topic(topic: Topic, capabilities: Capabilities, *, is_new: bool) -> Iterator[tuple[str, str]]:
-    """Yield what of a topic is beyond the platform."""
+def check_topic(
+    topic: Topic, capabilities: Capabilities, *, is_new: bool, told: Collection[str] = ()
+) -> Iterator[tuple[str, str]]:
+    """Yield what of a topic is beyond the platform; `told` are configs about which a tier of it says it."""
     spec = topic.spec
     if spec.configs:
-        yield from check_configs(spec.configs, capabilities)
+        own = {key: value for key, value in spec.configs.items() if key not in told} if told else spec.configs
+        yield from check_configs(own, capabilities)
     if spec.partitions is not None and spec.partitions > capabilities.max_partitions:
         yield (
             f"{spec.partitions:,} partitions are more than the {capabilities.max_partitions:,} a topic can have there",
@@ -42,12 +45,14 @@ def check_topic(topic: Topic, capabilities: Capabilities, *, is_new: bool) -> It
         yield beyond(capabilities, "have namespaces")
 
 
-def check_namespace(namespace: Namespace, capabilities: Capabilities) -> Iterator[tuple[str, str]]:
-    """Yield what of a namespace is beyond the platform."""
+def check_namespace(
+    namespace: Namespace, capabilities: Capabilities, passed_on: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Yield what of a namespace is beyond the platform; `passed_on` are configs that only its topics have."""
     spec = namespace.spec
     if not capabilities.namespaces:
         yield beyond(capabilities, "have namespaces")
-    yield from check_configs(spec.configs, capabilities)
+    yield from check_configs(passed_on or spec.configs, capabilities)
     if spec.configs.get(RECOVERY) == "true":
         yield f"{RECOVERY} is about one topic: every topic made here would ask for it", "Set it on the Topic."
     if spec.acls and not capabilities.acls:

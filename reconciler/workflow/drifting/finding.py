@@ -35,6 +35,8 @@ class Found:
     observed: Value = None
     ignored: str | None = None
     """The rule that leaves it as it is; what is ignored is listed and fails nothing."""
+    origin: str | None = None
+    """The namespace that says what was recorded, where a topic has it written out."""
 
 
 def fingerprint_of(kind: DriftClass, address: Address, what: object = None, path: str = "") -> str:

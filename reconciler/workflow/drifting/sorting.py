@@ -57,13 +57,18 @@ def _moved(finding: DriftFinding) -> Found:
     return Found(
         "drift" if finding.path else "missing",
         finding.address,
-        f"{finding.path} was changed on the cluster" if finding.path else _gone(finding),
+        f"{_field(finding)} was changed on the cluster" if finding.path else _gone(finding),
         finding.fingerprint,
         path=finding.path,
         recorded=finding.recorded,
         observed=finding.observed,
         ignored=finding.ignored,
+        origin=finding.origin,
     )
+
+
+def _field(finding: DriftFinding) -> str:
+    return finding.path if finding.origin is None else f"{finding.path} (from {finding.origin})"
 
 
 def _gone(finding: DriftFinding) -> str:
