@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 READING_MS: Final = 24 * 60 * 60 * 1000
 """A group is reading while its last commit is younger than this."""
@@ -93,3 +96,29 @@ class OffsetMove:
     partition: int
     before: int | None
     after: int
+
+
+def move_of(row: GroupOffset, reset: Reset, at_time: Callable[[int], int | None]) -> OffsetMove | None:
+    """Return what a reset would set of one partition, within its log as it is now; `None`: it stays.
+
+    `at_time` finds the first offset at or after a time, `None` where all are older.
+    """
+    after: int | None
+    match reset:
+        case ToEarliest():
+            after = row.start
+        case ToLatest():
+            after = row.stable
+        case ToOffset(offset=offset):
+            after = offset
+        case ToTime(at_ms=at_ms):
+            found = at_time(at_ms)
+            after = row.stable if found is None else found
+        case ByShift(offsets=offsets):
+            after = None if row.committed is None else row.committed + offsets
+        case _:
+            assert_never(reset)
+    if after is None:
+        return None
+    after = min(max(after, row.start), row.stable)
+    return None if after == row.committed else OffsetMove(row.topic, row.partition, row.committed, after)

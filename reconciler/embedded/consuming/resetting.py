@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any
 
 from reconciler.embedded.catalog.lookups import topic_named
 from reconciler.embedded.consuming.groups import check_commit, check_idle, group_of, group_register, read_group
@@ -12,7 +12,7 @@ from reconciler.embedded.consuming.views import Read
 from reconciler.embedded.keys import fresh_mark
 from reconciler.embedded.partition.log import EmbeddedLog
 from reconciler.errors import UserError
-from reconciler.resources.groups import ByShift, OffsetMove, ToEarliest, ToLatest, ToOffset, ToTime
+from reconciler.resources.groups import move_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.remote.tier import RemoteTier
     from reconciler.objectstore.base import ObjectStore
     from reconciler.objectstore.register import Held
-    from reconciler.resources.groups import GroupOffset, Reset
+    from reconciler.resources.groups import GroupOffset, OffsetMove, Reset
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,25 +65,7 @@ def moves_of(
 
 
 def _move(log: EmbeddedLog, row: GroupOffset, reset: Reset) -> OffsetMove | None:
-    after: int | None
-    match reset:
-        case ToEarliest():
-            after = row.start
-        case ToLatest():
-            after = row.stable
-        case ToOffset(offset=offset):
-            after = offset
-        case ToTime(at_ms=at_ms):
-            found = log.offset_for_time(row.partition, at_ms)
-            after = row.stable if found is None else found
-        case ByShift(offsets=offsets):
-            after = None if row.committed is None else row.committed + offsets
-        case _:
-            assert_never(reset)
-    if after is None:
-        return None
-    after = min(max(after, row.start), row.stable)
-    return None if after == row.committed else OffsetMove(row.topic, row.partition, row.committed, after)
+    return move_of(row, reset, lambda at_ms: log.offset_for_time(row.partition, at_ms))
 
 
 def move_offsets(

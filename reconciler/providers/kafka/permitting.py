@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.resources.acls import NamespaceAcl, TopicAcl
+from reconciler.resources.bindings import Binding
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -22,20 +23,6 @@ OPERATIONS: Final[Mapping[str, frozenset[str]]] = {
     "transactional-ids": _ALL | {"write"},
 }
 """What there is to allow or deny of each kind of thing."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Binding:
-    """One entry of the broker's access rules."""
-
-    resource: str
-    """`topics`, `groups`, `transactional-ids`, and what we have no words for: `cluster`, `user`, `delegation-token`."""
-    name: str
-    is_prefix: bool
-    principal: str
-    host: str
-    operation: str
-    permission: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +69,8 @@ def bindings_of_namespace(prefix: str, rules: Iterable[NamespaceAcl]) -> Iterato
 
 def placed(bindings: Iterable[Binding], naming: Naming, topics: Collection[str]) -> Placed:
     """Sort bindings by what carries them: a topic that is there, or the longest known namespace of their prefix."""
-    of_namespaces: dict[str, dict[tuple[str, ...], set[str]]] = defaultdict(lambda: defaultdict(set))
-    of_topics: dict[str, dict[tuple[str, ...], set[str]]] = defaultdict(lambda: defaultdict(set))
+    of_namespaces: dict[str, dict[tuple[Any, ...], set[str]]] = defaultdict(lambda: defaultdict(set))
+    of_topics: dict[str, dict[tuple[Any, ...], set[str]]] = defaultdict(lambda: defaultdict(set))
     rest: list[Binding] = []
     for each in sorted(bindings):
         who = (each.permission, each.principal, each.host)
@@ -108,7 +95,7 @@ def placed(bindings: Iterable[Binding], naming: Naming, topics: Collection[str])
     )
 
 
-def _namespace_rule(key: tuple[str, ...], operations: Iterable[Any]) -> NamespaceAcl:
+def _namespace_rule(key: tuple[Any, ...], operations: Iterable[Any]) -> NamespaceAcl:
     permission, principal, host, resource, name = key  # Of the wire: what it says is not checked again.
     return NamespaceAcl.model_construct(
         permission=permission,
@@ -120,7 +107,7 @@ def _namespace_rule(key: tuple[str, ...], operations: Iterable[Any]) -> Namespac
     )
 
 
-def _topic_rule(key: tuple[str, ...], operations: Iterable[Any]) -> TopicAcl:
+def _topic_rule(key: tuple[Any, ...], operations: Iterable[Any]) -> TopicAcl:
     permission, principal, host = key
     return TopicAcl.model_construct(
         permission=permission, principal=principal, host=host, operations=tuple(sorted(operations))

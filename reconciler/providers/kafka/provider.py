@@ -12,9 +12,10 @@ from reconciler.providers.kafka.capabilities import capabilities_of
 from reconciler.providers.kafka.client import KafkaClient
 from reconciler.providers.kafka.naming import naming_of
 from reconciler.providers.kafka.observing import Looking
+from reconciler.providers.kafka.permitting import placed
 from reconciler.providers.kafka.translate import is_internal
 from reconciler.providers.scoping import wanted_in
-from reconciler.resources.address import Address, address_of, cluster_of
+from reconciler.resources.address import Address, address_of, cluster_of, full_name_of
 from reconciler.resources.capabilities import ClusterIdentity
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Observed
@@ -26,12 +27,14 @@ if TYPE_CHECKING:
 
     from reconciler.planning.actions import ControlAction
     from reconciler.providers.base import Edge, Marked, Outcome, Standing, TopicAddress
-    from reconciler.providers.groups import GroupsOfCluster
+    from reconciler.providers.kafka.client import TopicSeen
+    from reconciler.providers.kafka.groups import KafkaGroups
     from reconciler.providers.kafka.naming import Naming
     from reconciler.providers.keeping import Means, Upkept
     from reconciler.providers.links import LinksOfCluster
     from reconciler.providers.migrations import MigrationsOfCluster
     from reconciler.records.log import Isolation, Lost, TopicLog, TopicProducer, TransactionalSink
+    from reconciler.resources.bindings import Binding
     from reconciler.resources.capabilities import Capabilities
     from reconciler.resources.inventory import Inventory
     from reconciler.resources.measures import Measures
@@ -84,6 +87,11 @@ class KafkaProvider:
         inventory.update(looking.observed(topics, configs, bindings))
         return inventory
 
+    def unplaced(self) -> Sequence[Binding]:
+        """Return the access rules of no topic and no known namespace, such as those on the cluster."""
+        bindings, _ = read_bindings(self._client)
+        return placed(bindings, self._naming, self._client.topics().keys()).rest
+
     def check_shown(self, address: Address) -> None:
         """Refuse who may not know whether a topic is there."""
         self.observe(Scope((address,)))
@@ -118,13 +126,18 @@ class KafkaProvider:
             yield from Batch(self._client, self._naming, rest, may_go_on).outcomes()
 
     def measure(self, addresses: Sequence[Address]) -> Measures:
-        """Return what topics hold."""
-        raise self._cannot("measure topics")
+        """Return what topics hold, as log folders and offsets say it; at most a thousand partitions are looked at."""
+        from reconciler.providers.kafka.measuring import measured  # noqa: PLC0415 - brings Arrow
+
+        names = {address: self._naming.physical(full_name_of(address)) for address in addresses}
+        return measured(self._client, names, self._edge.now_ms())
 
     @property
-    def groups(self) -> GroupsOfCluster:
+    def groups(self) -> KafkaGroups:
         """The consumer groups of this cluster."""
-        raise self._cannot("list groups")
+        from reconciler.providers.kafka.groups import KafkaGroups  # noqa: PLC0415 - plans need none of it
+
+        return KafkaGroups(self._client, self._naming)
 
     def recoverable(self, topics: Mapping[TopicAddress, str | None]) -> Recoveries:
         """Return nothing: topics of a Kafka cluster are not made from object storage, they are restored by a job."""
@@ -149,12 +162,25 @@ class KafkaProvider:
         raise self._cannot("list links")
 
     def standing(self, topic: TopicAddress) -> Standing:
-        """Return what a topic holds."""
-        raise self._cannot("measure topics")
+        """Return what a topic holds.
+
+        Raises:
+            UserError: It does not exist.
+        """
+        from reconciler.providers.kafka.measuring import standing_of  # noqa: PLC0415 - as above
+
+        return standing_of(self._client, self._seen(topic), topic)
 
     def storages(self, topics: Sequence[TopicAddress]) -> Iterator[TopicStorage]:
-        """Yield what topics take in each tier."""
-        raise self._cannot("measure topics")
+        """Yield what topics take on the brokers' disks.
+
+        Raises:
+            UserError: One does not exist.
+        """
+        from reconciler.providers.kafka.measuring import storage_of  # noqa: PLC0415 - as above
+
+        for topic in topics:
+            yield storage_of(self._client, self._seen(topic), topic)
 
     def vitals(self) -> Vitals:
         """Return how much there is; the rest brokers say over JMX."""
@@ -212,6 +238,14 @@ class KafkaProvider:
         if not here <= self._known:
             self._known |= {address for address in here if "*" not in address}
             self._naming = naming_of(self._separator, self._known)
+
+    def _seen(self, topic: Address) -> TopicSeen:
+        name = self._naming.physical(full_name_of(topic))
+        seen = self._client.topics([name]).get(name)
+        if seen is None or seen.error:
+            message = f"{topic}: there is no topic {name}"
+            raise UserError(message, hint="See which there are: reconciler topic list")
+        return seen
 
     def _observed_cluster(self) -> Observed:
         cluster_id = self._client.cluster().id

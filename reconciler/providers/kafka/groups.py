@@ -1,0 +1,228 @@
+"""Consumer groups of a Kafka cluster, by the full names of their topics. One is reading while it has members."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.errors import BlockedError, UserError
+from reconciler.providers.kafka.faults import of_code
+from reconciler.providers.kafka.offsets import bounds_of, offsets_at
+from reconciler.resources.groups import ConsumerGroup, GroupOffset, move_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from reconciler.providers.kafka.client import KafkaClient
+    from reconciler.providers.kafka.naming import Naming
+    from reconciler.providers.kafka.offsets import Place
+    from reconciler.resources.groups import OffsetMove, Reset
+
+# Only who connects pays for the library.
+# ruff: noqa: PLC0415
+
+_MOST: Final = 1_000
+"""Groups whose offsets one answer for a plan rests on."""
+_READING: Final = frozenset({"Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaGroups:
+    """What `provider.groups` is."""
+
+    client: KafkaClient
+    naming: Naming
+
+    def names(self) -> Sequence[str]:
+        """Return the names of all groups, sorted: one request to each broker."""
+        return sorted(self._states())
+
+    def describe(self, group: str) -> ConsumerGroup:
+        """Return what a group has committed, its lag, and whether it is reading.
+
+        Raises:
+            UserError: There is no such group.
+        """
+        states = self._states()
+        if group not in states:
+            raise UserError(f"group {group} does not exist", hint="See which there are: reconciler group list")
+        committed = self._committed([group])[group]
+        return self._group(group, states[group], self._rows(committed, committed))
+
+    def of_topic(self, full_name: str) -> Sequence[ConsumerGroup] | None:
+        """Return the groups that have offsets of a topic, each of that topic alone; `None`: too many to ask.
+
+        Raises:
+            UserError: There is no such topic.
+        """
+        places, states = self._places(full_name), self._states()
+        if len(states) > _MOST:
+            return None
+        found = self._committed(states)
+        bounds = bounds_of(self.client, places)
+        return [
+            self._group(name, states[name], [self._row(place, bounds[place], found[name]) for place in places])
+            for name in sorted(found)
+            if any(place in found[name] for place in places)
+        ]
+
+    def reading(self) -> Mapping[str, Sequence[str]] | None:
+        """Return the groups that have offsets of each topic, or read it now; `None`: too many to ask.
+
+        When an offset was committed brokers do not say (6.2), so whoever has one counts.
+        """
+        states = self._states()
+        if len(states) > _MOST:
+            return None
+        found: dict[str, set[str]] = defaultdict(set)
+        for group, committed in self._committed(states).items():
+            for name, _ in committed:
+                found[self.naming.full_name(name)].add(group)
+        return {name: tuple(sorted(groups)) for name, groups in sorted(found.items())}
+
+    def committed(self, group: str, topics: Iterable[str]) -> Mapping[tuple[str, int], int]:
+        """Return where a group goes on reading; what it never committed is absent."""
+        wanted = {self.naming.physical(topic): topic for topic in topics}
+        found = self._committed([group]).get(group, {})
+        return {(wanted[name], part): at.offset for (name, part), at in found.items() if name in wanted}
+
+    def commit(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Commit the next offsets a group wants to read.
+
+        Raises:
+            UserError: A topic or partition does not exist, or the group has members: they alone commit then.
+        """
+        for topic in sorted({topic for topic, _ in offsets}):
+            known = self._places(topic)
+            for name, partition in offsets:
+                if name == topic and (self.naming.physical(name), partition) not in known:
+                    message = f"group {group}: {name}, partition {partition}: there is no such partition"
+                    raise UserError(message, hint=f"The topic has {len(known)} partitions.")
+        self._set(group, {(self.naming.physical(name), part): at for (name, part), at in offsets.items()})
+
+    def moves(
+        self, group: str, reset: Reset, *, topic: str | None = None, partition: int | None = None
+    ) -> Sequence[OffsetMove]:
+        """Return what a reset would set, what stays left out; changes nothing.
+
+        Raises:
+            UserError: There is no such group, topic or partition.
+        """
+        if topic is None and group not in self._states():
+            raise UserError(f"group {group} does not exist", hint="Name a topic to give a new group its first offsets.")
+        committed = self._committed([group]).get(group, {})
+        names = sorted({name for name, _ in committed}) if topic is None else [self.naming.physical(topic)]
+        places = [place for name in names for place in self._places(self.naming.full_name(name))]
+        rows = [row for row in self._rows(places, committed) if partition in {None, row.partition}]
+        if partition is not None and not rows:
+            raise UserError(f"partition {partition}: no topic of the reset has it", hint="Partitions count from 0.")
+        found = (move_of(row, reset, lambda at_ms, row=row: self._at_time(row, at_ms)) for row in rows)  # type: ignore[misc]
+        return [move for move in found if move is not None]
+
+    def move(self, group: str, moves: Sequence[OffsetMove], *, force: bool = False) -> None:
+        """Set a group's offsets.
+
+        Raises:
+            BlockedError: The group has members. `force` does not help: brokers take offsets from them alone.
+        """
+        if not moves:
+            return
+        self._check_idle(group, force=force)
+        self._set(group, {(self.naming.physical(move.topic), move.partition): move.after for move in moves})
+
+    def delete(self, group: str, topic: str | None = None, *, force: bool = False) -> bool:
+        """Forget a group, or what it has of one topic; say whether there was anything.
+
+        Raises:
+            BlockedError: It has members; as of `move`.
+        """
+        if group not in self._states():
+            return False
+        self._check_idle(group, force=force)
+        if topic is None:
+            found = self.client.asked("deleting a group", self.client.admin.delete_groups, [group])
+            return _checked(found.get(group), f"group {group}")
+        from kafka.structs import TopicPartition
+
+        places = [place for place in self._committed([group]).get(group, {}) if place[0] == self.naming.physical(topic)]
+        if places:
+            asked = [TopicPartition(*place) for place in places]
+            admin = self.client.admin
+            answers = self.client.asked("deleting offsets", admin.delete_group_offsets, group, asked)
+            for answer in answers.values():
+                _checked(answer, f"group {group}")
+        return bool(places)
+
+    def _states(self) -> dict[str, str]:
+        """Return the state of every group, by name."""
+        found = self.client.asked("listing groups", self.client.admin.list_groups)
+        return {each["group_id"]: each.get("group_state") or "" for each in found}
+
+    def _committed(self, groups: Iterable[str]) -> dict[str, dict[Place, Any]]:
+        """Return what groups have committed: one request to each coordinator."""
+        wanted = dict.fromkeys(groups)
+        if not wanted:
+            return {}
+        found = self.client.asked("reading offsets of groups", self.client.admin.list_group_offsets, wanted)
+        return {
+            group: {(at.topic, at.partition): each for at, each in offsets.items() if each.offset >= 0}
+            for group, offsets in found.items()
+        }
+
+    def _places(self, full_name: str) -> list[Place]:
+        name = self.naming.physical(full_name)
+        seen = self.client.topics([name]).get(name)
+        if seen is None or seen.error:
+            raise UserError(f"topic {full_name} does not exist", hint="See which there are: reconciler topic list")
+        return [(name, number) for number in range(len(seen.replicas))]
+
+    def _rows(self, places: Iterable[Place], committed: Mapping[Place, Any]) -> list[GroupOffset]:
+        there = self.client.topics({name for name, _ in places})
+        living = [place for place in sorted(places) if place[0] in there and not there[place[0]].error]
+        bounds = bounds_of(self.client, living)
+        return [self._row(place, bounds[place], committed) for place in living]
+
+    def _row(self, place: Place, bounds: Any, committed: Mapping[Place, Any]) -> GroupOffset:
+        found = committed.get(place)
+        at = None if found is None else min(max(found.offset, bounds.start), bounds.end)
+        name, partition = place
+        metadata = "" if found is None else found.metadata or ""
+        return GroupOffset(
+            self.naming.full_name(name), partition, at, bounds.start, bounds.stable, bounds.end, metadata=metadata
+        )
+
+    def _group(self, name: str, state: str, rows: Sequence[GroupOffset]) -> ConsumerGroup:
+        return ConsumerGroup(name, state in _READING, None, tuple(rows))
+
+    def _at_time(self, row: GroupOffset, at_ms: int) -> int | None:
+        place = self.naming.physical(row.topic), row.partition
+        found = offsets_at(self.client, [place], at_ms)[place]
+        return None if found < 0 else found
+
+    def _check_idle(self, group: str, *, force: bool) -> None:
+        if self._states().get(group) in _READING:
+            why = "brokers take offsets from its members alone, --force or not" if force else "it has members"
+            raise BlockedError(f"group {group} is reading: {why}", hint="Stop its consumers first.")
+
+    def _set(self, group: str, offsets: Mapping[Place, int]) -> None:
+        from kafka.structs import OffsetAndMetadata, TopicPartition
+
+        asked = {TopicPartition(*place): OffsetAndMetadata(at, "", -1) for place, at in offsets.items()}
+        answers = self.client.asked("setting offsets", self.client.admin.alter_group_offsets, group, asked)
+        for answer in answers.values():
+            _checked(answer, f"group {group}")
+
+
+def _checked(answer: Any, what: str) -> bool:
+    """Return whether there was anything, of what the library says of one item: a class of its errors, or a name."""
+    from kafka.errors import NoError
+
+    if answer in {None, NoError, "OK"}:
+        return True
+    code = getattr(answer, "errno", None)
+    if code is None:
+        raise UserError(f"{what}: {answer}", hint="Stop its consumers, and try again.")
+    if code == 69:  # noqa: PLR2004 - GROUP_ID_NOT_FOUND: it is gone already
+        return False
+    raise of_code(code, getattr(answer, "description", ""), what=what)

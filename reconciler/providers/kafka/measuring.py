@@ -1,0 +1,131 @@
+"""What topics hold, for plans: sizes of log folders, offsets of partitions; reads no records (JOBS)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from reconciler.providers.base import Standing
+from reconciler.providers.kafka.offsets import TIERED, bounds_of, offsets_at, sizes_of
+from reconciler.resources.measures import Measure, TieredPartition
+from reconciler.resources.mirroring import Position
+from reconciler.resources.storages import Held, PartitionStorage, TopicStorage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from reconciler.providers.kafka.client import KafkaClient, TopicSeen
+    from reconciler.providers.kafka.offsets import Place
+    from reconciler.records.log import Bounds
+    from reconciler.resources.address import Address
+    from reconciler.resources.measures import Measures
+
+MEASURED_PARTITIONS: Final = 1_000
+"""How many partitions one `measure` looks at; what is beyond stays unmeasured."""
+_AGES_H: Final = (1, 3, 6, 12, 24, 48, 72, 168, 336, 720, 2_160, 8_760)
+"""Ages at which logs are cut into stretches: retentions people use."""
+_HOUR_MS: Final = 60 * 60 * 1000
+
+
+def measured(client: KafkaClient, names: Mapping[Address, str], now_ms: int) -> Measures:
+    """Return what topics hold, in their order as long as partitions are left to look at; sizes by age are estimates.
+
+    About 20 requests to each leader, however many topics.
+    """
+    topics = _bounded(client, names)
+    places = [(seen.name, number) for seen in topics.values() for number in range(len(seen.replicas))]
+    if not places:
+        return {}
+    bounds, sizes = bounds_of(client, places), sizes_of(client, {name for name, _ in places})
+    marks = [ms for hours in _AGES_H if (ms := now_ms - hours * _HOUR_MS) >= 0]
+    at = {ms: offsets_at(client, places, ms) for ms in marks}
+    tiered = offsets_at(client, [place for place in places if bounds[place].local_start > bounds[place].start], TIERED)
+    found: dict[Address, Measure] = {}
+    for address, seen in topics.items():
+        here = [(seen.name, number) for number in range(len(seen.replicas))]
+        found[address] = Measure(
+            sum(sizes.get(place, 0) + _remote(bounds[place], sizes.get(place, 0)) for place in here),
+            sum(max(0, bounds[place].stable - bounds[place].start) for place in here),
+            ages=tuple(_ages(here, bounds, sizes, at)),
+            tiered=tuple(
+                _tiered(place, bounds[place], sizes.get(place, 0), tiered[place]) for place in here if place in tiered
+            ),
+            positions={
+                place[1]: Position(bounds[place].start, bounds[place].end) for place in here if bounds[place].end
+            },
+        )
+    return found
+
+
+def standing_of(client: KafkaClient, seen: TopicSeen, address: Address) -> Standing:
+    """Return what a topic holds. Offsets may be more than records: markers of transactions and compaction."""
+    storage = storage_of(client, seen, address)
+    bounds = bounds_of(client, [(seen.name, number) for number in range(len(seen.replicas))])
+    return Standing({number: each for (_, number), each in bounds.items()}, None, storage.log_bytes, storage)
+
+
+def storage_of(client: KafkaClient, seen: TopicSeen, address: Address) -> TopicStorage:
+    """Return what a topic takes on the brokers' disks."""
+    places = [(seen.name, number) for number in range(len(seen.replicas))]
+    bounds, sizes = bounds_of(client, places), sizes_of(client, [seen.name])
+    partitions = tuple(
+        PartitionStorage(
+            partition=place[1],
+            start=bounds[place].start,
+            local_start=bounds[place].local_start,
+            end=bounds[place].end,
+            local=Held(sizes.get(place, 0), 0),
+            remote=None,
+            log_bytes=sizes.get(place, 0) + _remote(bounds[place], sizes.get(place, 0)),
+            log_records=max(0, bounds[place].stable - bounds[place].start),
+            pending_bytes=None,
+        )
+        for place in places
+    )
+    return TopicStorage(address, None, partitions)
+
+
+def _bounded(client: KafkaClient, names: Mapping[Address, str]) -> dict[Address, TopicSeen]:
+    seen, left = client.topics(sorted(set(names.values()))), MEASURED_PARTITIONS
+    found: dict[Address, TopicSeen] = {}
+    for address, name in names.items():
+        topic = seen.get(name)
+        if topic is not None and not topic.error and len(topic.replicas) <= left:
+            left -= len(topic.replicas)
+            found[address] = topic
+    return found
+
+
+def _ages(
+    places: Sequence[Place],
+    bounds: Mapping[Place, Bounds],
+    sizes: Mapping[Place, int],
+    at: Mapping[int, Mapping[Place, int]],
+) -> list[tuple[int, int]]:
+    """Return stretches, oldest first: a log's bytes are spread evenly over its offsets."""
+    found = []
+    before = {place: bounds[place].start for place in places}
+    for ms, offsets in sorted(at.items()):
+        size = 0
+        for place in places:
+            # -1: none is so young, all of it is older.
+            reached = bounds[place].end if offsets[place] < 0 else max(offsets[place], bounds[place].start)
+            size += _share(bounds[place], sizes.get(place, 0), reached - before[place])
+            before[place] = max(reached, before[place])
+        if size:
+            found.append((ms - 1, size))
+    return found
+
+
+def _tiered(place: Place, bounds: Bounds, size: int, uploaded: int) -> TieredPartition:
+    return TieredPartition(place[1], bounds.start, bounds.local_start, uploaded + 1, _remote(bounds, size))
+
+
+def _remote(bounds: Bounds, size: int) -> int:
+    """Return about how much lies in remote storage alone: as many bytes a record as on the disk."""
+    local = bounds.end - bounds.local_start
+    return size * (bounds.local_start - bounds.start) // local if local > 0 else 0
+
+
+def _share(bounds: Bounds, size: int, offsets: int) -> int:
+    length = bounds.end - bounds.local_start
+    return size * max(0, offsets) // length if length > 0 else 0
