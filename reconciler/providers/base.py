@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from reconciler.providers.links import LinksOfCluster
     from reconciler.providers.migrations import MigrationsOfCluster
     from reconciler.records.log import Bounds, Isolation, Lost, StagedSink, TopicLog, TopicProducer, TransactionalSink
+    from reconciler.resources.bindings import Binding
     from reconciler.resources.capabilities import Capabilities, ClusterIdentity
     from reconciler.resources.inventory import Inventory
     from reconciler.resources.measures import Measures
@@ -129,6 +130,10 @@ class Provider(Protocol):
 
     def observe(self, scope: Scope) -> Inventory:
         """Return what is there, in a handful of bulk requests. Changes nothing."""
+        ...
+
+    def unplaced(self) -> Sequence[Binding]:
+        """Return the access rules of no topic and no known namespace: `observe` has them nowhere."""
         ...
 
     def check_shown(self, address: Address) -> None:

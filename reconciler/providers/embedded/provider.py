@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from reconciler.providers.keeping import Means, Upkept
     from reconciler.records.log import Isolation, Lost
     from reconciler.resources.address import Address
+    from reconciler.resources.bindings import Binding
     from reconciler.resources.inventory import Inventory
     from reconciler.resources.locations import LocationSpec
     from reconciler.resources.measures import Measures
@@ -152,6 +153,10 @@ class EmbeddedProvider:
         if wanted is None:
             return inventory
         return {address: observed for address, observed in inventory.items() if wanted(address)}
+
+    def unplaced(self) -> Sequence[Binding]:
+        """Return nothing: every rule is a namespace's or a topic's."""
+        return ()
 
     def check_shown(self, address: Address) -> None:
         """Refuse who may not know whether a namespace or topic is there."""

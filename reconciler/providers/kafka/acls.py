@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.providers.kafka.permitting import Binding
+from reconciler.resources.bindings import Binding
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from reconciler.providers.base import Scope
     from reconciler.providers.kafka.client import KafkaClient, TopicSeen
     from reconciler.providers.kafka.naming import Naming
-    from reconciler.providers.kafka.permitting import Binding, Placed
+    from reconciler.providers.kafka.permitting import Placed
+    from reconciler.resources.bindings import Binding
     from reconciler.resources.address import Address
 
 _UNAUTHORIZED: Final = 29

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from reconciler.errors import ReconcilerError
     from reconciler.planning.actions import ControlAction
     from reconciler.providers.kafka.naming import Naming
-    from reconciler.providers.kafka.permitting import Binding
+    from reconciler.resources.bindings import Binding
     from reconciler.resources.kinds import Resource
     from reconciler.resources.topic import TopicSpec
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from reconciler.providers.kafka.changing.asked import Asked
     from reconciler.providers.kafka.client import KafkaClient
-    from reconciler.providers.kafka.permitting import Binding
+    from reconciler.resources.bindings import Binding
 
 # Only who connects pays for the library.
 # ruff: noqa: PLC0415
