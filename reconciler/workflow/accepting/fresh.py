@@ -87,15 +87,20 @@ def entry_of(mirror: MirrorTopic) -> dict[str, Any]:
 
 def manifest_text(address: Address, resource: Topic | Namespace | MirrorLink, inventory: Inventory) -> str:
     """Return what is there as the manifest that would declare it, in canonical form."""
-    spec = dict(_spec(resource, inventory))
-    namespace, name = split_name(full_name_of(address))
-    metadata = {"name": name, **({"namespace": namespace} if namespace else {}), "cluster": resource.cluster}
-    if isinstance(resource, Namespace):
-        metadata = {"name": resource.metadata.name, "cluster": resource.cluster}
+    spec = dict(spec_of(resource, inventory))
+    metadata = metadata_of(address, resource)
     lines = ["apiVersion: reconciler/v1", f"kind: {resource.kind}", f"metadata: {yaml_text(metadata)}"]
     if spec:
         lines += ["spec:", *(f"  {key}: {yaml_text(value)}" for key, value in spec.items())]
     return format_text("".join(f"{line}\n" for line in lines))
+
+
+def metadata_of(address: Address, resource: Topic | Namespace | MirrorLink) -> dict[str, Any]:
+    """Return what tells one resource from another, as a manifest says it."""
+    namespace, name = split_name(full_name_of(address))
+    if isinstance(resource, Namespace):
+        return {"name": resource.metadata.name, "cluster": resource.cluster}
+    return {"name": name, **({"namespace": namespace} if namespace else {}), "cluster": resource.cluster}
 
 
 def role_of(state: str | None) -> Role | None:
@@ -107,7 +112,8 @@ def role_of(state: str | None) -> Role | None:
     return next((role for role in ROLES if isinstance(towards(role, status), Held)), None)
 
 
-def _spec(resource: Resource, inventory: Inventory) -> Iterator[tuple[str, Any]]:
+def spec_of(resource: Resource, inventory: Inventory) -> Iterator[tuple[str, Any]]:
+    """Yield the fields of a manifest's spec and what each says, in the order they are written in."""
     if isinstance(resource, Topic):
         spec = resource.spec
         yield "partitions", spec.partitions
@@ -116,6 +122,8 @@ def _spec(resource: Resource, inventory: Inventory) -> Iterator[tuple[str, Any]]
         if spec.recover_from is not None:
             yield "recoverFrom", spec.recover_from
         yield from _shared(resource)
+        if spec.protect is not None:
+            yield "protect", spec.protect
     elif isinstance(resource, Namespace):
         yield from _shared(resource)
         if resource.spec.quotas is not None:
@@ -133,6 +141,8 @@ def _spec(resource: Resource, inventory: Inventory) -> Iterator[tuple[str, Any]]
 def _shared(resource: Topic | Namespace) -> Iterator[tuple[str, Any]]:
     if resource.spec.configs:
         yield "configs", written_configs(resource.spec.configs)
+    if resource.spec.tiering_policy is not None:
+        yield "tieringPolicy", resource.spec.tiering_policy
     if resource.spec.acls:
         rules = rule_fields(resource.spec.acls)
         yield "acls", [written_rule(path, operations) for path, operations in rules.items()]

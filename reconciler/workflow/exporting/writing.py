@@ -1,4 +1,4 @@
-"""Manifests into a folder: one file a kind, all of them or none, and nothing that is there is overwritten."""
+"""Manifests into a folder: all of them or none, and nothing that is there is overwritten."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reconciler.resources.topic import Topic
 from reconciler.workflow.accepting.fresh import manifest_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from reconciler.resources.address import Address
@@ -28,7 +28,7 @@ def written(
     """Write a manifest of every namespace, topic and link; `above` returns the comment lines that precede one.
 
     Raises:
-        UserError: The folder holds something (with `is_forced`: one of the files is there), or cannot be written.
+        UserError: As `saved`.
     """
     texts: dict[str, list[str]] = {}
     for address in sorted(inventory):
@@ -36,12 +36,20 @@ def written(
         if isinstance(resource, Topic | Namespace | MirrorLink):
             text = above(address) + manifest_text(address, resource, inventory)
             texts.setdefault(_FILES[kind_of(address)], []).append(text)
+    return saved({name: "---\n".join(found) for name, found in texts.items()}, folder, is_forced=is_forced)
+
+
+def saved(texts: Mapping[str, str], folder: Path, *, is_forced: bool = False) -> tuple[Path, ...]:
+    """Write files, by their names below a folder: all of them or none.
+
+    Raises:
+        UserError: The folder holds something (with `is_forced`: one of the files is there), or cannot be written.
+    """
+    paths = {folder / name: text for name, text in texts.items()}
     try:
-        paths = {folder / name: "---\n".join(found) for name, found in texts.items()}
         _check_free(folder, paths, is_forced=is_forced)
-        if paths:
-            folder.mkdir(parents=True, exist_ok=True)
         for path, text in paths.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, text.encode())
     except OSError as error:
         raise UserError(
