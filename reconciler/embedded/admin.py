@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from reconciler.embedded.catalog.entries import TopicEntry
-    from reconciler.embedded.catalog.linkentries import LinkEntry
     from reconciler.embedded.catalog.links import MirrorShape
     from reconciler.embedded.catalog.namespaceentries import AclEntry, QuotaEntry
     from reconciler.embedded.catalog.tables import Catalog, Draft
     from reconciler.objectstore.base import ObjectStore
+    from reconciler.resources.linkentries import LinkEntry
     from reconciler.resources.sourcetopic import SourceTopic
 
 _OF_WHAT_IS_THERE: Final = frozenset({Operation.ALTER, Operation.ALTER_CONFIGS})

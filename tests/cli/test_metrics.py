@@ -17,7 +17,6 @@ from reconciler.cli.metricsfile import metrics_body, put_metrics, totals_in
 from reconciler.cli.render.prometheus import prometheus_text
 from reconciler.embedded import vitals
 from reconciler.embedded.catalog.entries import DeletionEntry, RewriteEntry
-from reconciler.embedded.catalog.linkentries import LinkEntry
 from reconciler.embedded.catalog.links import MirrorShape
 from reconciler.embedded.consuming.groups import commit_offsets
 from reconciler.embedded.remote.cache.chunks import ChunkCache
@@ -30,6 +29,7 @@ from reconciler.objectstore.memory import MemoryStore
 from reconciler.providers.embedded.storing import report_of
 from reconciler.providers.keeping import Upkept
 from reconciler.resources.address import Address
+from reconciler.resources.linkentries import LinkEntry
 from reconciler.resources.linksyncs import AclFilter, AclSyncSpec
 from reconciler.resources.metadata import OnCluster
 from reconciler.resources.mirroring import ACL_SYNC, LinkSeen, MirrorSeen, Trouble

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.catalog.linkentries import TroubleEntry
+from reconciler.resources.linkentries import TroubleEntry
 from reconciler.resources.mirroring import TOPIC_CONFIGS_SYNC
 from tests.cli.sample_links import CLICKS, ORDERS, Twins
 

@@ -14,7 +14,6 @@ import pytest
 import yaml
 
 from reconciler.embedded.access.rules import entries_of
-from reconciler.embedded.catalog.linkentries import LinkEntry
 from reconciler.embedded.catalog.links import MirrorShape
 from reconciler.embedded.catalog.namespaceentries import AclEntry
 from reconciler.embedded.cluster import EmbeddedCluster
@@ -25,6 +24,7 @@ from reconciler.records.log import OffsetRange
 from reconciler.resources.aclpaths import ACLS, rule_at
 from reconciler.resources.groups import ToEarliest
 from reconciler.resources.kinds import RESOURCE
+from reconciler.resources.linkentries import LinkEntry
 from reconciler.resources.sourcetopic import SourceTopic
 from tests.embedded.samples import cluster_in, contents, numbered, values
 from tests.embedded.watched import WatchedStore

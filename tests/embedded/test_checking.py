@@ -10,7 +10,6 @@ import orjson
 import pytest
 
 from reconciler.embedded.catalog.entries import DeletionEntry, RewriteEntry, TopicEntry
-from reconciler.embedded.catalog.linkentries import MirrorEntry
 from reconciler.embedded.checking.check import check_cluster
 from reconciler.embedded.checking.findings import Kind, Severity
 from reconciler.embedded.checking.mending import mend
@@ -22,6 +21,7 @@ from reconciler.embedded.transactions.state import State
 from reconciler.errors import UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange
+from reconciler.resources.linkentries import MirrorEntry
 from tests.embedded.samples import NOW, cluster_in, numbered, values
 from tests.embedded.watched import WatchedStore
 

@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from reconciler.embedded.catalog.linkentries import LinkEntry
 from reconciler.embedded.catalog.links import MirrorShape
 from reconciler.embedded.partition import partfiles, parts
 from reconciler.embedded.partition.head import read_head
@@ -17,6 +16,7 @@ from reconciler.errors import UserError
 from reconciler.records.log import OffsetRange
 from reconciler.records.partitioner import Spread, partitions_of
 from reconciler.records.schema import INPUT_SCHEMA
+from reconciler.resources.linkentries import LinkEntry
 from reconciler.resources.sourcetopic import SourceTopic
 from tests.embedded.samples import NOW, contents, numbered, read, values
 

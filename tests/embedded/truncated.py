@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reconciler.embedded.catalog.linkentries import LinkEntry
-from reconciler.embedded.catalog.mirroring import RESTORE, Peer
+from reconciler.embedded.catalog.mirroring import Peer
 from reconciler.embedded.checking.check import check_cluster
 from reconciler.embedded.checking.findings import Finding, Kind
 from reconciler.embedded.linking.truncating import truncate_topic
@@ -17,6 +16,8 @@ from reconciler.embedded.upkeep.cleanup import cleanup_policy
 from reconciler.embedded.upkeep.retention import live_entries
 from reconciler.embedded.upkeep.segments import segments_of
 from reconciler.records.log import OffsetRange
+from reconciler.resources.linkentries import LinkEntry
+from reconciler.resources.mirrorstates import RESTORE
 from tests.embedded.samples import numbered
 from tests.embedded.tiered import Tiered, tiered
 from tests.embedded.upkeeping import DAY, TOPIC, LateStore, append_parts, copied, head_of, held, parts_in

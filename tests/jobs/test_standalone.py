@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark import cloudpickle
 
-from reconciler.embedded.catalog.linkentries import LinkEntry
 from reconciler.embedded.catalog.links import MirrorShape
 from reconciler.embedded.catalog.tiering import tiering_of
 from reconciler.embedded.partition.pages import all_entries
@@ -25,6 +24,7 @@ from reconciler.jobs.chores import spread
 from reconciler.jobs.verify import verify
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.records.log import OffsetRange
+from reconciler.resources.linkentries import LinkEntry
 from tests.embedded.samples import NOW, read, rows_of
 from tests.jobs import doubles
 from tests.jobs.doubles import TOPIC, Deadly, DeadlyStorage, Lingering, append, fill, in_spark, tiered_west

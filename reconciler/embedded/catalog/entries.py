@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from reconciler.embedded.catalog.linkentries import MirrorEntry
 from reconciler.embedded.catalog.namespaceentries import AclEntry
+from reconciler.resources.linkentries import MirrorEntry
 
 Json = dict[str, Any]
 

@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING
 
 from reconciler.embedded.catalog.configs import changed_configs, checked_configs, set_configs
 from reconciler.embedded.catalog.entries import Json, TopicEntry
-from reconciler.embedded.catalog.linkentries import LinkEntry, MirrorEntry
-from reconciler.embedded.catalog.linkfilters import with_filters
 from reconciler.embedded.catalog.lookups import check_free, link_named, topic_named
 from reconciler.embedded.catalog.mirroring import drop_records, link_of
 from reconciler.embedded.catalog.quotas import Usage, check_quotas
-from reconciler.embedded.catalog.syncing import check_not_synced, check_synced, taken_configs
+from reconciler.embedded.catalog.syncing import check_not_synced, taken_configs
 from reconciler.embedded.catalog.tiering import retier
 from reconciler.embedded.catalog.topics import check_growth, initial_configs
-from reconciler.errors import BlockedError, SourceChangedError, UserError
-from reconciler.resources.address import join_name, split_name
+from reconciler.errors import SourceChangedError, UserError
+from reconciler.resources.linkentries import LinkEntry, MirrorEntry
+from reconciler.resources.linkfilters import with_filters
+from reconciler.resources.linkrules import check_mirrored, check_synced, check_unused
 from reconciler.resources.mirroring import SOURCE_TOPIC_ID_CHANGED
-from reconciler.resources.namefilters import is_never_mirrored
 from reconciler.resources.sourcetopic import SourceTopic
 
 if TYPE_CHECKING:
@@ -62,10 +61,7 @@ def delete_link(draft: Draft, name: str) -> bool:
     entry = draft.links.get(name)
     if entry is None:
         return False
-    live = [f"{topic} ({mirror.state})" for topic, mirror in mirrors_of(draft, entry).items() if not mirror.is_stopped]
-    if live:
-        message = f"link {name} has mirrors that are not stopped: {', '.join(live[:5])}{' …' if live[5:] else ''}"
-        raise BlockedError(message, hint="Promote, fail over or delete them first.")
+    check_unused(name, mirrors_of(draft, entry).items())
     drop_records(draft, entry)
     draft.put_link(name, None)
     return True
@@ -102,10 +98,7 @@ def create_mirror(
             source's, or it is taken, or a config of its own is synced.
     """
     link = link_named(draft, shape.link)
-    if is_never_mirrored(shape.source):
-        message = f"mirror {full_name}: {shape.source} is a topic of the platform's own, and never mirrored"
-        raise UserError(message, hint="Leave it out: each cluster keeps its own.")
-    _check_name(full_name, shape, link)
+    check_mirrored(full_name, shape.source, (shape.link, link))
     check_free(draft, full_name)
     check_quotas(draft, full_name, Usage(1, of.partitions))
     mirror = MirrorEntry(link.id, shape.source, of.incarnation, since_ms=now_ms, is_automatic=shape.is_automatic)
@@ -121,15 +114,6 @@ def create_mirror(
     )
     draft.put_topic(full_name, entry)
     retier(draft, [full_name], or_else=lambda: draft.put_topic(full_name, None))
-
-
-def _check_name(full_name: str, shape: MirrorShape, link: LinkEntry) -> None:
-    """Refuse a name of one's own: a mirror is found by its source's, with the prefix of its link."""
-    namespace, own = split_name(shape.source)
-    wanted = join_name(namespace, f"{link.declared.get('prefix', '')}{own}")
-    if full_name != wanted:
-        message = f"a mirror of {shape.source} over link {shape.link} is called {wanted}, and not {full_name}"
-        raise UserError(message, hint="Give the link a prefix where the name is taken.")
 
 
 def follow_source(draft: Draft, full_name: str, source: SourceTopic) -> None:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from reconciler.embedded.catalog.entries import TopicEntry
-    from reconciler.embedded.catalog.linkentries import LinkEntry
     from reconciler.embedded.catalog.tables import Catalog, Draft
+    from reconciler.resources.linkentries import LinkEntry
 
 
 def topic_named(catalog: Catalog | Draft, full_name: str, *, known: Collection[str] | None = None) -> TopicEntry:

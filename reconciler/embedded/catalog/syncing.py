@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.catalog.configs import CONFIGS
-from reconciler.errors import UserError
 from reconciler.resources.address import split_name, tiers_of
 from reconciler.resources.clusterproperties import CONFIG_DEFAULTS
-from reconciler.resources.syncedconfigs import ALWAYS_SYNCED, SYNCED_BY_DEFAULT, is_never_synced
+from reconciler.resources.linkrules import check_own, synced_configs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from reconciler.embedded.catalog.entries import TopicEntry
-    from reconciler.embedded.catalog.linkentries import LinkEntry, MirrorEntry
     from reconciler.embedded.catalog.tables import Catalog, Draft
+    from reconciler.resources.linkentries import LinkEntry, MirrorEntry
     from reconciler.resources.sourcetopic import SourceTopic
 
 _RETENTION: Final = frozenset({"retention.ms", "retention.bytes"})
@@ -25,13 +24,6 @@ def synced_with(catalog: Catalog | Draft, mirror: MirrorEntry) -> tuple[str, ...
     """Return the configs a mirror takes from its source, sorted; none once its link is gone."""
     found = (synced_configs(link) for link in catalog.links.values() if link.id == mirror.link_id)
     return next(found, ())
-
-
-def synced_configs(link: LinkEntry) -> tuple[str, ...]:
-    """Return the configs a link syncs, sorted: its complete list, else those of the platform."""
-    declared = link.declared.get("topicConfigSync")
-    listed = SYNCED_BY_DEFAULT if declared is None else declared["include"]
-    return tuple(sorted(key for key in listed if not is_never_synced(key)))
 
 
 def follows_starts(catalog: Catalog | Draft, topic: TopicEntry) -> bool:
@@ -72,25 +64,10 @@ def _inherited(catalog: Catalog | Draft, full_name: str) -> dict[str, str]:
     return found
 
 
-def check_synced(name: str, link: LinkEntry) -> None:
-    """Refuse a list of synced configs that is not complete.
-
-    Raises:
-        UserError: It lacks what is always synced.
-    """
-    missing = sorted(set(ALWAYS_SYNCED) - set(synced_configs(link)))
-    if missing:
-        message = f"link {name}: topicConfigSync.include lacks {', '.join(missing)}"
-        raise UserError(message, hint="The list is complete: add these; they are always synced.")
-
-
 def check_not_synced(full_name: str, mirror: MirrorEntry, keys: Iterable[str], catalog: Catalog | Draft) -> None:
     """Refuse to set on a mirror what follows its source.
 
     Raises:
         UserError: Names what follows.
     """
-    following = sorted(set(keys) & {*synced_with(catalog, mirror), "partitions"})
-    if following:
-        message = f"mirror {full_name} follows its source in {', '.join(following)}"
-        raise UserError(message, hint="Change it on the source.")
+    check_own(full_name, synced_with(catalog, mirror), keys)

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from reconciler.embedded.catalog.entries import ClusterEntry, DeletionEntry, Json, RewriteEntry, TopicEntry
-from reconciler.embedded.catalog.linkentries import LinkEntry
 from reconciler.embedded.catalog.migrationentries import MigrationEntry
 from reconciler.embedded.catalog.namespaceentries import NamespaceEntry
 from reconciler.embedded.catalog.quotas import Usages
+from reconciler.resources.linkentries import LinkEntry
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,19 +8,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from reconciler.embedded.catalog.linkfilters import AUTO_CREATE, filters_of
 from reconciler.embedded.catalog.links import MirrorShape, create_mirror, follow_source
 from reconciler.embedded.catalog.lookups import link_named
 from reconciler.embedded.catalog.mirroring import set_trouble
 from reconciler.errors import ReconcilerError
-from reconciler.resources.address import join_name, split_name
+from reconciler.resources.linkfilters import AUTO_CREATE, filters_of
+from reconciler.resources.linkrules import mirror_name
 from reconciler.resources.namefilters import is_never_made, takes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from reconciler.embedded.catalog.linkentries import TroubleEntry
     from reconciler.embedded.catalog.tables import Draft
+    from reconciler.resources.linkentries import TroubleEntry
     from reconciler.resources.sourcetopic import SourceTopic
 
 
@@ -33,11 +33,10 @@ def make_mirrors(
         UserError: There is no such link.
     """
     link = link_named(draft, link_name)
-    filters, prefix = filters_of(link, AUTO_CREATE), link.declared.get("prefix", "")
+    filters = filters_of(link, AUTO_CREATE)
     found: dict[str, ReconcilerError | None] = {}
     for source, of in sorted(sources.items()):
-        namespace, own = split_name(source)
-        name = join_name(namespace, f"{prefix}{own}")
+        name = mirror_name(source, link)
         if name in draft.topics or is_never_made(source) or not takes(filters, source):
             continue
         shape = MirrorShape(link=link_name, source=source, is_automatic=True)

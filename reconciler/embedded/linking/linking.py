@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.catalog.lookups import topic_named
 from reconciler.embedded.catalog.mirroring import (
-    FAILOVER,
-    Asked,
     Peer,
     advance,
     aim,
@@ -29,15 +27,16 @@ from reconciler.embedded.partition.headswaps import Partition, swap_head
 from reconciler.embedded.threads import all_side_by_side, side_by_side
 from reconciler.embedded.transactions.finishing import abort, finish
 from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
+from reconciler.resources.mirrorstates import FAILOVER, Asked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from reconciler.embedded.admin import Admin
     from reconciler.embedded.catalog.entries import TopicEntry
-    from reconciler.embedded.catalog.linkentries import MirrorEntry, TroubleEntry
     from reconciler.embedded.catalog.tables import Draft
     from reconciler.records.log import Bounds
+    from reconciler.resources.linkentries import MirrorEntry, TroubleEntry
     from reconciler.resources.mirroring import Truncated
 
 

@@ -24,20 +24,15 @@ from reconciler.lifecycles.tiering import TIERING
 from reconciler.planning.actions import Create, Delete, Transition, Update
 from reconciler.providers.base import Done, Failed
 from reconciler.providers.changes import check_unmoved, moved
-from reconciler.providers.embedded.mirrors import ONE_SIDED, ask_once
+from reconciler.providers.embedded.mirrors import ask_once
 from reconciler.providers.embedded.permitting import check_action
 from reconciler.providers.embedded.recovering import begin
-from reconciler.providers.embedded.translate import (
-    declared_after,
-    fields_of,
-    link_entry,
-    namespace_entry,
-    shape_of,
-    source_taken,
-)
+from reconciler.providers.embedded.translate import fields_of, namespace_entry, shape_of
+from reconciler.providers.linkmodels import declared_after, link_entry, source_taken
 from reconciler.resources.address import Address, full_name_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mirrorlink import MirrorLink, MirrorTopic
+from reconciler.resources.mirrorstates import ONE_SIDED
 from reconciler.resources.mounting import Mounting
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tieringpolicy import TieringPolicy

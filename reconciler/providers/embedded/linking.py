@@ -5,24 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from reconciler.embedded.catalog.linkentries import TroubleEntry
-from reconciler.embedded.catalog.mirroring import Peer, link_of, link_status, mirror_named, status_of
+from reconciler.embedded.catalog.mirroring import Peer, link_of, mirror_named
 from reconciler.embedded.partition.head import read_heads
 from reconciler.embedded.partition.positions import position_of
 from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
 from reconciler.providers.base import go_on
-from reconciler.providers.embedded.translate import link_in
+from reconciler.providers.linkmodels import link_in
+from reconciler.resources.linkentries import TroubleEntry
 from reconciler.resources.mirroring import LinkSeen, MirrorSeen, Operation, Trouble
+from reconciler.resources.mirrorstates import link_status, status_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from reconciler.embedded.catalog.linkentries import MirrorEntry
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.embedded.cluster import EmbeddedCluster
     from reconciler.embedded.linking.linking import Linking
     from reconciler.providers.embedded.syncing import EmbeddedSyncs
     from reconciler.records.log import Bounds
+    from reconciler.resources.linkentries import MirrorEntry
     from reconciler.resources.mirroring import Position, Truncated
 
 

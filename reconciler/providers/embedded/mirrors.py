@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from reconciler.embedded.catalog.linkentries import STOPPED
-from reconciler.embedded.catalog.mirroring import FAILOVER, PAUSE, RESUME, Asked, ask_mirror, mirror_named
+from reconciler.embedded.catalog.mirroring import ask_mirror, mirror_named
 from reconciler.embedded.threads import all_side_by_side
 from reconciler.errors import LeaseError, ReconcilerError
-from reconciler.lifecycles.mirror import MIRROR, MirrorStatus
+from reconciler.lifecycles.mirror import MIRROR
 from reconciler.planning.actions import Transition
 from reconciler.providers.base import Done, Failed
 from reconciler.resources.address import full_name_of
+from reconciler.resources.mirrorstates import FAILOVER, Asked, is_done
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from reconciler.embedded.catalog.linkentries import MirrorEntry
     from reconciler.embedded.catalog.tables import Draft
     from reconciler.embedded.cluster import EmbeddedCluster
     from reconciler.planning.actions import ControlAction
     from reconciler.providers.base import Outcome
-
-ONE_SIDED: Final = frozenset({PAUSE, RESUME, FAILOVER})
 
 
 def ask_once(draft: Draft, full_name: str, verb: str, now_ms: int) -> str:
@@ -33,7 +30,7 @@ def ask_once(draft: Draft, full_name: str, verb: str, now_ms: int) -> str:
         UserError: It is no mirror, or the verb is not legal in its state: it says what is.
     """
     topic, mirror = mirror_named(draft, full_name)
-    if not _is_done(mirror, verb):
+    if not is_done(mirror, verb):
         ask_mirror(draft, full_name, verb, Asked(now_ms))
     return topic.id
 
@@ -71,14 +68,3 @@ def failed_over(
 
 def _is_failover(action: ControlAction) -> bool:
     return isinstance(action, Transition) and (action.machine, action.verb) == (MIRROR.name, FAILOVER)
-
-
-def _is_done(mirror: MirrorEntry, verb: str) -> bool:
-    """Tell whether a verb was asked before, and its answer was lost; what came after it is nobody's business here."""
-    match verb:
-        case "failover":
-            return mirror.state == STOPPED
-        case "pause":
-            return mirror.state == MirrorStatus.PAUSED
-        case _:
-            return mirror.state in {MirrorStatus.ACTIVE, MirrorStatus.PENDING_SYNCHRONIZE}

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reconciler.embedded.access.operations import Kind, Operation
-from reconciler.embedded.catalog.mirroring import status_of
 from reconciler.resources.address import Address
+from reconciler.resources.mirrorstates import status_of
 from reconciler.resources.overviews import Following, Overview, TopicShown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from reconciler.embedded.access.permissions import Permissions
-    from reconciler.embedded.catalog.linkentries import LinkEntry, MirrorEntry
     from reconciler.embedded.catalog.tables import Catalog
+    from reconciler.resources.linkentries import LinkEntry, MirrorEntry
 
 
 def overview_in(catalog: Catalog, cluster: str, who: Permissions) -> Overview:

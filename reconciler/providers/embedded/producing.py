@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from reconciler.embedded.catalog.linkentries import MirrorEntry
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.embedded.cluster import EmbeddedCluster
     from reconciler.records.log import OffsetRange
+    from reconciler.resources.linkentries import MirrorEntry
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from reconciler.embedded.catalog.linkentries import TroubleEntry
 from reconciler.embedded.linking.following import follow_sources, make_mirrors, meet_source, note_troubles
 from reconciler.embedded.linking.grouping import bring_offsets, group_offsets, group_versions
 from reconciler.embedded.linking.offering import offered_in
 from reconciler.embedded.linking.ruling import bring_rules, rules_in
+from reconciler.resources.linkentries import TroubleEntry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

@@ -3,40 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from reconciler.embedded.access.rules import entries_of, namespace_rules
 from reconciler.embedded.catalog.entries import TopicEntry
-from reconciler.embedded.catalog.linkentries import LinkEntry
-from reconciler.embedded.catalog.mirroring import status_of
 from reconciler.embedded.catalog.namespaceentries import NamespaceEntry, QuotaEntry
-from reconciler.embedded.catalog.syncing import synced_configs
 from reconciler.embedded.catalog.topics import TopicShape
 from reconciler.errors import UserError
 from reconciler.planning.deciding.recovered import RECOVERING
 from reconciler.providers.changes import CONFIGS, ENCRYPTION, QUOTAS
 from reconciler.providers.embedded.legacies import legacies_in
 from reconciler.providers.embedded.topicmodels import TopicModels
+from reconciler.providers.linkmodels import link_in, mirror_in
 from reconciler.resources.aclpaths import rule_fields
 from reconciler.resources.address import Address, address_of
 from reconciler.resources.inventory import Observed
-from reconciler.resources.linksyncs import KEPT
-from reconciler.resources.metadata import OfNamespace, OnCluster
-from reconciler.resources.mirrorlink import MirrorLink, MirrorLinkSpec, MirrorTopic
+from reconciler.resources.metadata import OfNamespace
+from reconciler.resources.mirrorstates import status_of
 from reconciler.resources.mountable import MIGRATING
 from reconciler.resources.namespace import Encryption, Namespace, NamespaceSpec, Quotas
-from reconciler.resources.sourcetopic import SourceTopic
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
-    from reconciler.embedded.catalog.linkentries import MirrorEntry
     from reconciler.embedded.catalog.tables import Catalog
-    from reconciler.planning.actions import Change, Value
+    from reconciler.planning.actions import Value
     from reconciler.resources.inventory import RemoteLegacy
-
-_NOT_KEPT: Final = frozenset({"mirrorTopics", "movedFrom"})
 
 
 def observed_in(
@@ -55,7 +48,9 @@ def observed_in(
         yield address_of("link", cluster, name), Observed(link_in(name, cluster, link), link.id)
     for full_name, topic in catalog.topics.items():
         if topic.mirror is not None and topic.mirror.link_id in links:
-            resource = _mirror(full_name, topic, topic.mirror, (cluster, *links[topic.mirror.link_id]))
+            resource = mirror_in(
+                cluster, full_name, topic.mirror, links[topic.mirror.link_id], topic.configs, topic.partitions
+            )
             yield (
                 resource.address,
                 Observed(
@@ -134,26 +129,6 @@ def namespace_entry(namespace: Namespace) -> NamespaceEntry:
     )
 
 
-def link_in(name: str, cluster: str, entry: LinkEntry) -> MirrorLink:
-    """Return a link of a cluster as it was declared, without its mirrors."""
-    spec = MirrorLinkSpec.model_validate(entry.declared, context=KEPT)
-    return MirrorLink(metadata=OnCluster(name=name, cluster=cluster), spec=spec)
-
-
-def _mirror(full_name: str, topic: TopicEntry, mirror: MirrorEntry, on: tuple[str, str, LinkEntry]) -> MirrorTopic:
-    cluster, link_name, link = on
-    synced = frozenset(synced_configs(link))
-    return MirrorTopic(
-        cluster=cluster,
-        link=link_name,
-        source_cluster=link.source_cluster,
-        source=mirror.source,
-        name=full_name,
-        configs={key: value for key, value in topic.configs.items() if key not in synced},
-        partitions=topic.partitions,
-    )
-
-
 def shape_of(topic: Topic) -> TopicShape:
     """Return what is asked of a new topic.
 
@@ -168,25 +143,6 @@ def shape_of(topic: Topic) -> TopicShape:
         configs=topic.spec.configs,
         acls=entries_of(topic.spec.acls),
     )
-
-
-def link_entry(link: MirrorLink, link_id: str) -> LinkEntry:
-    """Return what the catalog keeps of a link: all of its spec but the mirrors, which are topics."""
-    declared = {key: value for key, value in link.spec.to_json().items() if key not in _NOT_KEPT}
-    return LinkEntry(link_id, link.spec.source, declared)
-
-
-def source_taken(address: Address, parameters: Mapping[str, Any]) -> SourceTopic:
-    """Return what a new mirror takes from its source, as the plan says it.
-
-    Raises:
-        UserError: The plan does not say how many partitions the source has.
-    """
-    partitions = parameters.get("partitions")
-    if not isinstance(partitions, int):
-        raise UserError(f"{address}: how many partitions its source has is not known", hint="Plan again.")
-    taken: dict[str, str] = dict(parameters.get("configs") or {})
-    return SourceTopic(partitions=partitions, incarnation=parameters.get("incarnation"), configs=taken)
 
 
 def fields_of(entry: TopicEntry | NamespaceEntry) -> dict[str, Value]:
@@ -207,20 +163,3 @@ def _limits_of(entry: NamespaceEntry) -> Iterator[tuple[str, str | int]]:
     yield from ((QUOTAS + word, limit) for word, limit in kept.items() if limit is not None)
     if entry.kms_key_id is not None:
         yield ENCRYPTION, entry.kms_key_id
-
-
-def declared_after(declared: Mapping[str, Any], changes: Sequence[Change]) -> dict[str, Any]:
-    """Return the kept spec of a link with dotted paths set, or removed where they become `None`."""
-    after = dict(declared)
-    for change in changes:
-        *above, last = change.path.split(".")
-        place = after
-        for name in above:
-            within = dict(place.get(name) or {})
-            place[name] = within
-            place = within
-        if change.after is None:
-            place.pop(last, None)
-        else:
-            place[last] = list(change.after) if isinstance(change.after, tuple) else change.after
-    return after

@@ -11,7 +11,6 @@ import time
 import uuid
 from pathlib import Path
 
-from reconciler.embedded.catalog.linkentries import LinkEntry
 from reconciler.embedded.catalog.links import MirrorShape
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.jobs.verify import verify
@@ -19,6 +18,7 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.providers.base import Edge
 from reconciler.providers.embedded.provider import EmbeddedProvider
 from reconciler.resources.cluster import Cluster
+from reconciler.resources.linkentries import LinkEntry
 from reconciler.workflow.linking.copying import Copier
 from reconciler.workflow.upkeep.rounds import Rounds
 from tests.embedded.samples import values

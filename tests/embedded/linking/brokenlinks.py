@@ -6,18 +6,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.embedded.catalog import mirroring
 from reconciler.embedded.linking import linking
 from reconciler.embedded.linking.linking import Linking
 from reconciler.embedded.partition import gate, sink
 from reconciler.embedded.partition.gate import Gate
-from reconciler.resources import standing
+from reconciler.resources import mirrorstates, standing
 from reconciler.workflow.linking.transitions import driving
 from reconciler.workflow.linking.transitions.driving import Driver
 from tests.embedded.mounting.brokenmigrations import Broken
 
 if TYPE_CHECKING:
-    from reconciler.embedded.catalog.linkentries import MirrorEntry
+    from reconciler.resources.linkentries import MirrorEntry
     from reconciler.resources.mirroring import MirrorSeen, Operation
 
 _hand, _ask, _advance, _join, _stand = (
@@ -113,7 +112,7 @@ VARIANTS: Final[Mapping[str, Broken]] = {
     "groups are clamped by who fails over alone": Broken("failover died", ((Gate, "_clamp", _nothing),)),
     "it opens without what it lacks": Broken("waits", ((Driver, "_copy_all", _opens_whatever),)),
     "the source is shut after the copy": Broken("append", ((Driver, "_synchronize", _joins_late),)),
-    "what was failed over is begun again": Broken("late join", ((mirroring, "_over", _forgets),)),
+    "what was failed over is begun again": Broken("late join", ((mirrorstates, "_over", _forgets),)),
     "a mirror opens though its source was rescued": Broken("west rescued", ((driving, "check_shut", _nothing),)),
     "what was looked at long ago is published": Broken("late copy", ((sink, "check_current", _nothing),)),
     "whatever has offsets is the same": Broken("restore died", ((standing, "_copied", _all_fetched),)),

@@ -12,7 +12,7 @@ from reconciler.jobs.ranges import missing
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.providers.base import Edge
 from reconciler.providers.embedded.provider import EmbeddedProvider
-from reconciler.providers.embedded.translate import link_entry
+from reconciler.providers.linkmodels import link_entry
 from reconciler.records.log import SourceSeen
 from reconciler.resources.address import address_of
 from reconciler.resources.cluster import Cluster

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.catalog.linkentries import LinkEntry
 from reconciler.embedded.catalog.links import MirrorShape
 from reconciler.errors import BlockedError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange
+from reconciler.resources.linkentries import LinkEntry
 from reconciler.resources.sourcetopic import SourceTopic
 from tests.embedded.samples import NOW, cluster_in, numbered, read
 

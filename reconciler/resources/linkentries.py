@@ -1,13 +1,12 @@
-"""What the catalog holds of a link and of each of its mirrors: states, and what is under way or wrong."""
+"""What a destination keeps of a link and of each of its mirrors: states, and what is under way or wrong."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final, TypeAlias
 
-if TYPE_CHECKING:
-    from reconciler.embedded.catalog.entries import Json
+Json: TypeAlias = dict[str, Any]
 
 ACTIVE: Final = "ACTIVE"
 STOPPED: Final = "STOPPED"
@@ -22,7 +21,7 @@ class TroubleEntry:
     since_ms: int
 
     def to_json(self) -> Json:
-        """Return what the catalog keeps."""
+        """Return what is kept."""
         return {"code": self.code, "message": self.message, "since_ms": self.since_ms}
 
     @classmethod
@@ -43,7 +42,7 @@ class OperationEntry:
     ends: Mapping[int, int] | None = None
 
     def to_json(self) -> Json:
-        """Return what the catalog keeps."""
+        """Return what is kept."""
         return {"id": self.id, "verb": self.verb, "ends": _kept(self.ends)}
 
     @classmethod
@@ -82,7 +81,7 @@ class MirrorEntry:
         return self.state == STOPPED
 
     def to_json(self) -> Json:
-        """Return what the catalog keeps."""
+        """Return what is kept."""
         kept: Json = {
             "link_id": self.link_id,
             "source": self.source,
@@ -147,7 +146,7 @@ class LinkEntry:
     rules: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
 
     def to_json(self) -> Json:
-        """Return what the catalog keeps."""
+        """Return what is kept."""
         kept: Json = {"id": self.id, "source_cluster": self.source_cluster, "declared": self.declared}
         if self.status != ACTIVE:
             kept["status"] = self.status

@@ -1,4 +1,4 @@
-"""The filters of a link as the catalog keeps them: what is enabled needs some, what is disabled has none."""
+"""The filters of a link as its destination keeps them: what is enabled needs some, what is disabled has none."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from reconciler.errors import UserError
 from reconciler.resources.linksyncs import NameFilter
 
 if TYPE_CHECKING:
-    from reconciler.embedded.catalog.entries import Json
-    from reconciler.embedded.catalog.linkentries import LinkEntry
+    from reconciler.resources.linkentries import Json, LinkEntry
 
 AUTO_CREATE: Final = "autoCreate"
 OFFSETS: Final = "consumerOffsetSync"
