@@ -30,9 +30,15 @@ class ClusterSeen:
     """What a cluster says of itself."""
 
     id: str
-    brokers: tuple[int, ...]
+    racks: Mapping[int, str | None]
+    """The brokers that are alive, and where each stands."""
     operations: frozenset[int]
     """What whoever asks may do with the cluster (codes of access rules)."""
+
+    @property
+    def brokers(self) -> tuple[int, ...]:
+        """Their numbers."""
+        return tuple(self.racks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +102,9 @@ class KafkaClient:
         found = self.asked("describing the cluster", self.admin.describe_cluster)
         from kafka.admin import ACLOperation
 
-        alive = tuple(sorted(each["broker_id"] for each in found["brokers"] if not each.get("is_fenced")))
+        alive = sorted((each["broker_id"], each["rack"]) for each in found["brokers"] if not each.get("is_fenced"))
         operations = frozenset(ACLOperation[name].value for name in found.get("authorized_operations") or ())
-        return ClusterSeen(found["cluster_id"], alive, operations)
+        return ClusterSeen(found["cluster_id"], dict(alive), operations)
 
     def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicSeen]:
         """Return topics by name, in one request: those of `names`, or all that may be described."""

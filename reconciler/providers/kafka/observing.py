@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import NotAuthorizedError
-from reconciler.providers.kafka.client import own_values
+from reconciler.providers.kafka.changing.replicas import reassigning
+from reconciler.providers.kafka.client import TopicSeen, own_values
 from reconciler.providers.kafka.permitting import placed
 from reconciler.providers.kafka.translate import Models, is_internal
 from reconciler.resources.address import address_of, cluster_of, full_name_of, kind_of, tiers_of
@@ -16,11 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from reconciler.providers.base import Scope
-    from reconciler.providers.kafka.client import KafkaClient, TopicSeen
+    from reconciler.providers.kafka.changing.replicas import Moving
+    from reconciler.providers.kafka.client import KafkaClient
     from reconciler.providers.kafka.naming import Naming
     from reconciler.providers.kafka.permitting import Placed
-    from reconciler.resources.bindings import Binding
     from reconciler.resources.address import Address
+    from reconciler.resources.bindings import Binding
 
 _UNAUTHORIZED: Final = 29
 """What brokers answer about a topic that is asked for by name and may not be described, be it there or not."""
@@ -44,6 +46,9 @@ class Looking:
         What is declared or recorded and does not show is asked for by name: only then brokers tell what is hidden.
         """
         found = self.client.topics(self._names())
+        for (name, number), moving in reassigning(self.client).items():
+            if name in found:
+                found[name] = _moved(found[name], number, moving)
         silent = [
             name
             for address in sorted(self.known)
@@ -111,8 +116,15 @@ class Looking:
                 yield name
 
 
+def _moved(seen: TopicSeen, number: int, moving: Moving) -> TopicSeen:
+    """Return a topic with the replicas a partition is to have: what was begun is not planned again."""
+    replicas = list(seen.replicas)
+    replicas[number] = tuple(broker for broker in replicas[number] if broker not in moving.removing)
+    return TopicSeen(seen.name, seen.id, seen.is_internal, tuple(replicas), seen.error)
+
+
 def _refused(seen: TopicSeen, code: int) -> TopicSeen:
-    return type(seen)(seen.name, seen.id, seen.is_internal, seen.replicas, code)
+    return TopicSeen(seen.name, seen.id, seen.is_internal, seen.replicas, code)
 
 
 def _hidden(cluster: str, name: str) -> NotAuthorizedError:

@@ -177,7 +177,10 @@ class Batch:
         writing.grow(self._client, open_ones(mixed), is_trial=True)
         self._do(writing.configure, [each for each in changed if each.configs])
         self._do(writing.grow, [each for each in changed if each.partitions])
-        self._do(replicas.reassign, [each for each in changed if each.replicas])
+        moved = open_ones([each for each in changed if each.replicas])
+        if moved:
+            self._may_go_on()
+            replicas.reassign(self._client, moved, self._may_go_on)
 
     def _do(self, change: Callable[[KafkaClient, Sequence[Asked]], None], wanted: Sequence[Asked]) -> None:
         some = open_ones(wanted)
