@@ -9,6 +9,7 @@ from reconciler.errors import UserError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from reconciler.providers.hibernating import Hibernation
     from reconciler.resources.migration import Migration
     from reconciler.resources.mountable import Mountable
 
@@ -17,6 +18,11 @@ from reconciler.providers.base import go_on
 
 class MigrationsOfCluster(Protocol):
     """The mounts and unmounts of one cluster, and who owns what lies in its object storage."""
+
+    @property
+    def by_jobs(self) -> Hibernation | None:
+        """What jobs ask of the cluster to mount and unmount; `None`: it does so by itself."""
+        ...
 
     def under_way(self, *, is_measured: bool = True) -> Sequence[Migration]:
         """Return the migrations that there is a record of, by id; one that came to its end has none. Changes nothing.

@@ -82,7 +82,7 @@ def archived(bucket: Bucket, source: TopicLog, *, mark: str = CLAIM, sink: Any =
     place = archive_of(bucket)
     begin(place, TOPIC, {number: each.start for number, each in source.bounds().items()}, mark)
     done = archive(job(source, place, sink and sink(place)))
-    describe(place, TOPIC, done.bounds, mark)
+    describe(place, TOPIC, done.bounds)
     detach(place, mark, now_ms=bucket.clock.now_ms)
     tidy(place)
     return done

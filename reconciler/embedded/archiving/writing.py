@@ -10,8 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from reconciler.embedded.catalog.configs import checked_configs
 from reconciler.embedded.consuming.offsets import Committed
 from reconciler.embedded.keys import (
+    fresh_mark,
     index_key,
     location_prefix,
     manifest_key,
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.archiving.archive import Archive
     from reconciler.records.log import Bounds
 
+_PLACES = ("remote.", "local.retention.", "retention.local.", "initial.retention.")
 _TIERED = {"remote.write": "true", "remote.read": "true"}
 """What holds for a topic whose records lie in object storage: whoever mounts it reads them there."""
 
@@ -83,7 +86,7 @@ def begin(archive: Archive, topic: ArchivedTopic, starts: Mapping[int, int], cla
     all_side_by_side(begun, range(topic.partitions), name="begin")
 
 
-def describe(archive: Archive, topic: ArchivedTopic, bounds: Mapping[int, Bounds], claim: str) -> None:
+def describe(archive: Archive, topic: ArchivedTopic, bounds: Mapping[int, Bounds]) -> None:
     """Write down what a topic is before it goes, and let its partitions begin where it does: all of it was compared.
 
     Raises:
@@ -101,7 +104,7 @@ def describe(archive: Archive, topic: ArchivedTopic, bounds: Mapping[int, Bounds
 
     all_side_by_side(narrowed, bounds, name="describe")
     ends = {number: found.end for number, found in bounds.items() if found.end}
-    _describe(archive, topic, ends, f"describe-{claim}")
+    _describe(archive, topic, ends, fresh_mark())
 
 
 def detach(archive: Archive, claim: str, *, now_ms: int) -> Ownership:
@@ -210,5 +213,17 @@ def _manifest(archive: Archive, number: int) -> Manifest | None:
 
 
 def _known(configs: Mapping[str, str]) -> dict[str, str]:
-    """Return the configs that an embedded cluster has too, and takes."""
-    return {key: value for key, value in sorted(configs.items()) if key in EMBEDDED_CONFIGS}
+    """Return the configs that an embedded cluster has too, and takes; what lies where is not for those to say."""
+    return {
+        key: value for key, value in sorted(configs.items()) if not key.startswith(_PLACES) and _is_taken(key, value)
+    }
+
+
+def _is_taken(key: str, value: str) -> bool:
+    if key not in EMBEDDED_CONFIGS:
+        return False
+    try:
+        checked_configs("an archive", {key: value})
+    except UserError:
+        return False
+    return True

@@ -202,7 +202,7 @@ class EmbeddedProvider:
 
     def mountable(self) -> Sequence[Mountable]:
         """Return what was ever detached in the object storage: one listing, and a GET for each."""
-        from reconciler.providers.embedded.mounting.mountable import mountable_in  # noqa: PLC0415 - only who mounts pays
+        from reconciler.providers.mountables import mountable_in  # noqa: PLC0415 - only who mounts pays
 
         return mountable_in(self._declared.address, self._storage)
 

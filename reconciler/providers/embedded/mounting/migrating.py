@@ -10,20 +10,16 @@ from reconciler.embedded.catalog.holding import is_closed
 from reconciler.embedded.catalog.lookups import names_by_id
 from reconciler.embedded.catalog.migrations import INBOUND
 from reconciler.embedded.catalog.tiering import TopicLocation, tiering_of
-from reconciler.embedded.mounting.claims import check_claimable, check_owned, check_owner
+from reconciler.embedded.mounting.claims import check_claimable, check_owned
 from reconciler.embedded.mounting.flushing import pending_bytes
 from reconciler.embedded.mounting.mounts import migrations_in
-from reconciler.embedded.mounting.ownership import ownerships, read_ownership
-from reconciler.embedded.mounting.releasing import release
-from reconciler.embedded.remote.manifests.manifest import read_manifest
+from reconciler.embedded.mounting.ownership import read_ownership
 from reconciler.embedded.remote.recovery.locating import located
 from reconciler.embedded.remote.recovery.wholeness import whole_partitions_of
-from reconciler.embedded.remote.tier import remote_partition
-from reconciler.embedded.threads import side_by_side
 from reconciler.errors import IncompleteError, InterruptedRunError, ReconcilerError, UserError
 from reconciler.lifecycles.mounting import ADVANCES, BEFORE_EXECUTED, MigrationState
 from reconciler.providers.base import go_on
-from reconciler.providers.embedded.mounting.mountable import given, mountable_of
+from reconciler.providers.mountables import detached_in, given, releasable_in, released_in
 from reconciler.resources.migration import Migrant, Migration
 from reconciler.resources.mountable import Mountable
 
@@ -52,6 +48,11 @@ class Migrations:
     now_ms: Callable[[], int]
     open_cluster: Callable[[], EmbeddedCluster]
 
+    @property
+    def by_jobs(self) -> None:
+        """Nothing: the cluster mounts and unmounts by itself."""
+        return
+
     def under_way(self, *, is_measured: bool = True) -> Sequence[Migration]:
         """Return every migration there is a record of; measured, the heads are read of what is being unmounted."""
         cluster = self.open_cluster()
@@ -77,41 +78,17 @@ class Migrations:
     def detached(self) -> Iterator[tuple[str, Mountable | UserError]]:
         """Yield what the registers say: one listing, one GET each."""
         self.who.check_super_user("list what can be mounted")
-        for key, found in ownerships(self._storage()):
-            yield key, found if isinstance(found, UserError) else mountable_of(found)
+        yield from detached_in(self._storage())
 
     def releasable(self, location: str, owner: str) -> Mountable:
         """Return a topic as its manifests are now: a GET for each partition."""
         self.who.check_super_user(f"release {location}")
-        storage = self._storage()
-        there = located(storage, TopicLocation.parse(location))
-        found = read_ownership(storage, there.location)
-        check_owner(there.location, found, owner, there.owner)
-        manifests = [
-            each
-            for each in side_by_side(
-                lambda number: read_manifest(storage, remote_partition(there.location, number)),
-                range(there.partitions),
-                name="release",
-            )
-            if each is not None
-        ]
-        return Mountable(
-            str(there.location),
-            there.location.topic,
-            "mounted" if found is None else found.state.value,
-            owner,
-            there.name if found is None else found.name,
-            there.partitions,
-            sum(each.records for each in manifests),
-            sum(each.stored_bytes for each in manifests),
-            None if found is None else found.at_ms,
-        )
+        return releasable_in(self._storage(), location, owner)
 
     def release(self, location: str, owner: str) -> Mountable:
         """Take it, manifest by manifest, then its register."""
         self.who.check_super_user(f"release {location}")
-        return mountable_of(release(self._storage(), TopicLocation.parse(location), owner, now_ms=self.now_ms()))
+        return released_in(self._storage(), location, owner, now_ms=self.now_ms())
 
     def _storage(self) -> ObjectStore:
         return given(self.address, self.storage)

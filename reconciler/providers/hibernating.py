@@ -1,0 +1,106 @@
+"""What a platform must do so that jobs can mount and unmount its topics: it cannot detach them itself.
+
+Each step of a move is kept before it begins, so whoever comes next finds how far it is. Nothing here copies records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from reconciler.lifecycles.mounting import MigrationState
+from reconciler.resources.migration import Direction
+
+if TYPE_CHECKING:
+    from reconciler.embedded.archiving.writing import ArchivedTopic
+    from reconciler.embedded.remote.manifests.topicmanifest import TopicManifest
+    from reconciler.objectstore.base import ObjectStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A mount or unmount by jobs that has begun, as its cluster keeps it."""
+
+    direction: Direction
+    mounting: str
+    """Full name of the Mounting that asked for it."""
+    topic: str
+    """Full name of the topic here."""
+    location: str
+    claim: str
+    """The mark of this very move in object storage."""
+    at_ms: int
+    state: MigrationState = MigrationState.PREPARING
+    topic_id: str | None = None
+    """Of the topic here, once there is one."""
+    ends: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    """Of an unmount in `cut_over`: last stable offset and end of each partition, up to which it was compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveTopic:
+    """A topic that is there now, and what an archive keeps of it."""
+
+    id: str
+    archived: ArchivedTopic
+
+
+class Hibernation(Protocol):
+    """The moves of one cluster between its brokers and its object storage."""
+
+    @property
+    def cluster_id(self) -> str:
+        """The id of the cluster as object storage has it: a UUID."""
+        ...
+
+    @property
+    def storage(self) -> ObjectStore:
+        """The object storage of the cluster.
+
+        Raises:
+            UserError: It has none.
+        """
+        ...
+
+    def kept(self, mounting: str) -> Kept | None:
+        """Return the move that a mounting has begun."""
+        ...
+
+    def keep(self, move: Kept) -> None:
+        """Keep how far a move is; durable when it returns."""
+        ...
+
+    def end(self, move: Kept) -> None:
+        """Forget a move that has come to its end; of a mount is kept where the topic lies, for its next unmount."""
+        ...
+
+    def place(self, full_name: str) -> str:
+        """Return the location of a topic that is there: the one it was mounted from, else one for life.
+
+        Raises:
+            UserError: There is no such topic.
+        """
+        ...
+
+    def topic(self, full_name: str) -> LiveTopic | None:
+        """Return a topic as it is now, the offsets of its groups included."""
+        ...
+
+    def make(self, full_name: str, found: TopicManifest) -> str:
+        """Make a topic, empty, from which nothing expires while it is filled, and return its id.
+
+        Of the same name one that was made so and is empty is ours, made before.
+
+        Raises:
+            UserError: Another topic has that name, or the cluster refuses to make it.
+        """
+        ...
+
+    def finish(self, full_name: str, found: TopicManifest) -> None:
+        """Give a topic that is filled the configs it had: from now on records expire."""
+        ...
+
+    def remove(self, full_name: str, topic_id: str) -> None:
+        """Delete a topic by its id and return once it does not show any more; gone already is good."""
+        ...

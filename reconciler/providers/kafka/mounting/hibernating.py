@@ -1,0 +1,153 @@
+"""What jobs ask of a Kafka cluster to move its topics into object storage and back: `providers/hibernating.py`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from reconciler.embedded.archiving.writing import ArchivedTopic
+from reconciler.errors import UserError
+from reconciler.providers.hibernating import Kept, LiveTopic
+from reconciler.providers.kafka.client import OWN, own_values
+from reconciler.providers.kafka.mounting import requests
+from reconciler.providers.kafka.mounting.keeping import (
+    KINDS,
+    WRITER,
+    mounted_key,
+    mounting_key,
+    moves_in,
+    places_in,
+    value_of,
+)
+from reconciler.providers.kafka.mounting.places import cluster_uuid, location_of
+from reconciler.providers.kafka.mounting.refitting import archived, filling, finished
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from reconciler.embedded.remote.manifests.topicmanifest import TopicManifest
+    from reconciler.objectstore.base import ObjectStore
+    from reconciler.providers.groups import GroupsOfCluster
+    from reconciler.providers.kafka.client import KafkaClient
+    from reconciler.providers.kafka.ledger import Changes, Ledger
+    from reconciler.providers.kafka.naming import Naming
+    from reconciler.records.log import TopicLog
+    from reconciler.resources.address import Address
+    from reconciler.resources.capabilities import Capabilities
+
+_DEFAULT: Final = 5
+"""Source of a config that nobody sets (6.1)."""
+
+
+@dataclass(frozen=True)
+class KafkaHibernation:
+    """One cluster: its brokers, its ledger, and its object storage."""
+
+    address: Address
+    client: KafkaClient
+    naming: Naming
+    ledger: Ledger
+    groups: GroupsOfCluster
+    capabilities: Capabilities
+    given: ObjectStore | None
+    log: Callable[[str], TopicLog]
+    """Opens the records of a topic, by its full name."""
+
+    @property
+    def cluster_id(self) -> str:
+        """The id of the cluster as object storage has it."""
+        return cluster_uuid(self.client.cluster().id)
+
+    @property
+    def storage(self) -> ObjectStore:
+        """The object storage of the cluster."""
+        if self.given is None:
+            message = f"{self.address} has no object storage"
+            raise UserError(message, hint="Declare its objectStorage: topics are archived there.")
+        return self.given
+
+    def kept(self, mounting: str) -> Kept | None:
+        """Return the move that a mounting has begun: the ledger is read to its end."""
+        return next((move for move in moves_in(self.ledger.read(*KINDS)) if move.mounting == mounting), None)
+
+    def keep(self, move: Kept) -> None:
+        """Write how far a move is into the ledger."""
+        self._write({mounting_key(move.mounting): value_of(move)})
+
+    def end(self, move: Kept) -> None:
+        """Take a move out of the ledger and, in the same transaction, keep or forget where its topic lies."""
+        changes: dict[tuple[str | int, ...], Mapping[str, object] | None] = {mounting_key(move.mounting): None}
+        if move.topic_id is not None:
+            is_here = move.direction == "inbound"
+            changes[mounted_key(move.topic_id)] = {"location": move.location} if is_here else None
+        self._write(changes)
+
+    def place(self, full_name: str) -> str:
+        """Return the location of a topic: its id gives one, unless it was mounted from another."""
+        seen = requests.seen(self.client, self.naming.physical(full_name))
+        if seen is None:
+            raise UserError(f"topic {full_name} does not exist", hint="Plan again.")
+        known = places_in(self.ledger.read(*KINDS)).get(seen.id)
+        return known or location_of(full_name, self.client.cluster().id, seen.id)
+
+    def topic(self, full_name: str) -> LiveTopic | None:
+        """Return a topic with its configs and the offsets of its groups."""
+        name = self.naming.physical(full_name)
+        seen = requests.seen(self.client, name)
+        if seen is None:
+            return None
+        configs = dict(self.client.configs([name]))[name]
+        if isinstance(configs, int):
+            message = f"{self.address}: whoever acts may not read the configs of topic {name}"
+            raise UserError(message, hint="Allow DESCRIBE_CONFIGS on it: they are archived with it.")
+        said = {key: each.value for key, each in configs.items() if each.value is not None and each.source != _DEFAULT}
+        own, effective = archived(own_values(configs), said)
+        return LiveTopic(
+            seen.id,
+            ArchivedTopic(
+                full_name, len(seen.replicas), len(seen.replicas[0]), own, effective, self._offsets(full_name)
+            ),
+        )
+
+    def make(self, full_name: str, found: TopicManifest) -> str:
+        """Make a topic from which nothing expires; one of that name that is empty and has such configs is ours."""
+        name, configs = self.naming.physical(full_name), filling(self.capabilities.configs)
+        factor = min(found.replication_factor, self.capabilities.max_replication_factor)
+        made = requests.create(self.client, name, (found.partitions, factor), configs)
+        if made is not None:
+            return made
+        there, has = requests.seen(self.client, name), dict(self.client.configs([name])).get(name, 0)
+        own = {} if isinstance(has, int) else {key: each.value for key, each in has.items() if each.source == OWN}
+        is_ours = there is not None and len(there.replicas) == found.partitions and own == configs
+        if there is None or not is_ours or any(each.end for each in self.log(full_name).bounds().values()):
+            message = f"topic {name} exists already, and is not the one that is to be mounted"
+            raise UserError(message, hint="Choose another name with `as`, or delete the topic that is there first.")
+        return there.id
+
+    def finish(self, full_name: str, found: TopicManifest) -> None:
+        """Give a topic the configs it had, in one request."""
+        changes = finished(found, self.capabilities.configs, self.capabilities.defaults)
+        requests.configure(self.client, self.naming.physical(full_name), changes)
+
+    def remove(self, full_name: str, topic_id: str) -> None:
+        """Delete a topic by its id."""
+        requests.delete(self.client, self.naming.physical(full_name), topic_id)
+
+    def _offsets(self, full_name: str) -> dict[str, dict[int, int]]:
+        """Return where groups go on reading; of too many to ask at once, each is asked."""
+        found = self.groups.of_topic(full_name)
+        if found is not None:
+            committed = (
+                (group.name, {each.partition: each.committed for each in group.offsets if each.committed is not None})
+                for group in found
+            )
+            return {name: offsets for name, offsets in committed if offsets}
+        offsets = {name: self.groups.committed(name, [full_name]) for name in self.groups.names()}
+        return {
+            name: {partition: offset for (_, partition), offset in sorted(mine.items())}
+            for name, mine in offsets.items()
+            if mine
+        }
+
+    def _write(self, changes: Changes) -> None:
+        self.ledger.change(WRITER, lambda _entries: changes, *KINDS)

@@ -1,0 +1,65 @@
+"""Moves between brokers and object storage, and where what was mounted lies, as entries of the ledger. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from reconciler.lifecycles.mounting import MigrationState
+from reconciler.providers.hibernating import Kept
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from reconciler.providers.kafka.ledger import Entries, Key, Value
+
+MOUNTING: Final = "mounting"
+MOUNTED: Final = "mounted"
+KINDS: Final = (MOUNTING, MOUNTED)
+WRITER: Final = "reconciler.mountings"
+"""The transactional id through which they are written."""
+
+
+def mounting_key(mounting: str) -> Key:
+    """Return the key of a move, by the full name of the mounting that asked for it."""
+    return (MOUNTING, mounting)
+
+
+def mounted_key(topic_id: str) -> Key:
+    """Return the key of where a mounted topic lies."""
+    return (MOUNTED, topic_id)
+
+
+def value_of(move: Kept) -> Value:
+    """Return a move as the ledger has it."""
+    return {
+        "direction": move.direction,
+        "topic": move.topic,
+        "location": move.location,
+        "claim": move.claim,
+        "at_ms": move.at_ms,
+        "state": str(move.state),
+        "topic_id": move.topic_id,
+        "ends": {str(number): list(ends) for number, ends in sorted(move.ends.items())},
+    }
+
+
+def moves_in(entries: Entries) -> Iterator[Kept]:
+    """Yield the moves under way, by the names of their mountings."""
+    for key in sorted(key for key in entries if key[0] == MOUNTING):
+        value = entries[key]
+        yield Kept(
+            direction=value["direction"],
+            mounting=str(key[1]),
+            topic=value["topic"],
+            location=value["location"],
+            claim=value["claim"],
+            at_ms=value["at_ms"],
+            state=MigrationState(value["state"]),
+            topic_id=value["topic_id"],
+            ends={int(number): (ends[0], ends[1]) for number, ends in value["ends"].items()},
+        )
+
+
+def places_in(entries: Entries) -> dict[str, str]:
+    """Return where mounted topics lie, by their ids."""
+    return {str(key[1]): entries[key]["location"] for key in entries if key[0] == MOUNTED}
