@@ -15,7 +15,7 @@ from reconciler.providers.kafka.observing import Looking
 from reconciler.providers.kafka.permitting import placed
 from reconciler.providers.kafka.translate import is_internal
 from reconciler.providers.scoping import wanted_in
-from reconciler.resources.address import Address, address_of, cluster_of, full_name_of
+from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, tiers_of
 from reconciler.resources.capabilities import ClusterIdentity
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Observed
@@ -98,7 +98,8 @@ class KafkaProvider:
 
     def overview(self) -> Overview:
         """Return names and shapes of all that may be described: one request."""
-        topics = self._client.topics()
+        topics = {name: seen for name, seen in self._client.topics().items() if not is_internal(seen)}
+        there = {tier for name in topics for tier in tiers_of(self._naming.placed(name)[0])}
         shown = [
             TopicShown(
                 address_of("topic", self._declared.metadata.name, self._naming.full_name(name)),
@@ -108,7 +109,7 @@ class KafkaProvider:
             for name, seen in sorted(topics.items())
             if seen.replicas
         ]
-        return Overview(shown)
+        return Overview(shown, {name: {} for name in sorted(there)})
 
     def apply(self, actions: Sequence[ControlAction], *, may_go_on: Callable[[], None] = go_on) -> Iterator[Outcome]:
         """Do a batch: one look, then one request for each kind of change."""
