@@ -143,7 +143,7 @@ def _add_namespaces(making: _Making) -> None:
     """Declare the namespaces that hold topics, rules or configs; tiers above them are implied."""
     found = making.found
     given = {each.metadata.name: each for each in found.resources if isinstance(each, Namespace)}
-    rules = granted(found.bindings, making.spaces)
+    rules = granted(found.bindings, making.spaces, found.capabilities.acl_operations)
     making.unsaid += [LeftOut(str(binding), why) for binding, why in rules.unsaid]
     holding = {split_name(name)[0] for name in making.shared.topics} - {""}
     for name in sorted({*given, *rules.rules, *making.shared.namespaces, *holding}):

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from reconciler.errors import UserError
 from reconciler.resources.acls import NamespaceAcl
+from reconciler.resources.aclsapart import refused_rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from reconciler.resources.bindings import Binding
     from reconciler.workflow.exporting.prefixes import Spaces
 
-RESOURCES: Final = ("topics", "groups", "transactional-ids")
+_RESOURCES: Final = frozenset({"topics", "groups", "transactional-ids"})
 _STAYS: Final = "It stays as it is: no plan touches what the files do not say."
 
 Names: TypeAlias = frozenset[str]
@@ -46,8 +47,8 @@ class _Rule(NamedTuple):
     operations: Names
 
 
-def granted(bindings: Iterable[Binding], spaces: Spaces) -> Granted:
-    """Give every binding to the longest namespace whose prefix it carries."""
+def granted(bindings: Iterable[Binding], spaces: Spaces, operations: Mapping[str, frozenset[str]]) -> Granted:
+    """Give every binding to the longest namespace whose prefix it carries; `operations` are a platform's, by kind."""
     found: defaultdict[str, list[_Rule]] = defaultdict(list)
     unsaid: list[tuple[Binding, UserError]] = []
     for each in sorted(bindings):
@@ -61,7 +62,7 @@ def granted(bindings: Iterable[Binding], spaces: Spaces) -> Granted:
             frozenset([name]),
             frozenset([each.operation]),
         )
-        why = _why_not(each, namespace, rule)
+        why = _why_not(each, namespace, rule, operations)
         if why is None:
             found[namespace].append(rule)
         else:
@@ -80,20 +81,23 @@ def merged_rules(rules: Iterable[NamespaceAcl]) -> tuple[NamespaceAcl, ...]:
     )
 
 
-def _why_not(each: Binding, namespace: str, rule: _Rule) -> str | None:
+def _why_not(each: Binding, namespace: str, rule: _Rule, operations: Mapping[str, frozenset[str]]) -> str | None:
     """Say why a namespace cannot carry a binding; `None`: it can."""
-    if each.resource not in RESOURCES:
+    if each.resource not in _RESOURCES:
         return f"rules on {each.resource} are about no topic and no namespace"
     if not namespace:
         return "it is about no topic that is there, and about no namespace"
     [name] = rule.names
     if not name or ("*" in name[:-1]) or (name.endswith("*") and not each.is_prefix):
         return f"{name!r} is no name and no beginning of one"
+    if each.resource == "topics" and not each.is_prefix:
+        return "it is about one topic, which is not there"
     try:
-        _written(rule)
+        written = _written(rule)
     except ValidationError as error:
         return f"it has no words here: {error.errors()[0]['msg']}"
-    return None
+    refused = refused_rules([written], operations) if operations else ()
+    return next((what for _, _, what, _ in refused), None)
 
 
 def _merged(rules: Iterable[_Rule]) -> tuple[NamespaceAcl, ...]:
