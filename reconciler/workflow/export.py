@@ -5,21 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reconciler.errors import PartialError, ReconcilerError, RetryableError, UsageError, UserError
-from reconciler.planning.deciding.recovered import RECOVERING
-from reconciler.providers.base import Scope
+from reconciler.errors import PartialError, ReconcilerError, UsageError, UserError
 from reconciler.resources.address import cluster_address
-from reconciler.workflow.beginning.opening import open_work
+from reconciler.workflow.beginning.opening import open_bare, open_work
 from reconciler.workflow.exporting.archives import Archives, LeftOut, archives_in, ends_text
-from reconciler.workflow.exporting.writing import written
+from reconciler.workflow.exporting.bare import in_workspace
+from reconciler.workflow.exporting.files import texts_of
+from reconciler.workflow.exporting.live import look
+from reconciler.workflow.exporting.prefixes import AT_LEAST
+from reconciler.workflow.exporting.writing import saved, written
+from reconciler.workflow.init import ignored
 from reconciler.workflow.looking.overviews import recorded_clusters
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from reconciler.resources.address import Address
+    from reconciler.resources.cluster import Cluster
     from reconciler.workflow.beginning.invocation import Invocation, Select
-    from reconciler.workflow.beginning.opening import Work
+    from reconciler.workflow.beginning.opening import Site, Work
+    from reconciler.workflow.exporting.live import Live
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +39,10 @@ class ExportOptions:
     """Of what is archived, what this cluster made; `None`: the declared one, as far as its id is known."""
     is_forced: bool = False
     """Also into a folder that holds something; nothing there is overwritten."""
+    bare: Cluster | None = None
+    """A cluster that no file declares: a whole workspace is written, which does."""
+    at_least: int = AT_LEAST
+    """Topics that make a prefix of flat names a namespace; 0: no number does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +55,8 @@ class Exported:
     archives: Archives
     left_out: tuple[LeftOut, ...] = ()
     is_archived: bool = False
+    unsaid: tuple[LeftOut, ...] = ()
+    """What is there and has no words in manifests: it stays as it is."""
 
     @property
     def verdict(self) -> ReconcilerError | None:
@@ -67,6 +79,8 @@ def export(invocation: Invocation, select: Select, cluster: str, options: Export
     if options.cluster_id is not None and not options.is_archived:
         hint = "Add --from-object-storage, or leave --cluster-id out."
         raise UsageError("--cluster-id chooses among what lies in object storage", hint=hint)
+    if options.bare is not None:
+        return _bare(open_bare(invocation, options.bare, is_reader=True), options.bare, options)
     work = open_work(invocation, select, is_reader=True)
     return _archived(work, cluster, options) if options.is_archived else _live(work, cluster, options)
 
@@ -98,23 +112,22 @@ def _own_id(work: Work, cluster: str) -> str | None:
 
 
 def _live(work: Work, cluster: str, options: ExportOptions) -> Exported:
-    provider = work.providers[cluster]
-    if provider.identify() is None:
-        raise RetryableError(
-            f"cluster {cluster} is not there", hint="From what its object storage has of it: --from-object-storage"
-        )
-    inventory = {
-        address: found
-        for address, found in provider.observe(Scope()).items()
-        if found.hidden is None and not found.is_internal and address != cluster_address(cluster)
-    }
-    left_out = tuple(
-        LeftOut(address, UserError("it is still being recovered", hint="Export again when that is done."))
-        for address, found in sorted(inventory.items())
-        if found.state == RECOVERING
-    )
-    gone = {each.place for each in left_out}
-    kept = {address: found for address, found in inventory.items() if address not in gone}
-    files = written(kept, options.out, lambda _: "", is_forced=options.is_forced)
-    declared = tuple(address for address in sorted(kept) if not address.startswith("mirror/"))
-    return Exported(cluster, files, declared, Archives(), left_out)
+    provider = work.providers[cluster]  # First: it says which clusters there are.
+    live = look(work.clusters[cluster], provider, options.at_least)
+    return _exported(live, cluster, options, texts_of(live.factored.resources.values(), live.inventory))
+
+
+def _bare(site: Site, cluster: Cluster, options: ExportOptions) -> Exported:
+    live = look(cluster, site.providers[cluster.metadata.name], options.at_least)
+    spec = cluster.spec.model_copy(update={"cluster_id": live.cluster_id})
+    declared = cluster.model_copy(update={"spec": spec})
+    texts = texts_of([declared, *live.factored.resources.values()], live.inventory)
+    return _exported(live, cluster.metadata.name, options, in_workspace(texts, options.out))
+
+
+def _exported(live: Live, cluster: str, options: ExportOptions, texts: Mapping[str, str]) -> Exported:
+    files = saved(texts, options.out, is_forced=options.is_forced) if live.factored.resources else ()
+    if options.bare is not None and files:
+        ignored(options.out)
+    addresses = tuple(live.factored.resources)
+    return Exported(cluster, files, addresses, Archives(), live.left_out, unsaid=live.factored.unsaid)

@@ -73,17 +73,9 @@ def init(invocation: Invocation, directory: Path, *, state: str | None = None) -
     location = state or f"file://{_STATE}"
     if not _LOCATION.fullmatch(location):
         raise UserError(f"{location!r} is no place for a state", hint="Write file://folder or s3://bucket/prefix.")
-    advice = "" if location.startswith("s3:") else _ADVICE
-    words = {
-        "schemas": _SCHEMAS,
-        "name": _name_of(folder),
-        "state": location,
-        "advice": advice,
-        "clusters": _CLUSTERS,
-    }
     texts = {
-        folder / "reconciler.yaml": _WORKSPACE.format(**words),
-        folder / "manifests" / "example.yaml": _EXAMPLE.format(**words),
+        folder / "reconciler.yaml": workspace_text(folder, location),
+        folder / "manifests" / "example.yaml": _EXAMPLE.format(schemas=_SCHEMAS, clusters=_CLUSTERS),
     }
     for path in texts:
         if path.exists():
@@ -93,13 +85,19 @@ def init(invocation: Invocation, directory: Path, *, state: str | None = None) -
         for path, text in texts.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        ignore = _ignore(folder)
+        ignore = ignored(folder)
     except OSError as error:
         raise UserError(
             f"cannot write into {folder}: {error.strerror or error}",
             hint="Make the folder writable, or name another one.",
         ) from error
     return Initialised(folder, (*texts, *ignore), probed)
+
+
+def workspace_text(folder: Path, state: str = f"file://{_STATE}") -> str:
+    """Return the `reconciler.yaml` of a folder."""
+    advice = "" if state.startswith("s3:") else _ADVICE
+    return _WORKSPACE.format(schemas=_SCHEMAS, name=_name_of(folder), state=state, advice=advice)
 
 
 def _probe(folder: Path, location: str) -> str:
@@ -114,7 +112,7 @@ def _probe(folder: Path, location: str) -> str:
     return settings.url
 
 
-def _ignore(folder: Path) -> tuple[Path, ...]:
+def ignored(folder: Path) -> tuple[Path, ...]:
     """Add what a workspace makes to `.gitignore`, keeping what stands there."""
     path = folder / ".gitignore"
     text = path.read_text(encoding="utf-8") if path.exists() else ""

@@ -190,12 +190,17 @@ def open_site(invocation: Invocation, state_url: str, *, is_reader: bool = False
 
 def open_at(invocation: Invocation, places: Mapping[str, str]) -> Site:
     """Open embedded clusters by where they are alone, without any files and without a state."""
+    return open_bare(invocation, *(_cluster_at(name, url) for name, url in places.items()))
+
+
+def open_bare(invocation: Invocation, *clusters: Cluster, is_reader: bool = False) -> Site:
+    """Open clusters that no file declares, without a state."""
     return Site(
         invocation=invocation,
-        edge=edge_of(invocation, invocation.cwd),
+        edge=edge_of(invocation, invocation.cwd, is_reader=is_reader),
         owner=Owner("", None),
         state_settings=StoreSettings("memory://nothing-is-recorded"),
-        clusters={name: _cluster_at(name, url) for name, url in places.items()},
+        clusters={cluster.metadata.name: cluster for cluster in clusters},
         spark=SparkSpec(),
     )
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Inventory
 
+_REPOSITORY: Final = ".git"
+"""A folder that holds nothing else is free: `git init` comes first."""
 _FILES: Final = {"namespace": "namespaces.yaml", "topic": "topics.yaml", "link": "links.yaml"}
 
 
@@ -62,6 +64,6 @@ def _check_free(folder: Path, paths: dict[Path, str], *, is_forced: bool) -> Non
     there = next((path for path in paths if path.exists()), None)
     if there is not None:
         raise UserError(f"{there} is there already", hint="Nothing was written. Name another folder.")
-    if not is_forced and folder.exists() and any(folder.iterdir()):
+    if not is_forced and folder.exists() and any(path.name != _REPOSITORY for path in folder.iterdir()):
         message = f"{folder} is not empty"
         raise UserError(message, hint="Nothing was written. Name another folder, or write beside it with --force.")

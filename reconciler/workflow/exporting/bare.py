@@ -1,0 +1,64 @@
+"""A cluster that no file declares yet: reached by what was typed, and written as the workspace that declares it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pydantic import ValidationError
+
+from reconciler.errors import UsageError
+from reconciler.resources.cluster import Cluster
+from reconciler.workflow.init import workspace_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+_WORKSPACE: Final = "reconciler.yaml"
+MANIFESTS: Final = "manifests"
+
+
+def bare_named(name: str, servers: Sequence[str], security: Sequence[str], separator: str | None) -> Cluster | None:
+    """Return the Kafka cluster that was typed; `None`: none was. `security` are fields of a Cluster's, `field=value`.
+
+    Raises:
+        UsageError: It cannot be declared like that. A secret that is written out is one reason.
+    """
+    if not servers:
+        if security or separator:
+            hint = "Add --bootstrap-server, or say it in the manifest of the Cluster."
+            raise UsageError("how a cluster is reached is said of one that nothing declares", hint=hint)
+        return None
+    fields = dict(_field(each) for each in security)
+    connection: dict[str, object] = {"bootstrapServers": list(servers), "namespaceSeparator": separator or "."}
+    if fields:
+        connection["security"] = fields
+    said = {"metadata": {"name": name}, "spec": {"provider": "kafka", "kafka": connection}}
+    try:
+        return Cluster.model_validate(said)
+    except ValidationError as error:
+        wrong = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in wrong["loc"][2:] if part != "function-after")
+        complaints = (wrong.get("ctx") or {}).get("complaints", ())
+        hint = (
+            complaints[0].hint
+            if complaints
+            else "Fields are those of a Cluster's `security`: reconciler schema Cluster"
+        )
+        message = f"{where}: {wrong['msg']}" if where else wrong["msg"]
+        raise UsageError(message, hint=hint) from None  # What was typed may be the secret itself.
+
+
+def in_workspace(texts: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Return files as a workspace has them; one that is there already stays as it is."""
+    below = {f"{MANIFESTS}/{name}": text for name, text in texts.items()}
+    if (folder / _WORKSPACE).exists():
+        return below
+    return {_WORKSPACE: workspace_text(folder.resolve()), **below}
+
+
+def _field(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError(f"{name!r} is no field=value", hint="For example --security protocol=SASL_SSL")
+    return name, value
