@@ -42,7 +42,7 @@ def do_job(job: DataAction, jobs: Jobs, turn: Turn, say: Callable[[Event], None]
     try:
         turn.check()
         moved = jobs.run(job, say, turn.check)
-        return Done(job.id, moved.incarnation), moved
+        return Done(job.id, moved.incarnation, moved.physical_name), moved
     except ReconcilerError as error:
         return Failed(job.id, error), Moved()
     except Exception as error:  # noqa: BLE001 - as in a batch

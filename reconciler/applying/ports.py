@@ -27,6 +27,8 @@ class Moved:
     bytes: int = 0
     incarnation: str | None = None
     """Which one a transition left at its address."""
+    physical_name: str | None = None
+    """What it is called there, where that is not its address: of what is mounted, its location."""
 
 
 class Jobs(Protocol):

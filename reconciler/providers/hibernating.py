@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from reconciler.embedded.archiving.writing import ArchivedTopic
     from reconciler.embedded.remote.manifests.topicmanifest import TopicManifest
     from reconciler.objectstore.base import ObjectStore
+    from reconciler.records.log import TransactionalSink
+    from reconciler.records.offsetmap import OffsetMap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,10 @@ class Hibernation(Protocol):
         """
         ...
 
+    def now_ms(self) -> int:
+        """Return what time it is, by the clock of whoever acts."""
+        ...
+
     def kept(self, mounting: str) -> Kept | None:
         """Return the move that a mounting has begun."""
         ...
@@ -72,7 +78,7 @@ class Hibernation(Protocol):
         ...
 
     def end(self, move: Kept) -> None:
-        """Forget a move that has come to its end; of a mount is kept where the topic lies, for its next unmount."""
+        """Forget a move that has come to its end, with its offset maps; of a mount is kept where its topic lies."""
         ...
 
     def place(self, full_name: str) -> str:
@@ -99,6 +105,14 @@ class Hibernation(Protocol):
 
     def finish(self, full_name: str, found: TopicManifest) -> None:
         """Give a topic that is filled the configs it had: from now on records expire."""
+        ...
+
+    def filler(self, move: Kept, begins: Mapping[int, int]) -> TransactionalSink:
+        """Return what fills the topic of a mount, exactly once; its partitions begin at `begins` in object storage."""
+        ...
+
+    def maps(self, move: Kept) -> Mapping[int, OffsetMap]:
+        """Return where the records of each partition of a mount went that is filled."""
         ...
 
     def remove(self, full_name: str, topic_id: str) -> None:

@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar, assert_never
 
 from reconciler.applying.ports import Moved
 from reconciler.errors import BrokenInvariantError, IncompleteError, UserError
+from reconciler.lifecycles.mounting import UNMOUNT
 from reconciler.objectstore.nonces import nonce
 from reconciler.planning.actions import RunJob, Transition
 from reconciler.providers.base import go_on
 from reconciler.resources.address import cluster_of, full_name_of
+from reconciler.resources.mounting import Mounting
 from reconciler.workflow.linking.copying import Copier
 from reconciler.workflow.linking.following.finals import FinalSync
 from reconciler.workflow.linking.transitions.asked import drive
 from reconciler.workflow.linking.transitions.catchingup import CatchingUp
 from reconciler.workflow.linking.transitions.driving import Driver
+from reconciler.workflow.running.hibernating import Means, Unmount
 from reconciler.workflow.running.moving import Brought
+from reconciler.workflow.running.waking import Mount
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -103,6 +107,8 @@ class SparkJobs:
             IncompleteError: It was stopped, or a transition is under way and cannot go on now.
         """
         match action:
+            case Transition(after=Mounting() as mounting):
+                return self._mounting(action, mounting, progress, may_go_on)
             case Transition():
                 return self._transition(action, progress, may_go_on)
             case RunJob(job="mirror"):
@@ -120,6 +126,24 @@ class SparkJobs:
         copying = Brought(self.copier(), action.id, progress)
         found = drive(self.driver(copying.copy, may_go_on), action)
         return Moved(copying.records, copying.bytes, found.topic_id)
+
+    def _mounting(
+        self,
+        action: Transition,
+        mounting: Mounting,
+        progress: Callable[[Progress], None],
+        may_go_on: Callable[[], None],
+    ) -> Moved:
+        """Mount or unmount a topic of a platform that cannot do it itself."""
+        means = Means(
+            self._provider(action.address),
+            lambda: self.session().session,
+            progress,
+            lambda: self._is_stopped,
+            may_go_on,
+        )
+        kind = Unmount if action.machine == UNMOUNT.name else Mount
+        return kind(means, action, mounting).run()
 
     def _catch_up(self, job: RunJob, progress: Callable[[Progress], None]) -> Moved:
         copying = Brought(self.copier(), job.id, progress)

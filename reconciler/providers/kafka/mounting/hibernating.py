@@ -9,6 +9,9 @@ from reconciler.embedded.archiving.writing import ArchivedTopic
 from reconciler.errors import UserError
 from reconciler.providers.hibernating import Kept, LiveTopic
 from reconciler.providers.kafka.client import OWN, own_values
+from reconciler.providers.kafka.copying.progress import map_of
+from reconciler.providers.kafka.copying.sink import CopySink, Target
+from reconciler.providers.kafka.ledger import MAP, PROGRESS
 from reconciler.providers.kafka.mounting import requests
 from reconciler.providers.kafka.mounting.keeping import (
     KINDS,
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from reconciler.providers.kafka.ledger import Changes, Ledger
     from reconciler.providers.kafka.naming import Naming
     from reconciler.records.log import TopicLog
+    from reconciler.records.offsetmap import OffsetMap
     from reconciler.resources.address import Address
     from reconciler.resources.capabilities import Capabilities
 
@@ -52,6 +56,7 @@ class KafkaHibernation:
     given: ObjectStore | None
     log: Callable[[str], TopicLog]
     """Opens the records of a topic, by its full name."""
+    clock: Callable[[], int]
 
     @property
     def cluster_id(self) -> str:
@@ -66,6 +71,10 @@ class KafkaHibernation:
             raise UserError(message, hint="Declare its objectStorage: topics are archived there.")
         return self.given
 
+    def now_ms(self) -> int:
+        """Return what time it is."""
+        return self.clock()
+
     def kept(self, mounting: str) -> Kept | None:
         """Return the move that a mounting has begun: the ledger is read to its end."""
         return next((move for move in moves_in(self.ledger.read(*KINDS)) if move.mounting == mounting), None)
@@ -76,7 +85,12 @@ class KafkaHibernation:
 
     def end(self, move: Kept) -> None:
         """Take a move out of the ledger and, in the same transaction, keep or forget where its topic lies."""
-        changes: dict[tuple[str | int, ...], Mapping[str, object] | None] = {mounting_key(move.mounting): None}
+        name = self.naming.physical(move.topic)
+        filled = (
+            [key for key in self.ledger.read(PROGRESS, MAP) if key[1] == name] if move.direction == "inbound" else []
+        )
+        changes: dict[tuple[str | int, ...], Mapping[str, object] | None] = dict.fromkeys(filled)
+        changes[mounting_key(move.mounting)] = None
         if move.topic_id is not None:
             is_here = move.direction == "inbound"
             changes[mounted_key(move.topic_id)] = {"location": move.location} if is_here else None
@@ -128,6 +142,19 @@ class KafkaHibernation:
         """Give a topic the configs it had, in one request."""
         changes = finished(found, self.capabilities.configs, self.capabilities.defaults)
         requests.configure(self.client, self.naming.physical(full_name), changes)
+
+    def filler(self, move: Kept, begins: Mapping[int, int]) -> CopySink:
+        """Return a sink whose progress and offset maps are written with the records."""
+        name = self.naming.physical(move.topic)
+        target = Target(
+            self.ledger.settings, self.client.name, name, move.topic_id, len(begins), move.claim, begins=begins
+        )
+        return CopySink(target)
+
+    def maps(self, move: Kept) -> dict[int, OffsetMap]:
+        """Return the maps the ledger has."""
+        name, entries = self.naming.physical(move.topic), self.ledger.read(PROGRESS, MAP)
+        return {int(key[2]): map_of(entries, name, int(key[2])) for key in entries if key[:2] == (PROGRESS, name)}
 
     def remove(self, full_name: str, topic_id: str) -> None:
         """Delete a topic by its id."""
