@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from reconciler.errors import ReconcilerError, RetryableError
 from reconciler.jobs.progress import JobProgress, unseen
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from reconciler.jobs.progress import Report
     from reconciler.jobs.ranges import Piece
-    from reconciler.records.log import Bounds, OffsetRange, Reached, Staged, StagedSink, TopicLog
+    from reconciler.records.log import Bounds, OffsetRange, Reached, StagedSink, TopicLog, TransactionalSink
 
 _FRUITLESS_PASSES: Final = 3
 
@@ -31,7 +31,7 @@ class Flow:
     """What is to be copied where."""
 
     source: TopicLog
-    sink: StagedSink
+    sink: StagedSink | TransactionalSink
     only: Collection[int] | None = None
     """The partitions that are looked at; `None`: all."""
     until: Mapping[int, int] | None = None
@@ -92,7 +92,7 @@ class Following:
         self._before = 0
 
     @property
-    def ends(self) -> tuple[TopicLog, StagedSink]:
+    def ends(self) -> tuple[TopicLog, StagedSink | TransactionalSink]:
         """What tasks read from, and where they write."""
         return self.flow.source, self.flow.sink
 
@@ -120,21 +120,25 @@ class Following:
         self._goal = self._seen
         self._lacks(reached)
 
-    def pieces(self) -> list[Piece]:
-        """Return what is missing, cut along what is stored."""
+    def pieces(self, budget: int) -> list[Piece]:  # noqa: ARG002 - where tasks commit, it bounds what is taken
+        """Return what is missing, cut along what is stored; `budget` is what a round may cost."""
         pieces = [piece for partition, offsets in self._wanted.items() for piece in self._pieces(partition, offsets)]
+        self._expect(pieces)
+        return pieces
+
+    def _expect(self, pieces: Sequence[Piece]) -> None:
+        """Take note of what is about to be copied."""
         records, stored = sum(piece.records for piece in pieces), sum(piece.stored_bytes for piece in pieces)
         done = self.copy()
         self._before, self._total = done.offsets, Copy(done.records + records, done.bytes + stored)
         self._tell({})
-        return pieces
 
-    def publish(self, staged: Sequence[Staged]) -> None:
+    def publish(self, staged: Sequence[Any]) -> None:
         """Make readable what tasks staged, unless nobody wants it any more."""
         if not self.flow.is_wanted():
             self._is_halted = True
             return
-        gained = self._sink.publish(staged)
+        gained = cast("StagedSink", self._sink).publish(staged)
         for one in staged:
             if one.at is not None and one.partition in gained and gained[one.partition].holds(one.at):
                 had = self._gained[one.partition]
@@ -156,12 +160,15 @@ class Following:
         if self._has_all:
             self._wanted = {}
             return
+        self._check_fruitful()
+        self._lacks(self._look_at_both())
+
+    def _check_fruitful(self) -> None:
         done = self.copy().offsets
         self._fruitless = self._fruitless + 1 if done == self._before else 0
         if self._fruitless == _FRUITLESS_PASSES:
             hint = "See whether another `apply` or `run` copies it, then run the same command again."
             raise RetryableError("what was copied never fitted onto the mirror's end", hint=hint)
-        self._lacks(self._look_at_both())
 
     def look_again(self) -> None:
         """See the source as it is before a round: what is staged from now on is published as that."""

@@ -13,15 +13,17 @@ import time
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.embedded.threads import side_by_side
-from reconciler.errors import IncompleteError, ReconcilerError, RetryableError
+from reconciler.errors import IncompleteError, LostRaceError, ReconcilerError, RetryableError
 from reconciler.jobs import tasks
+from reconciler.jobs.committing import Committing, committed
 from reconciler.jobs.flows import Copy, Flow, Following, always
 from reconciler.jobs.progress import unseen
 from reconciler.jobs.ranges import joined, rounds
 from reconciler.jobs.tasks import Tasks
+from reconciler.records.log import TransactionalSink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
     from reconciler.jobs.progress import Report
     from reconciler.jobs.ranges import Piece
-    from reconciler.records.log import Staged, StagedSink, TopicLog
+    from reconciler.records.log import Copied, Staged, StagedSink, TopicLog
 
 _WORDS: Final = "reconciler: mirror"
 
@@ -56,7 +58,7 @@ class Outcome:
 def mirror(  # noqa: PLR0913 - each is an option of a copy, and has a default
     session: Callable[[], SparkSession],
     source: TopicLog,
-    sink: StagedSink,
+    sink: StagedSink | TransactionalSink,
     *,
     until: Mapping[int, int] | None = None,
     is_wanted: Callable[[], bool] = always,
@@ -86,7 +88,12 @@ def mirror(  # noqa: PLR0913 - each is an option of a copy, and has a default
 
 def mirrors(flows: Sequence[Flow], how: Copying) -> list[Outcome]:
     """Copy what each sink lacks of its source, as `mirror` does, all side by side; return what came of each."""
-    return _Job([Following(number, flow, how.clock) for number, flow in enumerate(flows)], how).run()
+    return _Job([_following(number, flow, how.clock) for number, flow in enumerate(flows)], how).run()
+
+
+def _following(number: int, flow: Flow, clock: Callable[[], float]) -> Following:
+    kind = Committing if isinstance(flow.sink, TransactionalSink) else Following
+    return kind(number, flow, clock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +110,13 @@ class _Work:
 
 @dataclass(frozen=True, slots=True)
 class _Staged:
-    """What a task staged for one of the flows, or why it could not."""
+    """What a task staged or committed for one of the flows, or why it could not."""
 
     flow: int
-    staged: Staged | None
+    staged: Staged | Copied | None
     error: ReconcilerError | None = None
+    lost: int | None = None
+    """The partition that somebody else copies now: of this alone the error is."""
 
 
 class _Job:
@@ -145,7 +154,7 @@ class _Job:
         found: dict[int, list[Piece]] = {}
 
         def cut(flow: Following) -> None:
-            found[flow.number] = flow.pieces()
+            found[flow.number] = flow.pieces(self._tasks.budget.cost)
 
         self._each(cut, active)
         work = [_Work(number, piece) for number in sorted(found) for piece in found[number]]
@@ -166,17 +175,26 @@ class _Job:
         flows = [self._flows[number] for number in dict.fromkeys(one.flow for one in taken)]
         self._each(Following.look_again, flows)
         staged = self._staged([one for one in taken if self._flows[one.flow].is_open])
-        got: dict[int, list[Staged]] = {flow.number: [] for flow in flows}
+        got: dict[int, list[Any]] = {flow.number: [] for flow in flows}
         for one in staged:
             if one.staged is not None:
                 got[one.flow].append(one.staged)
         # What other tasks staged is good even where one failed: it need not be copied again.
         self._each(lambda flow: flow.publish(got[flow.number]), [flow for flow in flows if got[flow.number]])
         for one in staged:
-            if one.error is not None:
-                self._flows[one.flow].refuse(one.error)
+            self._blame(one)
         for flow in self._flows:
             flow.is_fresh = False
+
+    def _blame(self, one: _Staged) -> None:
+        flow = self._flows[one.flow]
+        match one.error:
+            case None:
+                pass
+            case LostRaceError() as error if one.lost is not None and isinstance(flow, Committing):
+                flow.leave(one.lost, error)
+            case error:
+                flow.refuse(error)
 
     def _staged(self, work: Sequence[_Work]) -> list[_Staged]:
         if not work:
@@ -194,7 +212,7 @@ class _Job:
 
 
 def _stage(
-    ends: Mapping[int, tuple[TopicLog, StagedSink]], task: Sequence[_Work], *, is_shared: bool
+    ends: Mapping[int, tuple[TopicLog, StagedSink | TransactionalSink]], task: Sequence[_Work], *, is_shared: bool
 ) -> Iterator[_Staged]:
     """Do one task, wherever it runs; what fails for one flow leaves the others alone."""
     for number, work in groupby(task, key=lambda one: one.flow):
@@ -203,8 +221,16 @@ def _stage(
             if not is_shared:
                 source.check_shared()
                 sink.check_shared()
-            for piece in joined(one.piece for one in work):
-                yield _Staged(number, sink.stage_copy(piece.partition, source, piece.offsets))
+            pieces = joined(one.piece for one in work)
+            if isinstance(sink, TransactionalSink):
+                for partition, done in committed(source, sink, pieces):
+                    if isinstance(done, LostRaceError):
+                        yield _Staged(number, None, done, partition)
+                    else:
+                        yield _Staged(number, done)
+            else:
+                for piece in pieces:
+                    yield _Staged(number, sink.stage_copy(piece.partition, source, piece.offsets))
         except ReconcilerError as error:
             yield _Staged(number, None, error)
 

@@ -93,6 +93,17 @@ def pieces_of(partition: int, offsets: OffsetRange, extents: Iterable[Extent]) -
     yield Piece(partition, OffsetRange(at, offsets.stop), records, stored)
 
 
+def next_piece(pieces: Iterable[Piece], most_bytes: int) -> Piece:
+    """Return the first of neighbouring pieces of a partition as one, so many bytes at most, always at least one."""
+    taken: list[Piece] = []
+    for piece in pieces:
+        if taken and sum(each.stored_bytes for each in taken) + piece.stored_bytes > most_bytes:
+            break
+        taken.append(piece)
+    (whole,) = joined(taken)
+    return whole
+
+
 def rounds(pieces: Sequence[C], budget: Budget) -> Iterator[list[C]]:
     """Yield pieces in order, as many at a time as the budget allows at that moment, always at least one."""
     taken: list[C] = []

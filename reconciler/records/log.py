@@ -6,7 +6,7 @@ Logs and sinks are picklable and are opened on the executors of a job.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Final, Literal, Protocol, get_args, runtime_checkable
 
 from reconciler.errors import UserError
 
@@ -147,13 +147,12 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What a transactional sink has committed of one partition."""
+    """What a transactional sink has committed of one partition: all below `through` of its source is there."""
 
     partition: int
     through: int
     records: int
     stored_bytes: int
-    digest: Digest
 
 
 class TopicLog(Protocol):
@@ -245,11 +244,33 @@ class StagedSink(Protocol):
         ...
 
 
+@runtime_checkable
 class TransactionalSink(Protocol):
-    """Where one task a partition writes and commits (Kafka)."""
+    """Where one task a partition writes and commits (Kafka). Offsets are those of the source: the copy has its own."""
 
-    def copy(self, partition: int, batches: Iterable[pa.RecordBatch], *, through: int) -> Copied:
-        """Write and commit records together with how far the source was read."""
+    def check_shared(self) -> None:
+        """Return if the sink is to be found from this machine."""
+        ...
+
+    def reached(self, only: Collection[int] | None = None) -> Mapping[int, Reached]:
+        """Return how far the source was copied into each partition; of `only` some."""
+        ...
+
+    def following(self, source: SourceSeen) -> TransactionalSink:
+        """Return the same sink for a round over a source: what it commits keeps which log that was copied from."""
+        ...
+
+    def copy_range(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Iterator[Copied]:
+        """Copy a range in transactions, and say so after each; goes on where a copier before this one stopped.
+
+        Raises:
+            LostRaceError: Somebody else copies this partition now; what was committed stays.
+            SourceChangedError: What is there is no copy of the log that is followed.
+        """
+        ...
+
+    def complete(self) -> None:
+        """Record that a mirror's first copy has reached the end its source had at the start. Repeating is harmless."""
         ...
 
 

@@ -56,10 +56,15 @@ def opened(settings: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, An
 class Tail:
     """Reads one partition from where it stopped before, up to its end of now, as far as it is committed."""
 
-    def __init__(self, settings: Mapping[str, Any], topic: str, cluster: str) -> None:
+    def __init__(self, settings: Mapping[str, Any], topic: str, cluster: str, start: int = 0) -> None:
         self._settings, self._topic, self._cluster = settings, topic, cluster
         self._consumer: Any = None
-        self._next = 0
+        self._next = start
+
+    @property
+    def position(self) -> int:
+        """The offset at which another reader goes on who knows what was read here."""
+        return self._next
 
     def news(self, forget: Callable[[], None]) -> Iterator[tuple[bytes, bytes | None]]:
         """Yield what is new, waiting for transactions that are open there; `forget` where the topic was made anew.
