@@ -18,7 +18,7 @@ from reconciler.workflow.init import ignored
 from reconciler.workflow.looking.overviews import recorded_clusters
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable
     from pathlib import Path
 
     from reconciler.resources.address import Address
@@ -114,20 +114,20 @@ def _own_id(work: Work, cluster: str) -> str | None:
 def _live(work: Work, cluster: str, options: ExportOptions) -> Exported:
     provider = work.providers[cluster]  # First: it says which clusters there are.
     live = look(work.clusters[cluster], provider, options.at_least)
-    return _exported(live, cluster, options, texts_of(live.factored.resources.values(), live.inventory))
+    texts = texts_of(live.factored.resources.values(), live.inventory)
+    files = saved(texts, options.out, is_forced=options.is_forced) if texts else ()
+    return _exported(cluster, files, live, live.factored.resources)
 
 
 def _bare(site: Site, cluster: Cluster, options: ExportOptions) -> Exported:
+    """Write a workspace that declares the cluster, too: with its id, so that no other is ever taken for it."""
     live = look(cluster, site.providers[cluster.metadata.name], options.at_least)
     spec = cluster.spec.model_copy(update={"cluster_id": live.cluster_id})
-    declared = cluster.model_copy(update={"spec": spec})
-    texts = texts_of([declared, *live.factored.resources.values()], live.inventory)
-    return _exported(live, cluster.metadata.name, options, in_workspace(texts, options.out))
+    resources = {cluster.address: cluster.model_copy(update={"spec": spec}), **live.factored.resources}
+    texts = in_workspace(texts_of(resources.values(), live.inventory), options.out)
+    files = saved(texts, options.out, is_forced=options.is_forced)
+    return _exported(cluster.metadata.name, (*files, *ignored(options.out)), live, resources)
 
 
-def _exported(live: Live, cluster: str, options: ExportOptions, texts: Mapping[str, str]) -> Exported:
-    files = saved(texts, options.out, is_forced=options.is_forced) if live.factored.resources else ()
-    if options.bare is not None and files:
-        ignored(options.out)
-    addresses = tuple(live.factored.resources)
-    return Exported(cluster, files, addresses, Archives(), live.left_out, unsaid=live.factored.unsaid)
+def _exported(cluster: str, files: tuple[Path, ...], live: Live, resources: Iterable[Address]) -> Exported:
+    return Exported(cluster, files, tuple(resources), Archives(), live.left_out, unsaid=live.factored.unsaid)

@@ -77,9 +77,12 @@ def command(
     from reconciler.workflow.exporting.bare import bare_named
 
     invocation = place.invocation()
-    bare = bare_named(cluster, bootstrap_server or (), security or (), namespace_separator)
+    folder = invocation.cwd / out
+    bare = bare_named(
+        cluster, bootstrap_server or (), security or (), namespace_separator, here=invocation.cwd, out=folder
+    )
     options = ExportOptions(
-        out=invocation.cwd / out,
+        out=folder,
         is_archived=from_object_storage,
         cluster_id=cluster_id,
         is_forced=force,

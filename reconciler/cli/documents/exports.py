@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from reconciler.resources.recoverable import Recoverable
     from reconciler.workflow.export import Exported
+    from reconciler.workflow.exporting.archives import LeftOut
 
 
 class PartitionEndPart(Part):
@@ -44,7 +45,7 @@ class ExportedPart(Part):
 class LeftOutPart(Part):
     """Something of which none was written."""
 
-    place: str = Field(description="Its key in object storage, or its address.")
+    place: str = Field(description="Its key in object storage, its address, or the access rule.")
     message: str
     hint: str
 
@@ -58,6 +59,9 @@ class ExportDocument(Document):
     files: tuple[str, ...]
     exported: tuple[ExportedPart, ...]
     left_out: tuple[LeftOutPart, ...]
+    unsaid: tuple[LeftOutPart, ...] = Field(
+        description="What is there and has no words in manifests, such as access rules on the cluster: it stays."
+    )
 
     @classmethod
     def of(cls, exported: Exported) -> ExportDocument:
@@ -73,11 +77,13 @@ class ExportDocument(Document):
                 )
                 for address in exported.addresses
             ),
-            left_out=tuple(
-                LeftOutPart(place=left.place, message=left.error.message, hint=left.error.hint)
-                for left in exported.left_out
-            ),
+            left_out=tuple(map(_left_out, exported.left_out)),
+            unsaid=tuple(map(_left_out, exported.unsaid)),
         )
+
+
+def _left_out(left: LeftOut) -> LeftOutPart:
+    return LeftOutPart(place=left.place, message=left.error.message, hint=left.error.hint)
 
 
 def _recovery(found: Recoverable | None, older: Sequence[str]) -> RecoveryPart | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
@@ -12,14 +14,18 @@ from reconciler.workflow.init import workspace_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 _WORKSPACE: Final = "reconciler.yaml"
 MANIFESTS: Final = "manifests"
+_FILES: Final = frozenset({"caFile", "certFile", "keyFile"})
 
 
-def bare_named(name: str, servers: Sequence[str], security: Sequence[str], separator: str | None) -> Cluster | None:
-    """Return the Kafka cluster that was typed; `None`: none was. `security` are fields of a Cluster's, `field=value`.
+def bare_named(
+    name: str, servers: Sequence[str], security: Sequence[str], separator: str | None, *, here: Path, out: Path
+) -> Cluster | None:
+    """Return the Kafka cluster that was typed; `None`: none was.
+
+    `security` are fields of a Cluster's, `field=value`; files are named from `here`, and declared as seen from `out`.
 
     Raises:
         UsageError: It cannot be declared like that. A secret that is written out is one reason.
@@ -29,7 +35,7 @@ def bare_named(name: str, servers: Sequence[str], security: Sequence[str], separ
             hint = "Add --bootstrap-server, or say it in the manifest of the Cluster."
             raise UsageError("how a cluster is reached is said of one that nothing declares", hint=hint)
         return None
-    fields = dict(_field(each) for each in security)
+    fields = dict(_field(each, here, out) for each in security)
     connection: dict[str, object] = {"bootstrapServers": list(servers), "namespaceSeparator": separator or "."}
     if fields:
         connection["security"] = fields
@@ -57,8 +63,10 @@ def in_workspace(texts: Mapping[str, str], folder: Path) -> dict[str, str]:
     return {_WORKSPACE: workspace_text(folder.resolve()), **below}
 
 
-def _field(text: str) -> tuple[str, str]:
+def _field(text: str, here: Path, out: Path) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
         raise UsageError(f"{name!r} is no field=value", hint="For example --security protocol=SASL_SSL")
+    if name in _FILES and not Path(value).is_absolute():
+        value = os.path.relpath(here / value, out)
     return name, value
