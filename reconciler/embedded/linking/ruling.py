@@ -1,7 +1,4 @@
-"""Access rules that a link brings: those it brought are remembered, so that they go when they go at the source.
-
-A rule that stood here before is not the link's, even where the source has the same: it stays. Pure, within one commit.
-"""
+"""Access rules that a link brings to a catalog (`resources/rulesync.py`). Pure, within one commit."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.embedded.access.rules import changed_rules, namespace_rules
 from reconciler.embedded.catalog.lookups import link_named
 from reconciler.resources.aclpaths import rule_fields
+from reconciler.resources.rulesync import brought
 from reconciler.resources.syncs import AccessRules
 
 if TYPE_CHECKING:
@@ -43,19 +41,19 @@ def bring_rules(draft: Draft, link_name: str, rules: AccessRules) -> int:
         mirror = topic.follows
         if mirror is None or mirror.link_id != link.id:
             continue
-        acls, brought = _brought(topic.acls, mirror.rules, rules.topics.get(mirror.source, _NONE))
-        if (acls, brought) != (topic.acls, dict(mirror.rules)):
+        acls, own = _brought(topic.acls, mirror.rules, rules.topics.get(mirror.source, _NONE))
+        if (acls, own) != (topic.acls, dict(mirror.rules)):
             changed += acls != topic.acls
-            draft.put_topic(name, replace(topic, acls=acls, mirror=replace(mirror, rules=brought)))
+            draft.put_topic(name, replace(topic, acls=acls, mirror=replace(mirror, rules=own)))
     kept: dict[str, Mapping[str, tuple[str, ...]]] = {}
     for name in sorted({*rules.namespaces, *link.rules} & draft.namespaces.keys()):
         namespace = draft.namespaces[name]
-        acls, brought = _brought(namespace.acls, link.rules.get(name, _NONE), rules.namespaces.get(name, _NONE))
+        acls, own = _brought(namespace.acls, link.rules.get(name, _NONE), rules.namespaces.get(name, _NONE))
         if acls != namespace.acls:
             changed += 1
             draft.put_namespace(name, replace(namespace, acls=acls))
-        if brought:
-            kept[name] = brought
+        if own:
+            kept[name] = own
     draft.put_link(link_name, replace(link, rules=kept))
     return changed
 
@@ -64,15 +62,5 @@ def _brought(
     entries: tuple[AclEntry, ...], before: RuleFields, wanted: RuleFields
 ) -> tuple[tuple[AclEntry, ...], dict[str, tuple[str, ...]]]:
     """Return the rules there are to be, and which of them are the link's, by path and operation."""
-    there = rule_fields(namespace_rules(entries))
-    changes: dict[str, tuple[str, ...] | None] = {}
-    brought: dict[str, tuple[str, ...]] = {}
-    for path in sorted({*before, *wanted}):
-        now, ours, asked = (frozenset(fields.get(path, ())) for fields in (there, before, wanted))
-        after = (now - (ours - asked)) | asked
-        if after != now:
-            changes[path] = tuple(sorted(after)) or None
-        own = (ours & asked & now) | (asked - now)
-        if own:
-            brought[path] = tuple(sorted(own))
-    return (changed_rules(entries, changes) if changes else entries), brought
+    changes, own = brought(rule_fields(namespace_rules(entries)), before, wanted)
+    return (changed_rules(entries, changes) if changes else entries), own
