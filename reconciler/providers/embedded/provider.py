@@ -13,9 +13,6 @@ from reconciler.embedded.remote.tidying.housekeeping import Housekeeping
 from reconciler.errors import RetryableError, StalePlanError, UserError
 from reconciler.lifecycles.roles import ROLES
 from reconciler.objectstore.metered import MeteredStore, RequestMeter
-from reconciler.objectstore.opening import open_store
-from reconciler.objectstore.readonly import read_only
-from reconciler.objectstore.settings import Patience, StoreSettings
 from reconciler.planning.actions import Create, Update
 from reconciler.planning.fields import LINK_FEATURES
 from reconciler.providers.base import Done, Failed, go_on
@@ -35,6 +32,7 @@ from reconciler.providers.embedded.permitting import check_shown, hide
 from reconciler.providers.embedded.recovering import archived_in, asked_in, looked_up
 from reconciler.providers.embedded.translate import observed_in
 from reconciler.providers.scoping import wanted_in
+from reconciler.providers.stores import opened
 from reconciler.resources.address import full_name_of
 from reconciler.resources.capabilities import Capabilities, ClusterIdentity
 from reconciler.resources.cluster import Cluster
@@ -58,7 +56,6 @@ if TYPE_CHECKING:
     from reconciler.resources.address import Address
     from reconciler.resources.bindings import Binding
     from reconciler.resources.inventory import Inventory
-    from reconciler.resources.locations import LocationSpec
     from reconciler.resources.measures import Measures
     from reconciler.resources.mountable import Mountable
     from reconciler.resources.overviews import Overview
@@ -109,9 +106,9 @@ class EmbeddedProvider:
         storage = declared.spec.object_storage
         return cls(
             declared,
-            _opened(declared.spec.embedded.root, edge),
+            opened(declared.spec.embedded.root, edge),
             edge,
-            None if storage is None else _opened(storage, edge, patience_in(declared.spec.properties)),
+            None if storage is None else opened(storage, edge, patience_in(declared.spec.properties)),
         )
 
     @property
@@ -330,20 +327,6 @@ class EmbeddedProvider:
         except (UserError, StalePlanError) as error:
             return Failed(action.id, error)
         return Done(action.id, cluster.cluster_id)
-
-
-def _opened(location: LocationSpec, edge: Edge, patience: Patience | None = None) -> ObjectStore:
-    """Open a store, for who may only read as one that cannot be written to."""
-    settings = StoreSettings(
-        location.url,
-        location.region,
-        location.endpoint,
-        location.force_path_style,
-        location.kms_key_id,
-        patience=patience or Patience(),
-    )
-    store = open_store(settings.resolved(edge.folder))
-    return read_only(store, edge.now_ms) if edge.is_reader else store
 
 
 def _cache_folder(edge: Edge) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import ReconcilerError, UserError
@@ -29,10 +30,11 @@ if TYPE_CHECKING:
     from reconciler.providers.base import Edge, Marked, Outcome, Standing, TopicAddress
     from reconciler.providers.kafka.client import TopicSeen
     from reconciler.providers.kafka.groups import KafkaGroups
+    from reconciler.providers.kafka.mounting.migrating import KafkaMigrations
+    from reconciler.providers.kafka.mounting.opening import Mountings
     from reconciler.providers.kafka.naming import Naming
     from reconciler.providers.keeping import Means, Upkept
     from reconciler.providers.links import LinksOfCluster
-    from reconciler.providers.migrations import MigrationsOfCluster
     from reconciler.records.log import Isolation, Lost, TopicLog, TopicProducer, TransactionalSink
     from reconciler.resources.bindings import Binding
     from reconciler.resources.capabilities import Capabilities
@@ -85,6 +87,8 @@ class KafkaProvider:
         if wanted is None or wanted(self._declared.address):
             inventory[self._declared.address] = self._observed_cluster()
         inventory.update(looking.observed(topics, configs, bindings))
+        if self._declared.spec.object_storage is not None:
+            return self._mountings.laid_over(inventory, wanted)
         return inventory
 
     def unplaced(self) -> Sequence[Binding]:
@@ -141,8 +145,8 @@ class KafkaProvider:
         return KafkaGroups(self._client, self._naming)
 
     def recoverable(self, topics: Mapping[TopicAddress, str | None]) -> Recoveries:
-        """Return nothing: topics of a Kafka cluster are not made from object storage, they are restored by a job."""
-        return {}
+        """Return what mounts would restore: a GET for each, and for each of its partitions."""
+        return self._mountings.recoverable(topics)
 
     def archived(self, cluster_id: str | None = None) -> Iterator[tuple[str, Recoverable | UserError]]:
         """Refuse: its brokers keep their remote segments as they like."""
@@ -150,12 +154,12 @@ class KafkaProvider:
 
     def mountable(self) -> Sequence[Mountable]:
         """Return every topic that was ever detached in the object storage of this cluster."""
-        return ()
+        return self._mountings.mountable()
 
     @property
-    def migrations(self) -> MigrationsOfCluster:
-        """The mounts and unmounts of this cluster."""
-        raise self._cannot("list migrations")
+    def migrations(self) -> KafkaMigrations:
+        """The mounts and unmounts of this cluster, by jobs."""
+        return self._mountings.migrations(self, self._naming)
 
     @property
     def links(self) -> LinksOfCluster:
@@ -214,8 +218,13 @@ class KafkaProvider:
         isolation: Isolation = "read_committed",
         on_missing: Callable[[Lost], None] | None = None,
     ) -> TopicLog:
-        """Return the records of a topic."""
-        raise self._cannot("read records")
+        """Return the records of a topic; where brokers have lost some, reading says so and fails."""
+        from reconciler.providers.kafka.records.log import KafkaLog  # noqa: PLC0415 - brings Arrow
+        from reconciler.providers.kafka.security import admin_settings, record_settings  # noqa: PLC0415 - as above
+
+        seen = self._seen(topic)
+        settings = record_settings(self._declared, self._edge), admin_settings(self._declared, self._edge)
+        return KafkaLog(seen.name, *settings, self._client.name, isolation, seen.id)
 
     def producer(self, topic: TopicAddress) -> TopicProducer:
         """Return where new records of a topic go in."""
@@ -228,6 +237,12 @@ class KafkaProvider:
     def upkeep(self, means: Means) -> Mapping[str, Callable[[], Upkept]]:
         """Return nothing: brokers keep themselves."""
         return {}
+
+    @cached_property
+    def _mountings(self) -> Mountings:
+        from reconciler.providers.kafka.mounting.opening import Mountings  # noqa: PLC0415 - only who mounts pays
+
+        return Mountings(self._declared, self._edge, self._client)
 
     @property
     def _separator(self) -> str:

@@ -52,7 +52,7 @@ class KafkaHibernation:
     naming: Naming
     ledger: Ledger
     groups: GroupsOfCluster
-    capabilities: Capabilities
+    capabilities: Callable[[], Capabilities]
     given: ObjectStore | None
     log: Callable[[str], TopicLog]
     """Opens the records of a topic, by its full name."""
@@ -125,8 +125,8 @@ class KafkaHibernation:
 
     def make(self, full_name: str, found: TopicManifest) -> str:
         """Make a topic from which nothing expires; one of that name that is empty and has such configs is ours."""
-        name, configs = self.naming.physical(full_name), filling(self.capabilities.configs)
-        factor = min(found.replication_factor, self.capabilities.max_replication_factor)
+        name, configs = self.naming.physical(full_name), filling(self.capabilities().configs)
+        factor = min(found.replication_factor, self.capabilities().max_replication_factor)
         made = requests.create(self.client, name, (found.partitions, factor), configs)
         if made is not None:
             return made
@@ -140,7 +140,7 @@ class KafkaHibernation:
 
     def finish(self, full_name: str, found: TopicManifest) -> None:
         """Give a topic the configs it had, in one request."""
-        changes = finished(found, self.capabilities.configs, self.capabilities.defaults)
+        changes = finished(found, self.capabilities().configs, self.capabilities().defaults)
         requests.configure(self.client, self.naming.physical(full_name), changes)
 
     def filler(self, move: Kept, begins: Mapping[int, int]) -> CopySink:
