@@ -25,6 +25,7 @@ from reconciler.planning.judging.linkfilters import warnings_of_links
 from reconciler.planning.judging.quotas import judge_quotas
 from reconciler.planning.judging.returning import warnings_of_return
 from reconciler.planning.judging.rules import check_rules
+from reconciler.planning.judging.tieredtopics import warnings_of_tiered_topics
 from reconciler.planning.judging.tiering import warnings_of_tiering
 from reconciler.planning.ordering.order import in_order
 from reconciler.planning.plan import Given, Plan
@@ -37,7 +38,7 @@ from reconciler.planning.wanted.names import addressed
 from reconciler.resources.address import rank
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Desired, Inventory, Record
@@ -88,6 +89,7 @@ def plan(desired: Desired, recorded: Record, observed: Inventory, *, given: Give
                 *warnings_of_return(given, actions),
                 *impact.warnings(actions),
                 *warnings_of_tiering(situation),
+                *warnings_of_tiered_topics(situation),
                 *warnings_of_lost(situation),
                 *warnings_of_commanded(situation),
                 *warnings_of_links(situation),
@@ -108,10 +110,10 @@ def _look(desired: Desired, recorded: Record, observed: Inventory, given: Given)
     """Gather what there is to look at, and what of it is wrong already."""
     findings = [*check_expired(given.guards, given.today), *check_clusters(desired, recorded, given)]
     trusted = trusted_clusters(desired, given, tuple(findings))
-    wanted, unclear = ({}, []) if given.is_destroy else effective(desired, given)
-    wanted = as_commanded(wanted, recorded, observed)
     clusters = declared_clusters(desired)
-    observed = addressed(observed, wanted, sorted(wanted) + sorted(recorded), clusters)
+    observed = addressed(observed, desired, sorted(desired) + sorted(recorded), clusters)
+    wanted, unclear = ({}, []) if given.is_destroy else effective(desired, given, observed)
+    wanted = as_commanded(wanted, recorded, observed)
     situation = Situation(
         wanted=wanted,
         recorded=recorded,
@@ -123,8 +125,19 @@ def _look(desired: Desired, recorded: Record, observed: Inventory, given: Given)
         ignored=ignoring(given.guards, given.today),
     )
     chosen = [finding for finding in unclear if finding.address and situation.is_decidable(finding.address)]
+    chosen = list(_once(chosen))
     missed = check_targets(given.selection, wanted, recorded, observed)
     return situation, [*findings, *chosen, *missed, *check_hidden(situation), *check(situation)]
+
+
+def _once(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield what is wrong with a policy once, where thousands of topics may have it."""
+    told: set[str] = set()
+    for finding in sorted(findings, key=lambda found: (found.address or "", found.message)):
+        is_policys = any(place.startswith("policy/") for place, _ in finding.marks)
+        if not is_policys or finding.message not in told:
+            told.add(finding.message)
+            yield finding
 
 
 def _in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:

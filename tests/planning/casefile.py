@@ -255,10 +255,12 @@ def _given(row: dict[str, Any], platform: str, declared_names: list[str], standi
         identities[name] = ClusterIdentity(*said) if said else None
     limits = row.get("capabilities", {})
     usual = KAFKA if platform == "kafka" else EMBEDDED
-    sets = {key: frozenset(value) for key, value in limits.items() if isinstance(value, list)}
+    sets = {key: frozenset(value) for key, value in limits.items() if isinstance(value, list) and key != "listed"}
     if "version" in limits:
-        limits = {**limits, "configs": kafka_configs(KAFKA_CONFIGS, limits["version"])}
-        del limits["version"]
+        configs = kafka_configs(limits.get("listed", KAFKA_CONFIGS), limits["version"])
+        limits = {key: value for key, value in limits.items() if key not in {"version", "listed"}} | {
+            "configs": configs
+        }
     if limits.get("cluster_properties") == "embedded":
         limits = {**limits, "cluster_properties": True, "tiering": True, "properties": EMBEDDED_PROPERTIES}
     capabilities = Capabilities(**{**usual, **limits, **sets})

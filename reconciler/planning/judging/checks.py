@@ -14,6 +14,7 @@ from reconciler.planning.judging.naming import check_naming
 from reconciler.planning.judging.properties import check_properties
 from reconciler.planning.judging.recovering import check_recovery
 from reconciler.planning.judging.storage import check_storage
+from reconciler.planning.judging.tieredtopics import check_tiered_topics
 from reconciler.planning.judging.tiering import check_tiering
 from reconciler.planning.situation import Situation, Wanted
 from reconciler.planning.wanted.names import check_names
@@ -42,6 +43,7 @@ def check(situation: Situation) -> Iterator[Finding]:
     yield from check_links(situation)
     yield from check_properties(situation)
     yield from check_tiering(situation)
+    yield from check_tiered_topics(situation)
     yield from check_names(situation)
     yield from check_naming(situation)
     yield from check_rivals(situation)

@@ -97,7 +97,7 @@ class Impact:
         seen = self._situation.observed.get(old) if old is not None else None
         if old is None or seen is None or not isinstance(seen.resource, Topic):
             return action
-        topic, catalog = seen.resource, self._situation.capabilities(seen.resource.cluster).configs
+        topic, limits = seen.resource, self._situation.capabilities(seen.resource.cluster)
 
         def before(key: str) -> str | None:
             return next((found for _, found in self._values(old, topic, key) if found is not None), None)
@@ -106,7 +106,7 @@ class Impact:
             found = (self._inherited(tier, key) for tier in self._tiers(action.address))
             return topic.spec.configs.get(key) or next(filter(None, found), None)
 
-        was, will = Keeping.read(before, catalog), Keeping.read(after, catalog)
+        was, will = (Keeping.read(side, limits.configs, limits.defaults) for side in (before, after))
         if not will.is_stricter_than(was):
             return action
         found = loss(was, will, self.measure(old), topic.spec.partitions or 1, self._situation.given.now_ms)
@@ -166,7 +166,7 @@ class Impact:
         return total
 
     def _topic_loss(self, address: Address, topic: Topic, changed: Address, moved: Mapping[str, str | None]) -> Loss:
-        catalog = self._situation.capabilities(topic.cluster).configs
+        limits = self._situation.capabilities(topic.cluster)
 
         def before(key: str) -> str | None:
             return next((found for _, found in self._values(address, topic, key) if found is not None), None)
@@ -178,7 +178,7 @@ class Impact:
                     return value
             return None
 
-        was, will = Keeping.read(before, catalog), Keeping.read(after, catalog)
+        was, will = (Keeping.read(side, limits.configs, limits.defaults) for side in (before, after))
         if not will.is_stricter_than(was):
             return Loss()
         measure = self.measure(address)

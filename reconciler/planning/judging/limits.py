@@ -38,7 +38,7 @@ def check_topic(
             "Lower spec.replicationFactor.",
         )
     if spec.acls and not capabilities.acls:
-        yield beyond(capabilities, "hold ACLs")
+        yield beyond(capabilities, "hold ACLs", "acls")
     if spec.recover_from is not None and is_new and not capabilities.recovery:
         yield beyond(capabilities, "recover a topic from object storage (recoverFrom)")
     if topic.metadata.namespace and not capabilities.namespaces:
@@ -56,7 +56,7 @@ def check_namespace(
     if spec.configs.get(RECOVERY) == "true":
         yield f"{RECOVERY} is about one topic: every topic made here would ask for it", "Set it on the Topic."
     if spec.acls and not capabilities.acls:
-        yield beyond(capabilities, "hold ACLs")
+        yield beyond(capabilities, "hold ACLs", "acls")
     if spec.quotas is not None and not capabilities.quotas:
         yield beyond(capabilities, "hold a namespace to quotas")
     if spec.encryption is not None and not capabilities.encryption:
@@ -71,7 +71,7 @@ def check_configs(configs: Mapping[str, str], capabilities: Capabilities) -> Ite
         if needs_tiering:
             default = known[key].default if key in known else None
             if not is_harmless(key, configs[key], default):
-                yield beyond(capabilities, f"keep a topic in tiered storage ({key})")
+                yield beyond(capabilities, f"keep a topic in tiered storage ({key})", "tiering")
         elif key not in known:
             near = get_close_matches(key, known, n=1)
             hint = f"Did you mean {near[0]}?" if near else "Remove it."
@@ -104,9 +104,10 @@ def check_changes(changes: tuple[Change, ...], capabilities: Capabilities) -> It
             )
 
 
-def beyond(capabilities: Capabilities, what: str) -> tuple[str, str]:
-    """Say that a platform does not do something that is declared."""
+def beyond(capabilities: Capabilities, what: str, field: str = "") -> tuple[str, str]:
+    """Say that a platform does not do something that is declared, and why, where `lacks` knows it by its field."""
+    why = capabilities.lacks.get(field)
     return (
-        f"a cluster of platform {capabilities.platform} cannot {what} in this version",
+        f"a cluster of platform {capabilities.platform} cannot {what}{f': {why}' if why else ' in this version'}",
         "Remove it from the manifest: what cannot be done is never left out silently.",
     )

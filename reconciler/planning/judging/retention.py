@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from reconciler.planning.actions import Reason, Risk
@@ -11,7 +13,7 @@ from reconciler.planning.fields import CONFIGS, PROPERTIES
 from reconciler.resources.clusterproperties import CONFIG_DEFAULTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from reconciler.planning.actions import Change
     from reconciler.resources.configs import ConfigKey
@@ -21,6 +23,7 @@ RETENTION_MS: Final = "retention.ms"
 RETENTION_BYTES: Final = "retention.bytes"
 CLEANUP: Final = "cleanup.policy"
 _FOREVER: Final = float("inf")
+NO_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType({})
 
 KEYS: Final = (RETENTION_MS, RETENTION_BYTES, CLEANUP)
 """The configs by which a platform removes records on its own."""
@@ -35,12 +38,17 @@ class Keeping:
     deletes: bool
 
     @classmethod
-    def read(cls, look_up: Callable[[str], str | None], catalog: Mapping[str, ConfigKey]) -> Keeping:
-        """Read it from effective configs; what is not set has the platform's default."""
+    def read(
+        cls,
+        look_up: Callable[[str], str | None],
+        catalog: Mapping[str, ConfigKey],
+        defaults: Mapping[str, str] = NO_DEFAULTS,
+    ) -> Keeping:
+        """Read it from effective configs; what is not set has the cluster's default, else the platform's."""
 
         def value(key: str, fallback: str) -> str:
             known = catalog.get(key)
-            return look_up(key) or (known.default if known and known.default else fallback)
+            return look_up(key) or defaults.get(key) or (known.default if known and known.default else fallback)
 
         return cls(
             ms=_limit(value(RETENTION_MS, "604800000")),

@@ -78,10 +78,14 @@ class _Switch:
     seen: Observed
     now: Configs
     then: Configs
+    is_one: bool
+    """One switch is for both directions (KIP-405): what it switches off is deleted."""
 
     @property
     def deletes(self) -> bool:
         """Tell whether what lies in object storage alone is deleted."""
+        if self.is_one:
+            return switches_in(self.now).read and not switches_in(self.then).read
         is_going_off = self.seen.state == TieringState.ENABLED and switches_in(self.then).is_off
         return is_going_off and disable_policy_in(self.then) == "delete"
 
@@ -124,7 +128,8 @@ class Switching:
         old = moved_from(action)
         seen = self._situation.observed.get(old) if old is not None else None
         if old is not None and seen is not None:
-            yield _Switch(old, seen, self._look.now(old, seen), self._look.moved(action.address, seen))
+            now, then = self._look.now(old, seen), self._look.moved(action.address, seen)
+            yield _Switch(old, seen, now, then, self._is_one(old))
         elif isinstance(action, Update | Transition) and any(each.path in SWITCH_PATHS for each in moves_of(action)):
             yield from self._of_one(action.address)
             for topic in self._below(action.address):
@@ -142,7 +147,11 @@ class Switching:
         seen = self._situation.observed.get(place) if place is not None else None
         if place is not None and seen is not None and isinstance(seen.resource, Topic):
             old = None if place == topic else place
-            yield _Switch(place, seen, self._look.now(place, seen), self._look.then(topic, seen, old))
+            now, then = self._look.now(place, seen), self._look.then(topic, seen, old)
+            yield _Switch(place, seen, now, then, self._is_one(place))
+
+    def _is_one(self, topic: Address) -> bool:
+        return self._situation.capabilities(cluster_of(topic) or "").tiering_words == "kip-405"
 
     def _left_by(self, topic: Address) -> Address | None:
         """Return where a topic is still that moves to an address in the same plan."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from reconciler.planning.situation import Situation, Wanted
     from reconciler.planning.wanted.acting import Acting
+    from reconciler.resources.capabilities import Capabilities
     from reconciler.resources.inventory import Observed
 
 _WORDS: Final = frozenset(word for words in POLICY_KEYS.values() for word in words)
@@ -42,7 +43,7 @@ def check_tiering(situation: Situation) -> Iterator[Finding]:
         resource = wanted.resource
         if not isinstance(resource, Topic | Namespace) or not _WORDS & resource.spec.configs.keys():
             continue
-        if situation.is_decidable(address) and situation.capabilities(resource.cluster).tiering:
+        if situation.is_decidable(address) and _is_judged(situation.capabilities(resource.cluster)):
             likeness = _likeness(resource, situation.observed.get(address))
             if likeness in right:
                 continue  # ten thousand topics of one policy are judged once
@@ -57,6 +58,10 @@ def check_tiering(situation: Situation) -> Iterator[Finding]:
                 if not is_policys or said not in told:
                     told.add(said)
                     yield finding
+
+
+def _is_judged(capabilities: Capabilities) -> bool:
+    return capabilities.tiering and capabilities.tiering_words == "directions"
 
 
 def _likeness(resource: Topic | Namespace, seen: Observed | None) -> Hashable:

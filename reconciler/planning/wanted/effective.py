@@ -5,7 +5,8 @@ Configs that read `default` leave the resource and stay in `origins`: they are t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.planning.fields import CONFIGS
 from reconciler.planning.finding import Finding
@@ -17,6 +18,8 @@ from reconciler.resources.aclsapart import namespace_rules_apart, refused_rules
 from reconciler.resources.address import Address, address_of, tiers_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.configs import DEFAULT, EMBEDDED_CONFIGS, canonical_value, refused_value
+from reconciler.resources.inventory import Inventory
+from reconciler.resources.kip405 import OFF
 from reconciler.resources.metadata import OfNamespace
 from reconciler.resources.mirrorlink import MirrorLink, MirrorTopic
 from reconciler.resources.mounting import Mounting
@@ -33,24 +36,30 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Declared, Desired
 
 
-def effective(desired: Desired, given: Given) -> tuple[dict[Address, Wanted], list[Finding]]:
+NOTHING: Final[Inventory] = MappingProxyType({})
+
+
+def effective(
+    desired: Desired, given: Given, observed: Inventory = NOTHING
+) -> tuple[dict[Address, Wanted], list[Finding]]:
     """Return what each address is to be, and what of the files could not be understood.
 
+    `observed` tells which topics are tiered: where a policy switches that off, only those need words for it.
     What lives on a cluster that was not read stays as it is declared: nothing is decided about it.
     """
-    return _Making(desired, given).all()
+    return _Making(desired, given, observed).all()
 
 
 class _Making:
     """The desired resources in the making, one after the other."""
 
-    def __init__(self, desired: Desired, given: Given) -> None:
+    def __init__(self, desired: Desired, given: Given, observed: Inventory) -> None:
         self._desired = desired
         self._given = given
         self._wanted: dict[Address, Wanted] = {}
         self._findings: list[Finding] = []
         self._links: dict[Address, tuple[MirrorLink, Declared]] = {}
-        self._inheritance = Inheritance(desired)
+        self._inheritance = Inheritance(desired, observed)
 
     def all(self) -> tuple[dict[Address, Wanted], list[Finding]]:
         """Walk every declared resource."""
@@ -123,7 +132,7 @@ class _Making:
         configs, origins = self._settle(namespace.address, declared, layer, capabilities)
         passed_on: Mapping[str, str] = NO_ORIGINS
         if not capabilities.inherits_configs:
-            configs, origins, passed_on = {}, {}, configs
+            configs, origins, passed_on = {}, {}, {key: value for key, value in configs.items() if key != OFF}
         changed = spec.model_copy(update={"configs": configs, "tiering_policy": None, "moved_from": None})
         if capabilities.acl_operations and spec.acls:
             self._check_rules(namespace.address, declared, spec.acls, capabilities)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from reconciler.resources.kip405 import OFF, policy_words
 from reconciler.resources.tieringconfigs import POLICY_KEYS, TIERING_CONFIGS
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ NEEDS_TIERING: Final = frozenset(
         "remote.log.copy.disable",
         "remote.log.delete.on.disable",
         "remote.storage.enable",
+        OFF,
     }
 )
 """Configs that say nothing on a cluster without tiered storage."""
@@ -34,7 +36,7 @@ def compile_policy(policy: TieringPolicySpec, capabilities: Capabilities) -> dic
     What is switched off needs no words where a cluster has no tiering; everything else keeps its words, so that the
     check of configs refuses what the cluster cannot do.
     """
-    words = dict(_words(policy))
+    words = dict(_words(policy) if capabilities.tiering_words == "directions" else policy_words(policy))
     if capabilities.tiering:
         return words
     return {key: value for key, value in words.items() if not (key in NEEDS_TIERING and _is_off(key, value))}
@@ -46,7 +48,7 @@ def is_harmless(key: str, value: str, default: str | None) -> bool:
 
 
 def _is_off(key: str, value: str) -> bool:
-    return value == "false" or key == "remote.log.disable.policy"
+    return value == "false" or key in {"remote.log.disable.policy", OFF}
 
 
 def _words(policy: TieringPolicySpec) -> Iterator[tuple[str, str]]:
