@@ -1,0 +1,63 @@
+"""Links and mirrors as an inventory has them, from the ledger and what was seen of topics. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reconciler.providers.kafka.linking.configuring import KEPT
+from reconciler.providers.kafka.linking.states import states_of
+from reconciler.providers.kafka.translate import INJECTED
+from reconciler.providers.linkmodels import link_in, mirror_in
+from reconciler.resources.address import address_of
+from reconciler.resources.inventory import Observed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from reconciler.providers.kafka.client import TopicSeen
+    from reconciler.providers.kafka.ledger import Entries
+    from reconciler.resources.address import Address
+    from reconciler.resources.kinds import Resource
+
+
+def following(entries: Entries, topics: Mapping[str, TopicSeen]) -> frozenset[str]:
+    """Return the topics that are mirrors, by the names their broker gives them: those are no ordinary topics."""
+    live = states_of(entries).live({name: seen.id for name, seen in topics.items()})
+    return frozenset(topic for topic, kept in live.mirrors.items() if kept.follows)
+
+
+def observed_links(
+    entries: Entries,
+    topics: Mapping[str, TopicSeen],
+    cluster: str,
+    configs: Mapping[str, Mapping[str, str]],
+    becomes: Callable[[str], Resource | None] = lambda _topic: None,
+) -> dict[Address, Observed]:
+    """Return links and mirrors by their addresses, stopped ones too.
+
+    `configs` is what topics set themselves. `becomes` gives the ordinary topic that a mirror would be, by the name its
+    broker gives it.
+    """
+    states = states_of(entries).live({name: seen.id for name, seen in topics.items()})
+    found = {
+        address_of("link", cluster, name): Observed(link_in(name, cluster, link), link.id)
+        for name, link in sorted(states.links.items())
+    }
+    for topic, kept in sorted(states.mirrors.items()):
+        of, seen = states.found(kept), topics[topic]
+        if of is None:
+            continue
+        own = {key: value for key, value in configs.get(topic, {}).items() if key not in KEPT and key not in INJECTED}
+        resource = mirror_in(cluster, kept.name, kept.entry, of, own, len(seen.replicas))
+        found[resource.address] = Observed(
+            resource,
+            seen.id,
+            topic,
+            state=states.status(kept),
+            first_copy_done=kept.entry.first_copy_done,
+            is_automatic=kept.entry.is_automatic,
+            since_ms=kept.entry.since_ms,
+            stopped_by=kept.entry.stopped_by,
+            becomes=becomes(topic) if kept.follows else None,
+        )
+    return found
