@@ -90,6 +90,7 @@ COMMANDS: Final = (
     _command("Write", "validate", "check the manifests, without any cluster"),
     _command("Write", "fmt", "put manifests into canonical form"),
     _command("Write", "export", "manifests of what a cluster has, or of what can be recovered"),
+    _command("Write", "import", "manifests of what other tools' files say", "import_from"),
     _command("Write", "schema", "JSON Schema of manifests and outputs, for editors"),
     _command("Change", "plan", "show what would change; changes nothing"),
     _command("Change", "apply", "plan, confirm, do"),

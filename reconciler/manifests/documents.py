@@ -62,12 +62,15 @@ class Parsed(NamedTuple):
     is_whole: bool
 
 
-def parse(raw: bytes, file: str) -> Parsed:
-    """Read every document of a file; empty ones are left out. Never raises: `problems` says what is wrong."""
+def parse(raw: bytes, file: str, *, may_merge: bool = False) -> Parsed:
+    """Read every document of a file; empty ones are left out. Never raises: `problems` says what is wrong.
+
+    `may_merge`: the key `<<` of YAML 1.1 is kept as it stands, for files that others wrote for others.
+    """
     if raw.startswith(UTF_16):
         # libyaml would read it; but it is a slip of an editor, and nothing else here reads such a file.
         return Parsed((), (Problem(file, None, None, "", "is written in UTF-16", "Save it as UTF-8"),), is_whole=False)
-    builder = _Builder(file)
+    builder = _Builder(file, may_merge=may_merge)
     try:
         builder.consume(PARSER(raw))
     except (yaml.YAMLError, RefusedYamlError, UnicodeError) as error:
@@ -79,8 +82,9 @@ def parse(raw: bytes, file: str) -> Parsed:
 class _Builder:
     """Puts events together: a stack of open collections, and the key that waits for its value."""
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: str, *, may_merge: bool) -> None:
         self.file = file
+        self._may_merge = may_merge
         self.documents: list[Document] = []
         self.problems: list[Problem] = []
         self._into: Any = []
@@ -199,7 +203,7 @@ class _Builder:
             text = getattr(event, "value", "")
             hint = f'Quote it: "{text}"' if text else "Quote it, if text was meant"
             self._complain(event, text, f"a key must be text, and this is {kind_of_value(key)}", hint)
-        elif key == "<<":
+        elif key == "<<" and not self._may_merge:
             self._complain(event, key, "merge keys are not part of YAML 1.2", "Write the keys out, or use an overlay")
         elif key in self._into:
             self._repeated.append((len(self.documents), self._path(key), event.start_mark))

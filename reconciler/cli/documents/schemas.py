@@ -19,6 +19,7 @@ from reconciler.cli.documents.groups import (
     GroupResetDocument,
     GroupsDocument,
 )
+from reconciler.cli.documents.imports import ImportDocument
 from reconciler.cli.documents.inventory import ExplainDocument, ShowDocument
 from reconciler.cli.documents.logs import PipelineDocument, VerifyDocument
 from reconciler.cli.documents.metrics import MetricsDocument
@@ -65,6 +66,7 @@ OUTPUTS: Final[Mapping[str, type[BaseModel]]] = {
     "group-description": GroupDocument,
     "group-reset": GroupResetDocument,
     "groups": GroupsDocument,
+    "import": ImportDocument,
     "metrics": MetricsDocument,
     "migration": MigrationDocument,
     "mirror-answers": MirrorAnswersDocument,

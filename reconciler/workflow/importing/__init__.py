@@ -1,0 +1,1 @@
+"""Importing: manifests of what the files of another tool say, one idea a module."""
