@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.errors import PartialError, ReconcilerError, UsageError, UserError
 from reconciler.resources.address import cluster_address
+from reconciler.resources.tieringpolicy import TieringPolicy
 from reconciler.workflow.beginning.opening import open_bare, open_work
 from reconciler.workflow.exporting.archives import Archives, LeftOut, archives_in, ends_text
 from reconciler.workflow.exporting.bare import in_workspace
@@ -113,7 +114,9 @@ def _own_id(work: Work, cluster: str) -> str | None:
 
 def _live(work: Work, cluster: str, options: ExportOptions) -> Exported:
     provider = work.providers[cluster]  # First: it says which clusters there are.
-    live = look(work.clusters[cluster], provider, options.at_least)
+    resources = (declared.resource for declared in work.loaded.desired.values())
+    policies = {each.metadata.name: each for each in resources if isinstance(each, TieringPolicy)}
+    live = look(work.clusters[cluster], provider, options.at_least, policies=policies)
     texts = texts_of(live.factored.resources.values(), live.inventory)
     files = saved(texts, options.out, is_forced=options.is_forced) if texts else ()
     return _exported(cluster, files, live, live.factored.resources)

@@ -75,7 +75,7 @@ def factored(
 ) -> Factored:
     """Factor what one cluster has; the same resources in another order give the same.
 
-    `policies` are names that are taken already. A prefix of `at_least` topics becomes a namespace; 0: none does by
+    `policies` are declared already, by name. A prefix of `at_least` topics becomes a namespace; 0: none does by
     its topics alone.
     """
     topics = sorted((each for each in found.resources if isinstance(each, Topic)), key=lambda each: each.full_name)

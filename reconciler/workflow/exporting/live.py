@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import RetryableError, UserError
 from reconciler.planning.deciding.recovered import RECOVERING
@@ -13,13 +14,15 @@ from reconciler.workflow.exporting.archives import LeftOut
 from reconciler.workflow.exporting.factoring import Factored, Found, factored
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from reconciler.providers.base import Provider
     from reconciler.resources.cluster import Cluster
     from reconciler.resources.inventory import Inventory
+    from reconciler.resources.tieringpolicy import TieringPolicy
 
-_FLAT_SEPARATOR = "."
+_FLAT_SEPARATOR: Final = "."
+NO_POLICIES: Final[Mapping[str, TieringPolicy]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +35,12 @@ class Live:
     left_out: tuple[LeftOut, ...]
 
 
-def look(cluster: Cluster, provider: Provider, at_least: int) -> Live:
+def look(
+    cluster: Cluster, provider: Provider, at_least: int, *, policies: Mapping[str, TieringPolicy] = NO_POLICIES
+) -> Live:
     """Read a cluster and factor what it has; what the platform made for itself is left out.
+
+    `policies` are declared already.
 
     Raises:
         RetryableError: It is not there, or cannot be reached.
@@ -56,7 +63,7 @@ def look(cluster: Cluster, provider: Provider, at_least: int) -> Live:
     )
     gone = {each.place for each in left_out}
     kept = {address: found for address, found in inventory.items() if address not in gone}
-    made = factored(_found(cluster, provider, kept), at_least=at_least)
+    made = factored(_found(cluster, provider, kept), policies=policies, at_least=at_least)
     unsaid = (*made.unsaid, *_unseen(name, provider))
     return Live(Factored(made.resources, unsaid), kept, identity.cluster_id, left_out)
 

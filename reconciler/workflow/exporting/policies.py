@@ -13,7 +13,7 @@ from reconciler.resources.quantities import format_duration, format_size
 from reconciler.resources.tieringpolicy import TieringPolicy, TieringPolicySpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from reconciler.resources.capabilities import Capabilities
 
@@ -47,7 +47,7 @@ class Policies:
     ) -> None:
         """Name a policy for everything that is said, the most common first, if a policy means exactly that here.
 
-        One that is `taken` is used where it says the same.
+        One that is `taken` is named where it says the same, and not declared again.
         """
         counted = Counter(words for layer in layers if (words := _words(layer)))
         self._names: dict[Words, str] = {}
@@ -56,9 +56,11 @@ class Policies:
             spec = _spec(dict(words))
             if spec is None or compile_policy(spec, capabilities) != dict(words):
                 continue
-            policy = _free(_name(spec), spec, {**taken, **self.declared})
-            self._names[words] = policy.metadata.name
-            self.declared[policy.metadata.name] = policy
+            known = next((name for name in sorted(taken) if taken[name].spec == spec), None)
+            name = known or _free(_name(spec), {*taken, *self.declared})
+            self._names[words] = name
+            if known is None:
+                self.declared[name] = TieringPolicy(metadata=NameOnly(name=name), spec=spec)
 
     def split(self, layer: Mapping[str, str]) -> tuple[dict[str, str], str | None]:
         """Return the configs of a document without what a policy says in their place, and the name of that policy."""
@@ -68,12 +70,11 @@ class Policies:
         return {key: value for key, value in layer.items() if key not in NEEDS_TIERING}, name
 
 
-def _free(stem: str, spec: TieringPolicySpec, taken: Mapping[str, TieringPolicy]) -> TieringPolicy:
-    """Return the policy that says this, under the first name that nothing else has."""
+def _free(stem: str, taken: Collection[str]) -> str:
     name, number = stem, 2
-    while name in taken and taken[name].spec != spec:
+    while name in taken:
         name, number = f"{stem}-{number}", number + 1
-    return taken.get(name) or TieringPolicy(metadata=NameOnly(name=name), spec=spec)
+    return name
 
 
 def _words(layer: Mapping[str, str]) -> Words:
