@@ -13,6 +13,7 @@ rootLogger.appenderRefs=out
 rootLogger.appenderRef.out.ref=OUT
 appender.out.type=Console
 appender.out.name=OUT
+appender.out.target=SYSTEM_ERR
 appender.out.layout.type=PatternLayout
 appender.out.layout.pattern=%d %p %c: %m%n
 """
@@ -45,7 +46,7 @@ def server_properties(node: Node, nodes: Sequence[Node], extra: Mapping[str, str
 
 
 def logging_settings(folder: Path) -> list[str]:
-    """Return what makes Java write warnings to its output, whichever of the two loggings a version has."""
+    """Return what makes Java write warnings to its errors, whichever of the two loggings a version has."""
     new, old = folder / "log4j2.properties", folder / "log4j.properties"
     if not old.exists():
         new.write_text(_LOG4J)

