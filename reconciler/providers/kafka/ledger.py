@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from reconciler.errors import ProducerFencedError, RetryableError
 from reconciler.providers.kafka.ledgerwire import Tail, Writer
+from reconciler.providers.kafka.translate import LEDGER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-TOPIC: Final = "__reconciler"
+TOPIC: Final = LEDGER
 CONFIGS: Final = {
     "cleanup.policy": "compact",
     "segment.bytes": str(16 << 20),

@@ -9,8 +9,8 @@ from reconciler.errors import NotAuthorizedError
 from reconciler.providers.kafka.changing.replicas import reassigning
 from reconciler.providers.kafka.client import TopicSeen, own_values
 from reconciler.providers.kafka.permitting import placed
-from reconciler.providers.kafka.translate import Models, is_internal
-from reconciler.resources.address import address_of, cluster_of, full_name_of, kind_of, tiers_of
+from reconciler.providers.kafka.translate import LEDGER, Models, is_internal
+from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, tiers_of
 from reconciler.resources.inventory import Observed
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from reconciler.providers.kafka.client import KafkaClient
     from reconciler.providers.kafka.naming import Naming
     from reconciler.providers.kafka.permitting import Placed
-    from reconciler.resources.address import Address
     from reconciler.resources.bindings import Binding
 
 _UNAUTHORIZED: Final = 29
@@ -98,7 +97,8 @@ class Looking:
         patterns = self.scope.patterns
         if not patterns or any("*" in pattern for pattern in patterns):
             return None
-        return [self.naming.physical(full_name_of(pattern)) for pattern in patterns if kind_of(pattern) == "topic"]  # type: ignore[arg-type]
+        named = [Address(pattern) for pattern in patterns if pattern.startswith(("topic/", "mirror/"))]
+        return [*(self.naming.physical(full_name_of(address)) for address in named), LEDGER]
 
     def _namespaces(self, topics: Mapping[str, TopicSeen], rules: Placed) -> Iterator[str]:
         """Yield the known namespaces that are there: those recorded, or with a topic or rule of their prefix."""

@@ -11,10 +11,11 @@ from reconciler.providers.base import Done, Failed, Scope, go_on
 from reconciler.providers.kafka.acls import read_bindings
 from reconciler.providers.kafka.capabilities import capabilities_of
 from reconciler.providers.kafka.client import KafkaClient
+from reconciler.providers.kafka.linking.about import is_about_links
 from reconciler.providers.kafka.naming import naming_of
 from reconciler.providers.kafka.observing import Looking
 from reconciler.providers.kafka.permitting import placed
-from reconciler.providers.kafka.translate import is_internal
+from reconciler.providers.kafka.translate import LEDGER, is_internal
 from reconciler.providers.scoping import wanted_in
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, tiers_of
 from reconciler.resources.capabilities import ClusterIdentity
@@ -30,11 +31,13 @@ if TYPE_CHECKING:
     from reconciler.providers.base import Edge, Marked, Outcome, Standing, TopicAddress
     from reconciler.providers.kafka.client import TopicSeen
     from reconciler.providers.kafka.groups import KafkaGroups
+    from reconciler.providers.kafka.ledger import Ledger
+    from reconciler.providers.kafka.linking.links import KafkaLinks
+    from reconciler.providers.kafka.linking.site import Site
     from reconciler.providers.kafka.mounting.migrating import KafkaMigrations
     from reconciler.providers.kafka.mounting.opening import Mountings
     from reconciler.providers.kafka.naming import Naming
     from reconciler.providers.keeping import Means, Upkept
-    from reconciler.providers.links import LinksOfCluster
     from reconciler.records.log import Isolation, Lost, TopicLog, TopicProducer, TransactionalSink
     from reconciler.resources.bindings import Binding
     from reconciler.resources.capabilities import Capabilities
@@ -59,6 +62,7 @@ class KafkaProvider:
         self._naming: Naming = naming_of(self._separator, ())
         self._learn(edge.declared)
         self._capabilities: Capabilities | None = None
+        self._remembered: dict[str, Mapping[str, list[Any]]] = {}
 
     @property
     def capabilities(self) -> Capabilities:
@@ -87,6 +91,10 @@ class KafkaProvider:
         if wanted is None or wanted(self._declared.address):
             inventory[self._declared.address] = self._observed_cluster()
         inventory.update(looking.observed(topics, configs, bindings))
+        if LEDGER in topics:
+            from reconciler.providers.kafka.linking.observed import laid_over  # noqa: PLC0415 - only who mirrors pays
+
+            inventory = laid_over(inventory, (self._ledger.read(), topics, configs), name, wanted)
         if self._declared.spec.object_storage is not None:
             return self._mountings.laid_over(inventory, wanted)
         return inventory
@@ -126,8 +134,14 @@ class KafkaProvider:
                     yield self._change_cluster(action, may_go_on)
                 case _:
                     rest.append(action)
+        self._learn(action.address for action in rest)
+        linked = [action for action in rest if is_about_links(action)]
+        if linked:
+            from reconciler.providers.kafka.linking.carrying import carried_out  # noqa: PLC0415 - as above
+
+            yield from carried_out(self._site(), linked, may_go_on)
+            rest = [action for action in rest if not is_about_links(action)]
         if rest:
-            self._learn(action.address for action in rest)
             yield from Batch(self._client, self._naming, rest, may_go_on).outcomes()
 
     def measure(self, addresses: Sequence[Address]) -> Measures:
@@ -162,9 +176,11 @@ class KafkaProvider:
         return self._mountings.migrations(self, self._naming)
 
     @property
-    def links(self) -> LinksOfCluster:
+    def links(self) -> KafkaLinks:
         """The links whose destination is this cluster, and their mirrors."""
-        raise self._cannot("list links")
+        from reconciler.providers.kafka.linking.links import KafkaLinks  # noqa: PLC0415 - only who mirrors pays
+
+        return KafkaLinks(self._site())
 
     def standing(self, topic: TopicAddress) -> Standing:
         """Return what a topic holds.
@@ -194,22 +210,31 @@ class KafkaProvider:
 
     def marks(self) -> Mapping[str, Marked]:
         """Return every topic, and what changes whenever one of its partitions does."""
-        raise self._cannot("list marks")
+        from reconciler.providers.kafka.linking.sources import marks  # noqa: PLC0415 - only who mirrors pays
+
+        return marks(self._site())
 
     def remembered(self, job: str) -> Mapping[str, list[Any]]:
-        """Return nothing: what a job of `run` kept is lost, and found anew."""
-        return {}
+        """Return what a job kept in this process: another one looks once more, and that is all that is lost."""
+        return self._remembered.get(job, {})
 
     def remember(self, job: str, rows: Mapping[str, list[Any]]) -> None:
-        """Keep nothing."""
+        """Keep rows as long as this process runs."""
+        self._remembered[job] = dict(rows)
 
     def source_topic(self, topic: TopicAddress) -> SourceTopic:
         """Return what mirrors of a topic follow."""
-        raise self._cannot("be mirrored")
+        from reconciler.providers.kafka.linking.sources import source_topics  # noqa: PLC0415 - only who mirrors pays
+
+        seen = self._seen(topic)
+        return source_topics(self._client, {seen.name: seen})[seen.name]
 
     def follow_source(self, mirror: Address, source: SourceTopic) -> None:
         """Bring a mirror's partitions and synced configs to what its source has."""
-        raise self._cannot("have mirrors")
+        name = full_name_of(mirror)
+        self.links.mirror(name)
+        for error in self.links.syncs.follow({name: source}).values():
+            raise error
 
     def log(
         self,
@@ -243,6 +268,21 @@ class KafkaProvider:
         from reconciler.providers.kafka.mounting.opening import Mountings  # noqa: PLC0415 - only who mounts pays
 
         return Mountings(self._declared, self._edge, self._client)
+
+    @cached_property
+    def _ledger(self) -> Ledger:
+        from reconciler.providers.kafka.ledger import Ledger  # noqa: PLC0415 - only who mirrors pays
+        from reconciler.providers.kafka.linking.site import make_ledger  # noqa: PLC0415 - as above
+        from reconciler.providers.kafka.security import record_settings  # noqa: PLC0415 - as above
+
+        settings = record_settings(self._declared, self._edge)
+        return Ledger(settings, self._client.name, lambda: make_ledger(self._client))
+
+    def _site(self) -> Site:
+        from reconciler.providers.kafka.linking.site import Site  # noqa: PLC0415 - as above
+
+        edge = self._edge
+        return Site(self._client, self._naming, self._ledger, edge.now_ms, edge.new_id, lambda: self.capabilities)
 
     @property
     def _separator(self) -> str:

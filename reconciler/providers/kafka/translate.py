@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from reconciler.providers.kafka.client import TopicSeen
     from reconciler.resources.acls import NamespaceAcl, TopicAcl
 
+LEDGER: Final = "__reconciler"
+"""What links keep (`ledger.py`)."""
 INTERNAL: Final = frozenset(
     {
         "__consumer_offsets",
@@ -22,7 +24,7 @@ INTERNAL: Final = frozenset(
         "__share_group_state",
         "__cluster_metadata",
         "__remote_log_metadata",
-        "__reconciler",
+        LEDGER,
     }
 )
 """Made by the platform, or by us, for itself (facts, 6)."""

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import ReconcilerError, StalePlanError, UserError
-from reconciler.lifecycles.mirror import MIRROR
 from reconciler.planning.actions import Create, Delete, Transition, Update
 from reconciler.providers.base import Done, Failed
 from reconciler.providers.changes import moved
@@ -34,19 +33,6 @@ if TYPE_CHECKING:
     from reconciler.resources.linkentries import Json, LinkEntry
 
 _FIRST: Final = (Delete, Transition)
-
-
-def is_carried(action: ControlAction) -> bool:
-    """Tell whether an action is about a link or a mirror."""
-    match action:
-        case Create(after=MirrorLink() | MirrorTopic()) | Update(after=MirrorLink() | MirrorTopic()):
-            return True
-        case Delete(before=MirrorLink() | MirrorTopic()):
-            return True
-        case Transition(machine=machine):
-            return machine == MIRROR.name
-        case _:
-            return False
 
 
 def carried_out(site: Site, actions: Sequence[ControlAction], may_go_on: Callable[[], None]) -> Iterator[Outcome]:

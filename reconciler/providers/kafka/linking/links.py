@@ -155,7 +155,8 @@ class KafkaLinks:
                 for number, at in (after.entry.begins or {}).items()
                 if progress_key(topic, number) not in entries
             }
-            started = {progress_key(topic, number): {**_BEGUN, "through": at} for number, at in missing.items()}
+            at_start = {**_BEGUN, "copy_id": kept.topic_id}
+            started = {progress_key(topic, number): {**at_start, "through": at} for number, at in missing.items()}
             return {**started, **({} if after == kept else mirror_changes(topic, after))}
 
         self.site.ledger.change(writer_of(self.mirror(full_name).link), decide, LINK, MIRROR, PROGRESS)
@@ -226,7 +227,7 @@ def _seen(site: Site, states: States, kept: Kept, topic: TopicSeen) -> MirrorSee
 
 def _position(kept: Kept, progress: Mapping[str, object] | None, number: int) -> Position:
     begins = (kept.entry.begins or {}).get(number, 0)
-    if progress is None:
+    if progress is None or progress.get("copy_id") not in {None, kept.topic_id}:
         return Position(begins, begins)
     through, epochs = progress["through"], progress["epochs"]
     assert isinstance(through, int)  # noqa: S101 - we wrote it

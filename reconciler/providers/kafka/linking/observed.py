@@ -8,7 +8,7 @@ from reconciler.providers.kafka.linking.configuring import KEPT
 from reconciler.providers.kafka.linking.states import states_of
 from reconciler.providers.kafka.translate import INJECTED
 from reconciler.providers.linkmodels import link_in, mirror_in
-from reconciler.resources.address import address_of
+from reconciler.resources.address import address_of, kind_of
 from reconciler.resources.inventory import Observed
 
 if TYPE_CHECKING:
@@ -18,6 +18,28 @@ if TYPE_CHECKING:
     from reconciler.providers.kafka.ledger import Entries
     from reconciler.resources.address import Address
     from reconciler.resources.kinds import Resource
+
+
+def laid_over(
+    inventory: Mapping[Address, Observed],
+    found: tuple[Entries, Mapping[str, TopicSeen], Mapping[str, Mapping[str, str]]],
+    cluster: str,
+    is_wanted: Callable[[str], bool] | None,
+) -> dict[Address, Observed]:
+    """Return an inventory of topics with links and mirrors; what is a mirror is no topic in it.
+
+    `found` are the ledger's entries, and topics with what they set themselves.
+    """
+    entries, topics, configs = found
+    names = {each.physical_name: address for address, each in inventory.items() if kind_of(address) == "topic"}
+
+    def becomes(topic: str) -> Resource | None:
+        return inventory[names[topic]].resource if topic in names else None
+
+    followers = {names[topic] for topic in following(entries, topics) if topic in names}
+    links = observed_links(entries, topics, cluster, configs, becomes)
+    kept = {address: each for address, each in inventory.items() if address not in followers}
+    return kept | {address: each for address, each in links.items() if is_wanted is None or is_wanted(address)}
 
 
 def following(entries: Entries, topics: Mapping[str, TopicSeen]) -> frozenset[str]:
