@@ -1,0 +1,130 @@
+"""New records of one topic: routed as Kafka's own clients do it, written once each, every report read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow.compute as pc
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from reconciler.providers.kafka.records.clients import opened
+from reconciler.providers.kafka.records.sending import BATCH_BYTES, PRODUCER, Sender
+from reconciler.providers.kafka.records.telling import told
+from reconciler.records.log import OffsetRange
+from reconciler.records.partitioner import Spread, partitions_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
+
+_PATIENCE_MS: Final = 120_000
+"""How long a record is tried to be delivered."""
+_ANSWER_S: Final = 30.0
+
+
+class KafkaProducer:
+    """A `TopicProducer`. Not shared between threads.
+
+    `topic` is the name its brokers give it, `settings` those of confluent-kafka; values with `reveal` are secrets.
+    `compression`: of batches on their way (none, gzip, snappy, lz4, zstd). `batch_bytes`: at most the topic's
+    `max.message.bytes`, which is about whole batches.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        settings: Mapping[str, Any],
+        cluster: str,
+        *,
+        compression: str = "none",
+        batch_bytes: int = BATCH_BYTES,
+    ) -> None:
+        """Open the client; brokers are asked when the first records come."""
+        how = {"message.timeout.ms": _PATIENCE_MS, "compression.type": compression, "batch.size": batch_bytes}
+        self._producer = Producer({**PRODUCER, **how, **opened(settings)})
+        self._sender = Sender(self._producer, topic, cluster)
+        self._reports: dict[int, _Reports] = {}
+        self._spread = Spread()
+        self._partitions = 0
+
+    def append(self, records: pa.RecordBatch) -> None:
+        """Take a batch of `INPUT_SCHEMA`; it is written when there is enough, at the latest by `flush`.
+
+        Raises:
+            UserError: There is no such topic or partition, or one of the records cannot be written.
+        """
+        numbers = self._routed(records)
+        found = {number: self._reports.setdefault(number, _Reports()) for number in set(numbers.tolist())}
+        takers = map(_Reports.taker, map(found.__getitem__, numbers.tolist()))
+        self._sender.send(records, numbers.tolist(), takers)
+
+    def flush(self) -> Mapping[int, OffsetRange]:
+        """Write all that was taken, and return what each partition gained since the last call.
+
+        Raises:
+            UserError: Brokers refused records; others may have been written.
+            RetryableError: They did not answer in time; what was taken may have been written or not.
+        """
+        self._sender.flush()
+        reports, self._reports = self._reports, {}
+        for one in reports.values():
+            if one.errors:
+                doing = f"writing to {self._sender.topic}"
+                raise told(one.errors[0], doing=doing, cluster=self._sender.cluster)
+        return {number: one.gained() for number, one in sorted(reports.items())}
+
+    def _routed(self, records: pa.RecordBatch) -> npt.NDArray[np.int32]:
+        given, keys = records.column("partition"), records.column("key")
+        if given.null_count == 0:
+            routed: npt.NDArray[np.int32] = given.to_numpy()
+            return routed
+        chosen = partitions_of(keys, self._count(), state=self._spread)
+        routed = pc.coalesce(given, chosen).to_numpy()
+        return routed
+
+    def _count(self) -> int:
+        if not self._partitions:
+            topic, cluster = self._sender.topic, self._sender.cluster
+            try:
+                seen = self._producer.list_topics(topic, _ANSWER_S).topics[topic]
+            except KafkaException as error:
+                raise told(error.args[0], doing=f"looking at {topic}", cluster=cluster) from error
+            if seen.error is not None:
+                raise told(seen.error, doing=f"looking at {topic}", cluster=cluster)
+            self._partitions = len(seen.partitions)
+        return self._partitions
+
+
+class _Reports:
+    """What became of the records of one partition: they are delivered in order, so the first and the last say it."""
+
+    def __init__(self) -> None:
+        self._first: int | None = None
+        self._others: dict[KafkaError | None, Message] = {}
+        self._is_asked = False
+
+    def taker(self) -> Any:
+        """Return who is told of the next record: after the first a dictionary, filled without Python code."""
+        if not self._is_asked:
+            self._is_asked = True
+            return self._begin
+        return self._others.__setitem__
+
+    @property
+    def errors(self) -> list[KafkaError]:
+        """Every kind of error that was reported."""
+        return [error for error in self._others if error is not None]
+
+    def gained(self) -> OffsetRange:
+        """Return which offsets were written, what others wrote in between included."""
+        last = self._others.get(None)
+        first = self._first or 0
+        return OffsetRange(first, 1 + max(first, (last.offset() or 0) if last is not None else first))
+
+    def _begin(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self._first = message.offset()
+        self._others[error] = message
