@@ -67,6 +67,8 @@ class Reason(StrEnum):
     """What it has in object storage stays, and can be recovered."""
     UPLOADS = "uploads"
     """What is there already is copied to object storage."""
+    REPLICAS_MOVE = "replicas_move"
+    """Brokers copy it to each other, or drop their copies: for another replication factor."""
     RECOVERED = "recovered"
     """Made from what object storage has of it."""
     LAST_ALLOWANCE = "last_allowance"

@@ -59,11 +59,13 @@ class Estimate:
     location: str | None = None
     """Where the remote objects of a topic lie that is deleted, mounted, unmounted, or forgotten while it sleeps."""
     partitions: int = 0
-    """Of a topic that is mounted or unmounted."""
+    """Of a topic that is mounted or unmounted, or whose replicas move."""
     no_writes_seconds: int = 0
     """For about so long nobody can write to a topic that is unmounted and exists still; a rough guess."""
     role: RoleCost | None = None
     """Of a mirror that gets another role; `None`: that neither loses nor copies anything."""
+    replicated: int = 0
+    """Stored bytes that brokers copy to each other for another replication factor, where that was measured."""
 
 
 NO_COST: Final = Estimate()

@@ -168,6 +168,7 @@ def differences(case: Case, plan: Plan) -> list[str]:
             "groups": action.estimate.groups and list(action.estimate.groups),
             "location": action.estimate.location,
             "partitions": action.estimate.partitions,
+            "replicated": action.estimate.replicated,
             "no_writes_seconds": action.estimate.no_writes_seconds,
             "unreadable": [
                 [lost.topic, lost.partition, lost.start, lost.stop, lost.bytes] for lost in action.estimate.unreadable

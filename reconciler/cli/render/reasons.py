@@ -38,6 +38,13 @@ def _unmeasured(action: Action) -> str:
     return "cannot tell how much expires now"
 
 
+def _replicas(action: Action) -> str:
+    found = action.estimate
+    partitions = counted(found.partitions, "partition")
+    copied = f", about {bytes_text(found.replicated)} between brokers" if found.replicated else ""
+    return f"replicas of {partitions} move{copied}"
+
+
 def _unreadable(estimate: Estimate) -> str:
     """Return what is lost in offsets and bytes, in all; by partition it stands in the JSON."""
     lost = estimate.unreadable
@@ -81,6 +88,8 @@ def reason_text(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 -
             return "its cluster is no longer declared"
         case Reason.PARTITIONS_INCREASE:
             return "keys move to other partitions"
+        case Reason.REPLICAS_MOVE:
+            return _replicas(action)
         case Reason.MISSING | Reason.ALREADY_GONE:
             return "gone from the cluster"
         case Reason.FIRST_RULE:

@@ -142,6 +142,7 @@ def _carried(document: ActionDocument) -> dict[str, Any]:
             estimate.partitions,
             estimate.no_writes_seconds,
             _role(estimate.role),
+            estimate.replicated,
         ),
         "source": document.source,
         "precondition": document.precondition,

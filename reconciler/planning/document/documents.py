@@ -106,11 +106,14 @@ class EstimateDocument(_Part):
         description="Where the remote objects of a topic lie that is deleted, mounted, unmounted or forgotten; "
         "`reasons` say what becomes of them.",
     )
-    partitions: int = Field(0, description="Of a topic that is mounted or unmounted.")
+    partitions: int = Field(0, description="Of a topic that is mounted or unmounted, or whose replicas move.")
     no_writes_seconds: int = Field(
         0, description="For about so long nobody can write to a topic that is unmounted; a rough guess."
     )
     role: RoleCostDocument | None = Field(None, description="Of a mirror that gets another role.")
+    replicated: int = Field(
+        0, description="Stored bytes that brokers copy to each other for another replication factor."
+    )
 
 
 class BlockDocument(_Part):

@@ -107,6 +107,7 @@ def action_row(action: Action, after: dict[str, Any] | None, parameters: dict[st
             "partitions": action.estimate.partitions,
             "no_writes_seconds": action.estimate.no_writes_seconds,
             "role": _role(action.estimate.role),
+            "replicated": action.estimate.replicated,
         },
         "blocked": _block(action),
         "grant": action.granted_by,

@@ -23,10 +23,11 @@ def access_reason(action: Update, situation: Situation) -> Reason | None:
     after = {path for path in before if changes.get(path, path) is not None}
     after |= {path for path, value in changes.items() if value is not None}
     above = _above(action, situation)
-    if not (before or above):
-        return Reason.FIRST_RULE
-    if not (after or above):
-        return Reason.LAST_RULE
+    if situation.capabilities(cluster_of(action.address) or "").open_without_acls:
+        if not (before or above):
+            return Reason.FIRST_RULE
+        if not (after or above):
+            return Reason.LAST_RULE
     had, has = (any(path.startswith(ALLOWS) for path in (*side, *above)) for side in (before, after))
     return Reason.LAST_ALLOWANCE if had and not has else None
 

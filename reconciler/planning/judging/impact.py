@@ -140,6 +140,10 @@ class Impact:
             reasons += [reason for reason in Reason if reason in named]
             reasons += [] if found.is_known else [Reason.UNMEASURED]
         risk = Risk.DATA_LOSS if cost.is_loss else risk
+        moved = self._replicated(action)
+        if moved is not None:
+            reasons.append(Reason.REPLICAS_MOVE)
+            risk = Risk.DISRUPTIVE if risk is Risk.NONE else risk
         access = access_reason(action, self._situation)
         if access is not None:
             reasons.append(access)
@@ -150,8 +154,24 @@ class Impact:
             action,
             risk=risk,
             reasons=_united(reasons, cost.reasons),
-            estimate=_added(found.estimate, cost.estimate),
+            estimate=replace(
+                _added(found.estimate, cost.estimate),
+                replicated=0 if moved is None else moved[0],
+                partitions=0 if moved is None else moved[1],
+            ),
         )
+
+    def _replicated(self, action: Update) -> tuple[int, int] | None:
+        """Return the bytes that brokers copy to each other, and of how many partitions; `None`: no replica moves."""
+        topic = action.before
+        change = next((each for each in action.changes if each.path == "replicationFactor"), None)
+        if change is None or not isinstance(topic, Topic):
+            return None
+        if not self._situation.capabilities(topic.cluster).replication_moves:
+            return None
+        measure = self.measure(action.address, is_wish=True)
+        more = change.after - change.before if isinstance(change.after, int) and isinstance(change.before, int) else 0
+        return max(0, more) * (measure.bytes if measure is not None else 0), topic.spec.partitions or 1
 
     def _loss(self, action: Update) -> Loss:
         touched = {config_at(change.path): change.after for change in action.changes}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
+from reconciler.planning.judging.denials import check_hosts
 from reconciler.planning.wanted.policies import NEEDS_TIERING, RECOVERY, is_harmless
 
 if TYPE_CHECKING:
@@ -32,13 +33,13 @@ def check_topic(
             f"{spec.partitions:,} partitions are more than the {capabilities.max_partitions:,} a topic can have there",
             "Lower spec.partitions.",
         )
-    if spec.replication_factor is not None and spec.replication_factor > capabilities.max_replication_factor:
-        yield (
-            f"replication factor {spec.replication_factor} is more than {capabilities.max_replication_factor}",
-            "Lower spec.replicationFactor.",
-        )
+    # What is there stays as it is while a broker is down.
+    if is_new and spec.replication_factor is not None:
+        yield from _replicas(spec.replication_factor, capabilities)
     if spec.acls and not capabilities.acls:
         yield beyond(capabilities, "hold ACLs", "acls")
+    elif spec.acls and capabilities.acl_hosts_are_addresses:
+        yield from check_hosts(spec.acls)
     if spec.recover_from is not None and is_new and not capabilities.recovery:
         yield beyond(capabilities, "recover a topic from object storage (recoverFrom)")
     if topic.metadata.namespace and not capabilities.namespaces:
@@ -57,6 +58,8 @@ def check_namespace(
         yield f"{RECOVERY} is about one topic: every topic made here would ask for it", "Set it on the Topic."
     if spec.acls and not capabilities.acls:
         yield beyond(capabilities, "hold ACLs", "acls")
+    elif spec.acls and capabilities.acl_hosts_are_addresses:
+        yield from check_hosts(spec.acls)
     if spec.quotas is not None and not capabilities.quotas:
         yield beyond(capabilities, "hold a namespace to quotas")
     if spec.encryption is not None and not capabilities.encryption:
@@ -86,12 +89,14 @@ def check_changes(changes: tuple[Change, ...], capabilities: Capabilities) -> It
             if after < before:
                 yield (
                     f"it has {before} partitions and {after} are declared: partitions only grow in place",
-                    f"Declare {before}, or make a new topic with {after} partitions, copy into it and switch over.",
+                    _fewer(before, after, capabilities),
                 )
             elif not capabilities.partition_growth:
                 yield beyond(capabilities, "add partitions to a topic")
         elif change.path == "replicationFactor" and not capabilities.replication_change:
             yield beyond(capabilities, f"change the replication factor of a topic ({before} → {after})")
+        elif change.path == "replicationFactor" and isinstance(after, int):
+            yield from _replicas(after, capabilities)
         elif change.path == f"configs.{RECOVERY}" and after == "true":
             yield (
                 f"it is there, and {RECOVERY} works only when a topic is made: nothing would be recovered",
@@ -102,6 +107,23 @@ def check_changes(changes: tuple[Change, ...], capabilities: Capabilities) -> It
                 f"{change.path} of a link never changes ({before!r} → {after!r})",
                 "Declare a new link under another name, or set it back.",
             )
+
+
+def _replicas(wanted: int, capabilities: Capabilities) -> Iterator[tuple[str, str]]:
+    if wanted > capabilities.max_replication_factor:
+        why = capabilities.lacks.get("max_replication_factor")
+        most = f"{capabilities.max_replication_factor}{f': {why}' if why else ''}"
+        yield f"replication factor {wanted} is more than {most}", "Lower spec.replicationFactor."
+
+
+def _fewer(before: int, after: int, capabilities: Capabilities) -> str:
+    """Say how to get fewer partitions: a topic of another name, and where the platform has it, by one move."""
+    if capabilities.copy_move:
+        return (
+            f"Declare {before}, or declare the topic under another name with {after} partitions and movedFrom: its "
+            "records are copied there by key, its groups switched, and this one deleted."
+        )
+    return f"Declare {before}, or make a new topic with {after} partitions, copy into it and switch over."
 
 
 def beyond(capabilities: Capabilities, what: str, field: str = "") -> tuple[str, str]:

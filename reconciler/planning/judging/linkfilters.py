@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.planning.finding import Finding
 from reconciler.planning.situation import is_live
 from reconciler.planning.wanted.sources import topics_on
-from reconciler.resources.address import address_of
+from reconciler.resources.address import address_of, cluster_of, kind_of
 from reconciler.resources.mirrorlink import MirrorLink
 from reconciler.resources.namefilters import is_about, is_never_made, takes
 
@@ -25,7 +25,11 @@ _GROUPS: Final = ("spec", "consumerOffsetSync", "filters")
 
 
 def warnings_of_links(situation: Situation) -> Iterator[Finding]:
-    """Yield filters that match nothing of what was read of the source, and mirrors that a prefix leaves out."""
+    """Yield filters that match nothing of what was read of the source, and mirrors that a prefix leaves out.
+
+    And once, with the first link of a cluster, that its mirrors take records of others where they do.
+    """
+    yield from _open_mirrors(situation)
     for address, wanted in sorted(situation.wanted.items()):
         link = wanted.resource
         if not isinstance(link, MirrorLink) or not situation.is_decidable(address) or wanted.marks:
@@ -33,6 +37,24 @@ def warnings_of_links(situation: Situation) -> Iterator[Finding]:
         if link.spec.source in situation.trusted:
             yield from _of_topics(address, wanted, link, situation)
             yield from _of_groups(address, wanted, link, situation)
+
+
+def _open_mirrors(situation: Situation) -> Iterator[Finding]:
+    links = sorted(address for address, item in situation.wanted.items() if isinstance(item.resource, MirrorLink))
+    told = {cluster_of(address) for address in situation.recorded if kind_of(address) == "link"}
+    for address in links:
+        cluster = cluster_of(address) or ""
+        if cluster in told or not situation.is_decidable(address):
+            continue
+        told.add(cluster)
+        if not situation.capabilities(cluster).mirrors_read_only:
+            yield Finding(
+                address,
+                situation.wanted[address].source,
+                f"mirrors on cluster {cluster} take records of others, too: nothing there keeps them read-only, and "
+                "what is written to one is not in its source",
+                "Let nobody but the link write there: allow its principal alone, or deny the others write.",
+            )
 
 
 def _of_topics(address: Address, wanted: Wanted, link: MirrorLink, situation: Situation) -> Iterator[Finding]:

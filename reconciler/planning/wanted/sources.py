@@ -35,7 +35,13 @@ def check_mirror(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[st
     if not capabilities.links:
         return  # said of its link
     if mirror.state not in capabilities.mirror_states:
-        yield beyond(capabilities, f"bring a mirror into state {mirror.state}")
+        message, hint = beyond(capabilities, f"bring a mirror into state {mirror.state}")
+        if mirror.state == "reversed":
+            hint = (
+                f"To swap roles promote it, let its users write here, and declare a MirrorLink on cluster "
+                f"{mirror.source_cluster} with source: {mirror.cluster} that mirrors it back under a name of its own."
+            )
+        yield message, hint
         return
     yield from check_configs(mirror.configs, capabilities)
     yield from _check_source(mirror, situation)
