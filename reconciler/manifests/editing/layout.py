@@ -46,7 +46,7 @@ def _entries(value: Any, indent: str) -> Iterator[str]:
             yield from _entry(str(key), item, indent)
         return
     for item in value:
-        is_long = len(f"{indent}- {yaml_text(item)}") > MAX_WIDTH
+        is_long = len(f"{indent}- {yaml_text(item)}") >= MAX_WIDTH  # one less than after a key, as `fmt` has it
         if isinstance(item, Mapping | list | tuple) and item and is_long:
             # The first line of what is nested follows the dash.
             first, *rest = _entries(item, indent + _STEP)

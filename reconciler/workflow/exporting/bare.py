@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic import ValidationError
 
 from reconciler.errors import UsageError
+from reconciler.manifests.sentences import complaints_of
 from reconciler.resources.cluster import Cluster
 from reconciler.workflow.init import workspace_text
 
@@ -43,16 +44,9 @@ def bare_named(
     try:
         return Cluster.model_validate(said)
     except ValidationError as error:
-        wrong = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in wrong["loc"][2:] if part != "function-after")
-        complaints = (wrong.get("ctx") or {}).get("complaints", ())
-        hint = (
-            complaints[0].hint
-            if complaints
-            else "Fields are those of a Cluster's `security`: reconciler schema Cluster"
-        )
-        message = f"{where}: {wrong['msg']}" if where else wrong["msg"]
-        raise UsageError(message, hint=hint) from None  # What was typed may be the secret itself.
+        wrong = next(complaints_of(error, Cluster, said))
+        where = ".".join(map(str, wrong.at[2:] or wrong.at[1:]))
+        raise UsageError(f"{where}: {wrong.message}", hint=wrong.hint) from None  # It may hold the secret itself.
 
 
 def in_workspace(texts: Mapping[str, str], folder: Path) -> dict[str, str]:
