@@ -256,8 +256,11 @@ class KafkaProvider:
         raise self._cannot("take records")
 
     def sink(self, topic: TopicAddress) -> TransactionalSink:
-        """Return where records of a topic are written."""
-        raise self._cannot("take records")
+        """Return where records of a topic are written: that of its link where it is a mirror."""
+        from reconciler.providers.kafka.copying.opening import sink_of  # noqa: PLC0415 - only who copies pays
+        from reconciler.providers.kafka.security import record_settings  # noqa: PLC0415 - as above
+
+        return sink_of(self._site(), record_settings(self._declared, self._edge), full_name_of(topic))
 
     def upkeep(self, means: Means) -> Mapping[str, Callable[[], Upkept]]:
         """Return nothing: brokers keep themselves."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from reconciler.records.offsetmap import Piece
 
 _NOTHING: Final = Chunk()
+_NOT_COPIED: Final = frozenset({"STOPPED", "CREATING"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,8 @@ class Ledgers:
     link: str | None = None
     changes: int = 0
     """How often the state of the mirror or of its link was written."""
+    is_over: bool = False
+    """Whether the mirror's mirroring is over, or has not begun: it may be shown as under way until copiers are out."""
     _progress: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     _last: dict[int, Chunk] = field(default_factory=dict)
 
@@ -114,7 +117,7 @@ class Ledgers:
             return None
         epochs = tuple((int(epoch), int(start)) for epoch, start in found["epochs"])
         last = self._last.get(partition, _NOTHING)
-        return Progress(found["through"], found["topic_id"], epochs, last, found["copy_id"])
+        return Progress(found["through"], found["topic_id"], epochs, last, found.get("copy_id"))
 
     def all(self, only: Collection[int] | None = None) -> dict[int, Progress]:
         """Return all, or some."""
@@ -130,6 +133,8 @@ class Ledgers:
     def _take(self, key: tuple[Any, ...], value: bytes | None) -> None:
         if key in {(MIRROR, self.topic), (LINK, self.link)}:
             self.changes += 1
+        if key == (MIRROR, self.topic):
+            self.is_over = value is None or json.loads(value).get("state") in _NOT_COPIED
         if key[0] not in {PROGRESS, MAP} or key[1] != self.topic:
             return
         number = int(key[2])

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
+from reconciler.errors import UserError
 from reconciler.providers.kafka.copying.messages import batches_of
 from reconciler.providers.kafka.copying.progress import Followed, Ledgers, Progress, advanced, messages_of, opened
 from reconciler.providers.kafka.copying.transaction import Transactions, check_in_order
@@ -49,6 +50,8 @@ class Target:
     begins: Mapping[int, int] = field(default_factory=dict)
     """Where its partitions begin that do not begin where the source does."""
     limits: Limits = field(default_factory=Limits)
+    writing: Mapping[str, Any] = field(default_factory=dict)
+    """More settings of the producer: how batches are packed."""
 
 
 @dataclass
@@ -75,6 +78,9 @@ class CopySink:
         if self.ledgers is None:
             self.ledgers = opened(target.settings, target.cluster, target.topic, target.link)
         self.ledgers.read()
+        if target.link is not None and self.ledgers.is_over:
+            message = f"{target.topic} of cluster {target.cluster} is no mirror that records are copied to"
+            raise UserError(message, hint="It was stopped meanwhile: see `reconciler mirror list`.")
         self.read_to = self.ledgers.tail.position
         self.known = self.ledgers.all(only)
         numbers = [number for number in range(target.partitions) if only is None or number in only]
@@ -102,7 +108,8 @@ class CopySink:
         target = self.target
         place = (target.topic, partition)
         transactional_id = copier_of(target.owner, *place)
-        transactions = Transactions(target.settings, transactional_id, place, target.cluster)
+        settings = {**target.settings, **target.writing, "transactional.id": transactional_id}
+        transactions = Transactions(settings, place, target.cluster)
         try:
             progress = self._progress(partition)
             if progress is not None and progress.through < offsets.stop:

@@ -42,9 +42,7 @@ _WRITING: Final = {
 class Transactions:
     """Writes records, and what the ledger says of them, all or nothing."""
 
-    def __init__(
-        self, settings: Mapping[str, Any], transactional_id: str, place: tuple[str, int], cluster: str
-    ) -> None:
+    def __init__(self, settings: Mapping[str, Any], place: tuple[str, int], cluster: str) -> None:
         """Fence whoever else copies the partition."""
         from confluent_kafka import Producer
 
@@ -54,7 +52,7 @@ class Transactions:
         self._targets: list[int] = []
         self._errors: list[Any] = []
         self._is_open = False
-        self._producer: Any = Producer(opened(settings, {**_WRITING, "transactional.id": transactional_id}))
+        self._producer: Any = Producer(opened({**_WRITING, **settings}, {}))
         self._asked(self._producer.init_transactions, WAIT_S)
 
     def take(self, batch: Sequence[Sent]) -> None:

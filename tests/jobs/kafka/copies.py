@@ -1,0 +1,146 @@
+"""Topics on a real broker that are copied, and what a stranger reads of them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from reconciler.jobs.mirror import mirror
+from reconciler.providers.kafka.copying.progress import map_of
+from reconciler.providers.kafka.copying.sink import CopySink, Limits, Target
+from reconciler.providers.kafka.ledger import CONFIGS, MAP, PROGRESS, TOPIC, Ledger
+from reconciler.providers.kafka.records.log import KafkaLog
+from tests.servers.kafka import Kafka
+
+if TYPE_CHECKING:
+    from reconciler.jobs.flows import Copy
+    from reconciler.records.log import TopicLog
+    from reconciler.records.offsetmap import OffsetMap
+
+LONG_AGO = 1_500_000_000_000
+"""Retention of the target would take such records at once, were it not the source's."""
+KEPT = {"retention.ms": "-1"}
+
+
+@dataclass
+class Place:
+    """One broker, and names that nobody else uses."""
+
+    kafka: Kafka
+    prefix: str
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"bootstrap.servers": self.kafka.bootstrap(), "reconnect.backoff.max.ms": 100}
+
+    def create(self, name: str, partitions: int = 1, **configs: str) -> str:
+        """Make a topic that keeps what it gets, and return what the broker calls it."""
+        return self._made(f"{self.prefix}.{name}", partitions, {**KEPT, **_dotted(configs)})
+
+    def create_ledger(self) -> None:
+        if TOPIC not in AdminClient(self.settings).list_topics(timeout=30).topics:
+            self._made(TOPIC, 1, CONFIGS)
+
+    def delete(self, topic: str) -> None:
+        self.kafka.topics("--delete", "--topic", topic)
+        until = time.monotonic() + 30
+        while topic in self.kafka.topics("--list").split():
+            assert time.monotonic() < until
+
+    def log(self, topic: str) -> KafkaLog:
+        return KafkaLog(topic, self.settings, {"bootstrap_servers": self.kafka.bootstrap()}, "west")
+
+    def sink(self, topic: str, *, limits: Limits | None = None, owner: str = "link", **more: Any) -> CopySink:
+        """Return a sink with an identity as a link has one."""
+        self.create_ledger()
+        log = self.log(topic)
+        wanted = limits or Limits()
+        partitions = len(log.bounds())
+        target = Target(self.settings, "east", topic, log.topic_id, partitions, owner, "link", limits=wanted, **more)
+        return CopySink(target)
+
+    def map(self, topic: str, partition: int) -> OffsetMap:
+        entries = Ledger(self.settings, "east").read(PROGRESS, MAP)
+        return map_of(entries, topic, partition)
+
+    def read(self, topic: str) -> dict[int, list[tuple[int, str]]]:
+        """Return what the console consumer prints of each partition: offsets, and all else as it prints it."""
+        flag = "--property" if self.kafka.version.startswith("3") else "--formatter-property"
+        shown = ("timestamp", "partition", "offset", "headers", "key", "value")
+        printed = [part for name in shown for part in (flag, f"print.{name}=true")]
+        said = self.kafka.tool(
+            "org.apache.kafka.tools.consumer.ConsoleConsumer",
+            *("--bootstrap-server", self.kafka.bootstrap(), "--topic", topic, "--from-beginning"),
+            *("--isolation-level", "read_committed", "--timeout-ms", "2500", flag, "null.literal=<null>", *printed),
+        )
+        found: dict[int, list[tuple[int, str]]] = {}
+        for line in said.splitlines():
+            when, partition, offset, rest = line.split("\t", 3)
+            number = int(partition.removeprefix("Partition:"))
+            found.setdefault(number, []).append((int(offset.removeprefix("Offset:")), f"{when}\t{rest}"))
+        return found
+
+    def _made(self, topic: str, partitions: int, configs: dict[str, str]) -> str:
+        admin = AdminClient(self.settings)  # Its requests end with it.
+        admin.create_topics([NewTopic(topic, partitions, 1, config=dict(configs))])[topic].result(30)
+        return topic
+
+
+def _dotted(configs: dict[str, str]) -> dict[str, str]:
+    return {name.replace("_", "."): value for name, value in configs.items()}
+
+
+def produce(place: Place, topic: str, count: int, *, partitions: int = 1, each: int = 0, start: int = 0) -> None:
+    """Write records of every shape; with `each` in transactions of so many, every third of them aborted."""
+    settings = {**place.settings, "linger.ms": 5}
+    if each:
+        settings["transactional.id"] = f"{topic}.{start}"
+    producer = Producer(settings)
+    if each:
+        producer.init_transactions(30)
+    for at in range(0, count, each or count):
+        if each:
+            producer.begin_transaction()
+        for number in range(start + at, start + min(at + (each or count), count)):
+            for partition in range(partitions):
+                producer.produce(topic, partition=partition, **shape(number))
+        if each:
+            assert producer.flush(30) == 0
+            (producer.abort_transaction if at // each % 3 == 2 else producer.commit_transaction)(30)
+    assert producer.flush(30) == 0
+
+
+def shape(number: int) -> dict[str, Any]:
+    """Return a record that differs from its neighbours in what may be null, empty or absent."""
+    return {
+        "value": None if number % 7 == 0 else ("" if number % 11 == 0 else f"value {number}"),
+        "key": "" if number % 5 == 0 else (None if number % 3 == 0 else f"k{number}"),
+        "headers": [("n", None), ("m", str(number)), ("m", "")] if number % 2 else None,
+        "timestamp": LONG_AGO + number,
+    }
+
+
+def never() -> Any:
+    raise AssertionError("Spark was asked for")
+
+
+def copied(source: TopicLog, sink: CopySink, **options: Any) -> Copy:
+    """Copy in this process."""
+    return mirror(never, source, sink, little_bytes=1 << 40, **options)
+
+
+def assert_copied(place: Place, source: str, target: str) -> int:
+    """Compare what a stranger reads of both, and where each record went with what the map says; return how many."""
+    ours, theirs = place.read(source), place.read(target)
+    assert {number: [text for _, text in found] for number, found in theirs.items()} == {
+        number: [text for _, text in found] for number, found in ours.items()
+    }
+    for number, found in ours.items():
+        offsets = place.map(target, number)
+        told = [offsets.target_of(offset) for offset, _ in found]
+        assert told == [offset for offset, _ in theirs[number]]
+    return sum(map(len, ours.values()))
