@@ -1,4 +1,4 @@
-"""Real Kafka brokers on this machine, from the jars of `kafkajars.py`: KRaft, with tiering, ACLs, KIP-950.
+"""Real Kafka brokers on this machine, from the jars of `examples/kafkajars.py`: KRaft, with tiering, ACLs, KIP-950.
 
     with Kafka.start() as kafka:
         kafka.bootstrap()  # 127.0.0.1:…, metadata answers
@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from tests.servers.kafkajars import NEWEST, classpath, java
+from examples.kafkajars import NEWEST, classpath, java
 from tests.servers.kafkasettings import Node, logging_settings, server_properties
 from tests.servers.ports import free_ports
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from examples.kafkajars import OLDER, KafkaMissingError
 from tests.servers.kafka import Kafka
-from tests.servers.kafkajars import OLDER, KafkaMissingError
 
 
 def _started(**options: Any) -> Kafka:

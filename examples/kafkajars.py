@@ -1,5 +1,7 @@
 """Where a Kafka broker's jars are: resolved once by the Ivy inside PySpark, kept in the user's cache folder.
 
+For the stories of the examples that start a broker, and for the tests.
+
 Nothing to install but Java. The first use of a version takes a minute or two; parallel workers wait for one another.
 """
 
@@ -19,7 +21,7 @@ OLDER: Final = "3.9.2"
 """The first minor release with KIP-950, and the last that may have ZooKeeper."""
 
 _CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stream-reconciler" / "kafka"
-"""Read when the tests are loaded: they put another cache folder in place for what they test."""
+"""Read when this is loaded: tests put another cache folder in place for what they test."""
 _RESOLVE_SECONDS: Final = 900
 _LINES: Final = 5
 """How much of the end of what Ivy says goes into the one line that fails."""
@@ -55,7 +57,7 @@ def java() -> str:
     found = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
     if found is None:
         where = f"in JAVA_HOME={home}" if home else "on the PATH"
-        message = f"tests on a real Kafka broker need Java 17 or newer, and there is no `java` {where}: install one"
+        message = f"a Kafka broker needs Java 17 or newer, and there is no `java` {where}: install one"
         raise KafkaMissingError(message)
     return found
 
@@ -96,6 +98,6 @@ def _resolve(version: str, libs: Path) -> None:
 def _ivy_jar() -> str:
     spark = importlib.util.find_spec("pyspark")
     if spark is None or spark.origin is None:
-        message = "tests on a real Kafka broker need PySpark, which has the Ivy that gets its jars: `make setup`"
+        message = "a Kafka broker needs PySpark here, which has the Ivy that gets its jars: `make setup`"
         raise KafkaMissingError(message)
     return str(next(Path(spark.origin).parent.glob("jars/ivy-*.jar")))
