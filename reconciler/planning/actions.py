@@ -240,7 +240,15 @@ class Transition(_Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunJob(_Step):
-    """A Spark job over topic logs: `source` and `sink` are topic addresses; `declared_at` is its place in the files."""
+    """A Spark job over topic logs: `source` and `sink` are topic addresses; `declared_at` is its place in the files.
+
+    A topic that moves where none can be renamed is moved by two jobs, one after the other, and then deleted. Both have
+    the `parameters` `incarnation`, of the source: another one of its name is never copied; and `partitioning`: `same`,
+    partition by partition and in order, or `by-key`, where the sink has another number of partitions: order is kept by
+    key. `move` copies to the end and compares; it finds what an earlier run copied. `switch-groups` copies what came
+    since, fails where somebody writes to the source still, and gives each group its place in the sink: by the exact
+    offset map, or, by key, the earliest record of each partition that the group has not read.
+    """
 
     job: str
     source: Address

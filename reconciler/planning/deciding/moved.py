@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from reconciler.planning.actions import Forget, Reason, Risk, Transition
 from reconciler.planning.deciding.adopting import as_observed, observed_origins
 from reconciler.planning.deciding.converge import Sides, adopt, change, compare
+from reconciler.planning.deciding.copymoved import begin_copy, go_on, is_begun
 from reconciler.planning.deciding.decision import state_precondition
 from reconciler.planning.deciding.differences import Differences
 from reconciler.planning.deciding.tiering import problems
@@ -48,16 +49,8 @@ def decide_moved(sides: Sides, old: Address, situation: Situation, decision: Dec
         return False
     elif old in decision.settled:
         decision.refuse(sides.address, source, f"{old} was moved elsewhere already", "Let one topic be moved from it.")
-    elif old_seen is not None and sides.before is not None:
-        decision.refuse(
-            sides.address,
-            source,
-            f"{old}, which it was moved from, is there too",
-            "Remove movedFrom, or one of the two.",
-        )
     elif old_seen is not None:
-        decision.settled.add(old)
-        _move(sides, old, old_seen, situation, decision)
+        _leave(sides, old, old_seen, situation, decision)
     elif _lies_detached(sides, old, situation, decision):
         decision.settled.add(old)
     elif sides.before is None or sides.last is not None:
@@ -65,6 +58,28 @@ def decide_moved(sides: Sides, old: Address, situation: Situation, decision: Dec
     else:
         _follow(sides, old, Reason.MOVED, situation, decision)
     return True
+
+
+def _leave(sides: Sides, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
+    """Decide about something that is there under its old name still."""
+    is_both = sides.before is not None
+    if is_both and not is_begun(sides, old, situation):
+        message = f"{old}, which it was moved from, is there too"
+        decision.refuse(sides.address, sides.wanted.source, message, "Remove movedFrom, or one of the two.")
+        return
+    decision.settled.add(old)
+    if is_both:
+        go_on(sides, old, seen, situation, decision)
+    elif _is_copied(sides, situation):
+        begin_copy(sides, old, seen, situation, decision)
+    else:
+        _move(sides, old, seen, situation, decision)
+
+
+def _is_copied(sides: Sides, situation: Situation) -> bool:
+    capabilities = situation.capabilities(cluster_of(sides.address) or "")
+    is_topic = isinstance(sides.wanted.resource, Topic)
+    return is_topic and capabilities.copy_move and not capabilities.topic_move
 
 
 def moved_from(action: Action) -> Address | None:

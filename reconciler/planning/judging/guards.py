@@ -30,6 +30,10 @@ _LIVE_MIRROR: Final = (
     "it is a live mirror: to keep its topic declare it again, promoted or failed-over; else it is deleted with what it "
     "holds"
 )
+_COPIED: Final = (
+    "its records are copied to its new name and compared there before; who still reads or writes it by its old name "
+    "finds nothing any more"
+)
 
 Guard: TypeAlias = Callable[["Action", "Situation"], Block | None]
 
@@ -107,6 +111,8 @@ def _data_bearing(action: Action, situation: Situation) -> Block | None:
     message = "it may hold records that nothing brings back"
     if kind_of(action.address) == "mirror" and Reason.NO_LONGER_DECLARED in action.reasons:
         message = _LIVE_MIRROR
+    if Reason.MOVED in action.reasons:
+        message = _COPIED
     return Block("data_bearing", message, f"delete:{action.address}")
 
 

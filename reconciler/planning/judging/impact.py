@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, assert_never
 
 from reconciler.planning.actions import Adopt, Create, Delete, Forget, Reason, Risk, RunJob, Transition, Update
+from reconciler.planning.deciding.copymoved import MOVE, SWITCH_GROUPS
 from reconciler.planning.deciding.moved import moved_from
 from reconciler.planning.estimates import Estimate
 from reconciler.planning.judging.access import access_reason
@@ -252,6 +253,8 @@ class Impact:
         if remote is not None:
             reason = Reason.REMOTE_DELETED if remote.is_deleted else Reason.REMOTE_KEPT
             action = replace(action, reasons=(*action.reasons, reason))
+        if Reason.MOVED in action.reasons:
+            return self._copied(action)
         measure = self.measure(_as_topic(action.address))
         if measure is None:
             risk, reasons = Risk.DATA_LOSS, (*action.reasons, Reason.HOLDS_DATA, Reason.UNMEASURED)
@@ -264,10 +267,19 @@ class Impact:
             estimate=Estimate(measure.bytes, measure.records, groups=measure.groups, location=location),
         )
 
+    def _copied(self, action: Delete) -> Delete:
+        """Judge the delete of what was copied under another name before: offsets are others there, records the same."""
+        measure = self.measure(action.address, is_wish=True)
+        found = Estimate() if measure is None else Estimate(measure.bytes, measure.records, groups=measure.groups)
+        return replace(action, risk=Risk.IRREVERSIBLE, estimate=found)
+
     def _job(self, action: RunJob) -> RunJob:
         if is_wait(action):
             return with_lag(action, self._situation, self.measure)
-        if Reason.FIRST_COPY not in action.reasons:
+        if action.job == SWITCH_GROUPS:
+            measure = self.measure(action.source, is_wish=True)
+            return replace(action, estimate=Estimate(groups=None if measure is None else measure.groups))
+        if Reason.FIRST_COPY not in action.reasons and action.job != MOVE:
             return action  # what lags behind is all that it copies
         source = action.source
         is_brought = brought_by(source, self._situation) is not None

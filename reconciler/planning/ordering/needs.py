@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
+from reconciler.planning.deciding.copymoved import JOBS
 from reconciler.planning.deciding.mirrors import CATCH_UP
 from reconciler.planning.deciding.moved import moved_from
 from reconciler.planning.ordering.mounting import MountOrder, unmounted_by
@@ -46,6 +47,8 @@ class Needs:
         for action in actions:
             if isinstance(action, Delete | Forget):
                 self._put_inside(action)
+            elif isinstance(action, RunJob) and action.job in JOBS:
+                self._inside.setdefault(action.source, []).append(action.id)
             elif (topic := unmounted_by(action)) is not None:
                 self._inside.setdefault(_home_of(topic), []).append(action.id)
             elif (old := moved_from(action)) is not None:
