@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -151,16 +150,9 @@ class KafkaClient:
         return self.send(DescribeConfigsRequest(resources=list(wanted), min_version=1), doing=doing, node=node).results
 
     def _opened(self) -> Any:
-        # The library logs what it also raises.
-        logging.getLogger("kafka").addHandler(logging.NullHandler())
-        logging.getLogger("kafka").propagate = False
-        settings = admin_settings(self._declared, self._edge)
-        try:
-            from kafka.admin import KafkaAdminClient
+        from reconciler.providers.kafka.connecting import opened_admin
 
-            return KafkaAdminClient(**settings)
-        except Exception as error:
-            raise translated(error, doing="connecting", cluster=self.name) from error
+        return opened_admin(admin_settings(self._declared, self._edge), cluster=self.name)
 
 
 def _topic(topic: Any) -> TopicSeen:

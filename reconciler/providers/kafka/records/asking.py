@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import pickle
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.providers.kafka.client import KafkaClient
-from reconciler.providers.kafka.faults import translated
-from reconciler.providers.kafka.records.clients import clear
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_opened: Final[dict[tuple[int, str, str], Asking]] = {}
+_opened: Final[dict[tuple[int, str, bytes], Asking]] = {}
 _opening: Final = threading.Lock()
 
 
@@ -21,7 +21,7 @@ class Asking(KafkaClient):
     """The same requests as the provider's, over settings that have travelled."""
 
     def __init__(self, settings: Mapping[str, Any], cluster: str) -> None:
-        """Keep settings of kafka-python; values with `reveal` are secrets."""
+        """Keep settings of kafka-python; as `connecting.opened_admin` takes them."""
         self._admin: Any = None
         self._opening = threading.Lock()
         self._settings, self._cluster = settings, cluster
@@ -29,7 +29,7 @@ class Asking(KafkaClient):
     @classmethod
     def of(cls, settings: Mapping[str, Any], cluster: str) -> Asking:
         """Return the connection of this process."""
-        key = (os.getpid(), cluster, repr(sorted((name, repr(value)) for name, value in clear(settings).items())))
+        key = (os.getpid(), cluster, pickle.dumps(dict(settings)))
         with _opening:
             if key not in _opened:
                 _opened[key] = cls(settings, cluster)
@@ -41,9 +41,18 @@ class Asking(KafkaClient):
         return self._cluster
 
     def _opened(self) -> Any:
-        from kafka.admin import KafkaAdminClient  # noqa: PLC0415 - only who asks pays
+        from reconciler.providers.kafka.connecting import opened_admin  # noqa: PLC0415 - only who asks pays
 
-        try:
-            return KafkaAdminClient(**clear(self._settings))
-        except Exception as error:
-            raise translated(error, doing="connecting", cluster=self.name) from error
+        return opened_admin(self._settings, cluster=self.name)
+
+
+def close_connections() -> None:
+    """Close what this process has open. Another question opens it again."""
+    with _opening:
+        for key in list(_opened):
+            asking = _opened.pop(key)
+            if key[0] == os.getpid():
+                asking.close()
+
+
+atexit.register(close_connections)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.errors import UserError
-from reconciler.manifests.secrets import Secret, resolve
+from reconciler.providers.secrets import Secret, resolve
 
 
 def test_a_secret_comes_from_the_environment_it_is_given() -> None:

@@ -1,0 +1,112 @@
+"""Connections for administration: what kafka-python leaves out of its errors is remembered, and nothing hangs.
+
+By itself it hides why no broker could be reached (a wrong password, too: "Unable to bootstrap"), tries until its time
+is up even where that is of no use, and waits for ever where a broker takes a connection and never greets. What we
+override are methods that it has no public way to change: its version is held below 4 for that, too.
+"""
+
+from __future__ import annotations
+
+import logging
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from kafka.admin import KafkaAdminClient
+from kafka.net.compat import KafkaNetClient
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.sasl.oauth import AbstractTokenProvider
+from kafka.net.selector import NetworkSelector
+
+from reconciler.errors import ReconcilerError
+from reconciler.providers.kafka.diagnosing import Route
+from reconciler.providers.kafka.faults import translated
+from reconciler.providers.kafka.security import CONNECT_MS
+from reconciler.providers.secrets import Secret
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from reconciler.providers.kafka.tokens import Tokens
+
+_log: Final = logging.getLogger("kafka")
+
+
+def opened_admin(settings: Mapping[str, Any], *, cluster: str) -> Any:
+    """Return a client that has reached a broker, from `security.admin_settings`.
+
+    Raises:
+        UserError: The brokers do not take these settings, or no such brokers are there.
+        NotAuthorizedError: They do not take these credentials.
+        RetryableError: None answers.
+    """
+    # The library logs what it also raises, with what it was given; and nobody's terminal is the place for it.
+    _log.addHandler(logging.NullHandler())
+    _log.propagate = False
+    route = Route.of(settings, cluster)
+    try:
+        admin = KafkaAdminClient(**_clear(settings, route), kafka_client=_client_for(route))
+    except ReconcilerError:
+        raise
+    except Exception as error:
+        raise route.why(doing="connecting") or translated(error, doing="connecting", cluster=cluster) from error
+    route.is_open = True
+    return admin
+
+
+def _clear(settings: Mapping[str, Any], route: Route) -> dict[str, Any]:
+    """Return what the library takes; secrets are clear in it."""
+    found: dict[str, Any] = {
+        name: value.reveal() if isinstance(value, Secret) else value for name, value in settings.items()
+    }
+    tls, tokens = found.pop("tls", None), found.pop("tokens", None)
+    if tls is not None:
+        found["ssl_context"] = tls.context(where=f"cluster {route.cluster}: spec.kafka.security")
+    if tokens is not None:
+        found["sasl_oauth_token_provider"] = _Provider(tokens)
+    return found
+
+
+class _Provider(AbstractTokenProvider):  # type: ignore[misc]  # the library has no types
+    """Tokens as the library asks for them."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        super().__init__()
+        self._tokens = tokens
+
+    def token(self) -> str:
+        return self._tokens.token()
+
+
+def _client_for(route: Route) -> Any:
+    def client(**configs: Any) -> KafkaNetClient:
+        net = NetworkSelector(**configs)
+        return KafkaNetClient(net=net, manager=_Connections(net, route, **configs), **configs)
+
+    return client
+
+
+class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # the library has no types
+    """Connections to brokers that remember why they failed, give up where trying again is no use, and never hang."""
+
+    def __init__(self, net: Any, route: Route, **configs: Any) -> None:
+        super().__init__(net, **configs)
+        self.route = route
+
+    def get_connection(self, node_id: Any, *args: Any, **named: Any) -> Any:
+        """Return a connection; while none ever worked, raise what no other attempt can change."""
+        if (failure := self.route.hopeless()) is not None:
+            raise failure
+        known = self._conns.get(node_id)
+        found = super().get_connection(node_id, *args, **named)
+        if found is not known:
+            node = self.cluster.broker_metadata(node_id)
+            address = (node.host, node.port)
+            found.init_future.add_callback(lambda _: self.route.greeted(address))
+            found.close_future.add_errback(lambda error: self.route.failed(address, error))
+        return found
+
+    async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
+        """Return a connection after its greeting by TLS, which the library itself awaits for ever."""
+        limit = CONNECT_MS / 1000 if timeout_at is None else max(0.0, min(CONNECT_MS / 1000, timeout_at - monotonic()))
+        building = self.call_soon(super()._build_transport, node, timeout_at)
+        return await self.wait_for(building, limit * 1000)

@@ -1,0 +1,180 @@
+"""Why a broker cannot be reached: from what a connection died of and, where that says nothing, a look at its port."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError
+from reconciler.providers.kafka.probing import speaks_plain, speaks_tls
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Address: TypeAlias = tuple[str, int]
+
+_HANG_UPS: Final = 3
+"""So often a broker may hang up right after greeting before it is believed to mean it."""
+_SECURITY: Final = "spec.kafka.security"
+_CHECK_LISTENER: Final = f"Name the port of another listener in bootstrapServers, or correct {_SECURITY}.protocol."
+
+_OF_CERTIFICATES: Final = {
+    "certificate has expired": ("its certificate has expired", "Renew the certificate of the broker."),
+    "not yet valid": ("its certificate is not valid yet", "Compare the clocks of this machine and of the broker."),
+    "ostname mismatch": ("its certificate is for another name", "Use a name that its certificate has."),
+    "IP address mismatch": ("its certificate is for another address", "Use a name that its certificate has."),
+    "": (
+        "its certificate was issued by nobody we trust",
+        f"Name the certificate of its issuer in {_SECURITY}.caFile.",
+    ),
+}
+"""What OpenSSL says of a certificate, by a part of its words; the first that fits."""
+_OF_ALERTS: Final = {
+    "certificate required": "it demands a certificate of ours",
+    "certificate expired": "our certificate has expired",
+    "unknown ca": "it does not trust who issued our certificate",
+    "unknown": "it does not accept our certificate",
+    "bad certificate": "it does not accept our certificate",
+    "handshake failure": "it refuses the handshake; perhaps it demands a certificate of ours",
+}
+"""What a broker says of us, by OpenSSL's words for its alert."""
+
+
+@dataclass(slots=True)
+class Route:
+    """The way to one cluster, and what its connections died of, by broker."""
+
+    cluster: str
+    servers: tuple[Address, ...]
+    protocol: str
+    mechanism: str | None
+    username: str | None
+    deaths: dict[Address, BaseException] = field(default_factory=dict)
+    greetings: dict[Address, int] = field(default_factory=dict)
+    is_open: bool = False
+    """A broker was reached and gave its metadata: from here on failures may pass."""
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any], cluster: str) -> Route:
+        """Return the way that `security.admin_settings` name."""
+        pairs = [server.rpartition(":") for server in settings["bootstrap_servers"]]
+        return cls(
+            cluster,
+            tuple((host.strip("[]"), int(port)) for host, _, port in pairs),
+            settings.get("security_protocol", "PLAINTEXT"),
+            settings.get("sasl_mechanism"),
+            settings.get("sasl_plain_username"),
+        )
+
+    def greeted(self, address: Address) -> None:
+        """Note that a broker answered, and took our credentials if it wanted any."""
+        self.greetings[address] = self.greetings.get(address, 0) + 1
+
+    def failed(self, address: Address, error: BaseException) -> None:
+        """Note what a connection died of, and let the error tell it to whoever catches it."""
+        self.deaths[address] = error
+        error.told = lambda doing: self.explained(address, doing=doing)  # type: ignore[attr-defined]  # see faults.py
+
+    def hopeless(self) -> BaseException | None:
+        """Return what the connections died of if no other attempt can end otherwise."""
+        if self.is_open or not all(server in self.deaths for server in self.servers):
+            return None
+        if all(self._is_final(server, self.deaths[server]) for server in self.servers):
+            return self.deaths[self.servers[0]]
+        return None
+
+    def why(self, *, doing: str) -> ReconcilerError | None:
+        """Return what to say where no broker was reached: of those tried, what most surely is to be mended."""
+        found = [self.explained(server, doing=doing) for server in self.servers]
+        told = [each for each in found if each is not None]
+        return next((each for each in told if not isinstance(each, RetryableError)), told[0] if told else None)
+
+    def explained(self, address: Address, *, doing: str) -> ReconcilerError | None:
+        """Return what to say of the last death of a broker's connections, if it is one of connections."""
+        error = self.deaths.get(address)
+        if error is None or isinstance(error, ReconcilerError):
+            return error
+        where = f"cluster {self.cluster}: {doing}: {address[0]}:{address[1]}"
+        return (
+            self._of_login(where, error)
+            or self._of_tls(where, address, str(error))
+            or self._of_wire(where, address, str(error))
+        )
+
+    def _is_final(self, address: Address, error: BaseException) -> bool:
+        if isinstance(error, ReconcilerError):
+            return not isinstance(error, RetryableError)
+        if getattr(error, "errno", None) in _LOGIN:
+            return True
+        said = str(error)
+        if "Handshake failed" in said or "DNS" in said or "SSL" in said:
+            return "timed out" not in said.lower()
+        return (
+            "refused" not in said.lower()
+            and self._hung_up(said)
+            and (self.greetings.get(address, 0) >= _HANG_UPS or self._wants_tls(address))
+        )
+
+    def _of_login(self, where: str, error: BaseException) -> ReconcilerError | None:
+        code = getattr(error, "errno", None)
+        if code == _REFUSED:
+            who = f"user {self.username}" if self.username is not None else "our token"
+            message = f"{where} does not accept {who} by {self.mechanism}: {_said(error)}"
+            return NotAuthorizedError(message, hint=f"Check the credentials in {_SECURITY}, and that the user exists.")
+        if code == _NO_MECHANISM:
+            message = f"{where} does not offer the mechanism {self.mechanism}"
+            return UserError(message, hint=f"Correct {_SECURITY}.mechanism, or switch it on at the brokers.")
+        if code == _NO_SASL:
+            message = f"{where} is a listener on which nobody logs in, and {_SECURITY}.protocol is {self.protocol}"
+            return UserError(message, hint=_CHECK_LISTENER)
+        return None
+
+    def _of_tls(self, where: str, address: Address, said: str) -> ReconcilerError | None:
+        if "SSL" not in self.protocol:
+            if self._hung_up(said) and self._wants_tls(address):
+                message = f"{where} is a listener with TLS, and {_SECURITY}.protocol is {self.protocol}"
+                return UserError(message, hint=_CHECK_LISTENER)
+            return None
+        if "CERTIFICATE_VERIFY_FAILED" in said:
+            why, hint = next(found for part, found in _OF_CERTIFICATES.items() if part in said)
+            return UserError(f"{where} is not trusted: {why}", hint=hint)
+        alert = said.lower().rpartition("alert ")[2].replace("_", " ") if "alert" in said.lower() else ""
+        if why_not := next((why for part, why in _OF_ALERTS.items() if alert and part in alert), None):
+            hint = f"Give a valid certificate and its key in {_SECURITY}.certFile and keyFile."
+            return UserError(f"{where} refuses us: {why_not}", hint=hint)
+        if ("Handshake failed" in said or self._hung_up(said)) and speaks_plain(address):
+            message = f"{where} is a listener without TLS, and {_SECURITY}.protocol is {self.protocol}"
+            return UserError(message, hint=_CHECK_LISTENER)
+        return None
+
+    def _of_wire(self, where: str, address: Address, said: str) -> ReconcilerError:
+        if "DNS" in said:
+            hint = "Check bootstrapServers and, where brokers give that name, their advertised.listeners."
+            return RetryableError(f"{where}: no such host is known here", hint=hint)
+        if "REFUSED" in said:
+            return RetryableError(f"{where} refuses connections: nobody listens there", hint=_ALIVE)
+        if "timed out" in said.lower() or "timeout" in said.lower():
+            return RetryableError(f"{where} does not answer in time", hint=_ALIVE)
+        if self._hung_up(said) and self.greetings.get(address) and self.mechanism is None:
+            message = f"{where} hangs up on whoever does not log in, and {_SECURITY}.protocol is {self.protocol}"
+            return UserError(message, hint=_CHECK_LISTENER)
+        if self._hung_up(said):
+            return RetryableError(f"{where} hangs up", hint=_ALIVE)
+        return RetryableError(f"{where} cannot be reached: {said}", hint=_ALIVE)
+
+    @staticmethod
+    def _hung_up(said: str) -> bool:
+        return any(part in said for part in ("disconnected", "reset by peer", "EOF", "Broken pipe", "ConnectionError"))
+
+    def _wants_tls(self, address: Address) -> bool:
+        return "SSL" not in self.protocol and speaks_tls(address)
+
+
+_REFUSED, _NO_MECHANISM, _NO_SASL = 58, 33, 34
+_LOGIN: Final = frozenset({_REFUSED, _NO_MECHANISM, _NO_SASL})
+_ALIVE: Final = "See whether the brokers are alive and bootstrapServers names them, then run the same command again."
+
+
+def _said(error: BaseException) -> str:
+    """Return what the broker said, without the names that the library puts before it."""
+    return str(error).rpartition("Error: ")[2].strip() or "no reason is given"
