@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.render.amounts import counted
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 _SHOWN: Final = 50
 _FILES_SHOWN: Final = 8
+_INDEX: Final = re.compile(r"\[[0-9]+\]")
 
 
 def import_text(imported: Imported) -> list[Line]:
@@ -35,26 +37,31 @@ def _left_out(lost: Sequence[Lost]) -> Iterator[Line]:
         field = f" {each.field}" if each.field else ""
         about = Span(f"{each.subject}{field}", Tone.STRONG)
         yield line(Span("! ", Tone.DANGER), f"{each.place}: ", about, f" left out: {each.why}")
-        if each.hint:
-            yield line(f"    {each.hint}")
     more = len(lost) - _SHOWN
     if more > 0:
         yield line(f"and {more:,} more left out (--format json has all)")
+    yield from _hints(lost)
 
 
 def _unsaid(lost: Sequence[Lost]) -> Iterator[Line]:
     """Say each reason once, with the first place it holds for: a thousand topics have a description each."""
-    alike: dict[tuple[str, str, str], list[Lost]] = {}
+    alike: dict[tuple[str, str], list[Lost]] = {}
     for each in lost:
-        alike.setdefault((each.field or each.subject, each.why, each.hint), []).append(each)
-    for number, ((about, why, hint), several) in enumerate(alike.items()):
-        if number == _SHOWN:
-            yield line(f"and {len(alike) - _SHOWN:,} more without words (--format json has all)")
-            return
-        times = f" ({len(several):,} times, first {several[0].place})" if len(several) > 1 else f" ({several[0].place})"
-        yield line(Span("! ", Tone.CHANGE), Span(about, Tone.STRONG), f" is not said: {why}{times}")
-        if hint:
-            yield line(f"    {hint}")
+        alike.setdefault((_INDEX.sub("", each.field) or each.subject, each.why), []).append(each)
+    for (about, why), several in list(alike.items())[:_SHOWN]:
+        more = f", and {len(several) - 1:,} times more" if len(several) > 1 else ""
+        where = f"{several[0].place}{more}: "
+        yield line(Span("! ", Tone.CHANGE), where, Span(about, Tone.STRONG), f" is not said: {why}")
+    more_kinds = len(alike) - _SHOWN
+    if more_kinds > 0:
+        yield line(f"and {more_kinds:,} more without words (--format json has all)")
+    yield from _hints(lost)
+
+
+def _hints(lost: Sequence[Lost]) -> Iterator[Line]:
+    """Say each piece of advice once, after all that it is for."""
+    for hint in dict.fromkeys(each.hint for each in lost if each.hint):
+        yield line(f"    {hint}")
 
 
 def _ending(imported: Imported) -> Iterator[Line]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
+from reconciler.manifests.importing.connections import secrets_of
 from reconciler.manifests.importing.found import Lost, Place
 from reconciler.manifests.importing.permissions import permissions_of
 from reconciler.manifests.importing.topics import composed_topic, named_topics
@@ -48,7 +49,8 @@ def compose(reading: Reading, targets: Mapping[str, Target]) -> Composed:
     """Return what was read as resources; `targets`: each cluster as the other tool calls it → ours, maybe the same."""
     composed = Composed(lost=list(reading.lost))
     for cluster in reading.clusters:
-        _add_cluster(cluster, targets[cluster.name], composed)
+        mark = targets[cluster.name].name if len(reading.clusters) > 1 else ""
+        _add_cluster(cluster, targets[cluster.name], secrets_of(cluster.security, mark), composed)
     for target in {target.name: target for target in targets.values()}.values():
         composed.flat[target.name] = _flat(reading, targets, target, composed.lost)
     return composed
@@ -70,7 +72,7 @@ def _flat(reading: Reading, targets: Mapping[str, Target], target: Target, lost:
     return flat
 
 
-def _add_cluster(found: FoundCluster, target: Target, composed: Composed) -> None:
+def _add_cluster(found: FoundCluster, target: Target, security: Mapping[str, str], composed: Composed) -> None:
     if target.is_declared:
         return
     subject = f"cluster {found.name or target.name}"
@@ -79,7 +81,7 @@ def _add_cluster(found: FoundCluster, target: Target, composed: Composed) -> Non
         return
     kafka = {
         "bootstrapServers": list(found.bootstrap_servers),
-        "security": dict(found.security) or None,
+        "security": dict(security) or None,
         "namespaceSeparator": target.separator,
     }
     spec = {"provider": target.provider, "clusterId": found.cluster_id, "kafka": kafka}

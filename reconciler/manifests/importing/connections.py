@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 PASSWORD: Final = "${env:KAFKA_PASSWORD}"  # noqa: S105 - the reference, not a password
 CLIENT_SECRET: Final = "${env:KAFKA_CLIENT_SECRET}"  # noqa: S105 - as above
 
+_SECRETS: Final = frozenset({"password", "clientSecret"})
+_ODD: Final = re.compile(r"[^A-Za-z0-9]+")
 _MECHANISMS: Final[Mapping[str, str]] = {
     "plain": "PLAIN",
     "scramsha256": "SCRAM-SHA-256",
@@ -39,6 +42,14 @@ class Sasl:
     token_url: str | None = None
     client_id: str | None = None
     scope: str | None = None
+
+
+def secrets_of(security: Mapping[str, str], cluster: str) -> dict[str, str]:
+    """Return the same with references of a cluster's own, where there are several: each has its password."""
+    if not cluster:
+        return dict(security)
+    own = f"KAFKA_{_ODD.sub('_', cluster).upper()}_"
+    return {key: value.replace("KAFKA_", own, 1) if key in _SECRETS else value for key, value in security.items()}
 
 
 def security_of(at: Fields, tls: Tls | None, sasl: Sasl | None) -> dict[str, str]:

@@ -43,7 +43,9 @@ def read_terraform(tool: str, path: Path, files: tuple[Path, ...], cwd: Path, re
 
 
 def is_state(file: Path) -> bool:
-    """Tell whether a file is a state, also one that is not read."""
+    """Tell whether a file is a state, also one that is broken or of another version."""
+    if file.suffix == STATE:
+        return True
     raw = read_bounded(file, file.name)
     return not isinstance(raw, Problem) and terraform_state.is_state(raw)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.manifests.importing.connections import Sasl, Tls, security_of
 from reconciler.manifests.importing.fields import Fields
-from reconciler.manifests.importing.found import FoundCluster, Place
+from reconciler.manifests.importing.found import FoundCluster, Lost, Place
 from reconciler.manifests.importing.hcl.modules import META, Module
 from reconciler.manifests.importing.hcl.values import UnresolvedError
 from reconciler.manifests.importing.terraform import KINDS, NEEDED, take_resource
@@ -103,7 +103,8 @@ def _take_nested(fields: Fields, block: Block) -> None:
         if inner.kind == "lifecycle":
             for name in inner.attributes:
                 if name != "prevent_destroy":
-                    fields.unsaid("", f"lifecycle.{name}: {OF_THE_TOOL}")
+                    lost = Lost(fields.place, fields.subject, f"lifecycle.{name}", OF_THE_TOOL, is_left_out=False)
+                    fields.reading.lost.append(lost)
         elif inner.kind not in {"timeouts", "entity"}:
             fields.lost("", f"the block {inner.kind} is not worked out here", USE_STATE)
 

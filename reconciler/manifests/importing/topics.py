@@ -104,7 +104,7 @@ def _unknown(key: str, found: FoundTopic, place: Place, target: Target) -> Lost:
     catalog = target.catalog or {}
     why = _GONE.get(key, f"{target.provider} has no such config of topics")
     hint = "" if key in _GONE else did_you_mean(key, catalog, otherwise=f"Known are, for example: {one_of(catalog)}")
-    return Lost(place, _subject(found), key, why, hint)
+    return Lost(place, _subject(found), key, why, hint, is_left_out=key not in _GONE)
 
 
 def _plain(value: Any) -> Any:

@@ -62,10 +62,12 @@ def targets_of(
     theirs = _named(reading)
     wanted = _wanted(asked, theirs)
     several = [name for name in theirs if name]
+    # What names no cluster is on the only one there is, unless another one has no name.
+    meant = several[0] if len(several) == 1 and "" not in {cluster.name for cluster in reading.clusters} else ""
+    is_only = len({name or meant for name in theirs}) == 1
     found = {}
     for name in theirs:
-        alone = several[0] if not name and len(several) == 1 else name
-        ours = wanted.get(alone) or _matched(alone, around, is_only=len(several) <= 1)
+        ours = wanted.get(name or meant) or _matched(name or meant, around, is_only=is_only)
         found[name] = _separated(around.targets.get(ours, Target(name=ours)), separator)
     return found
 

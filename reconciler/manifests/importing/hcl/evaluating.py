@@ -21,7 +21,7 @@ from reconciler.manifests.importing.hcl.values import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MAX_STEPS: Final = 2_000_000
+MAX_STEPS: Final = 1_000_000
 """Of one run: far more than any set of topics takes."""
 _ESCAPE: Final = re.compile(r'\\(n|r|t|"|\\|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})')
 _ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\"}

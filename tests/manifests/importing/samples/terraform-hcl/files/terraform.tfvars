@@ -1,0 +1,2 @@
+prefix   = "shop"
+password = "correct-horse-battery"
