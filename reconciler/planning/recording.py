@@ -145,13 +145,19 @@ def _mounted(action: Transition, mounting: Mounting, done: Finished | None, reco
         _recorded(action, "adopted", last, done, run),
         ownership="created",  # brought about by us, whatever it was when it was found
         incarnation=done.incarnation if done is not None and action.machine == MOUNT.name else None,
-        physical_name=_known(done.physical_name if done else None, known),
+        physical_name=_known(_location(done), known),
     )
     changes: dict[Address, Recorded | None] = {action.address: recorded}
     topic = mounted_by(mounting)
     if action.machine == MOUNT.name and topic in record:
         changes[topic] = replace(record[topic], incarnation=recorded.incarnation)
     return changes
+
+
+def _location(done: Finished | None) -> str | None:
+    """Return where a platform says that a topic lies; one that only looked at the topic says what that is called."""
+    found = done.physical_name if done is not None else None
+    return found if found is not None and "/" in found else None
 
 
 def _mounted_as(topic: Address, record: Record) -> str | None:

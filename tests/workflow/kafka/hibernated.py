@@ -9,11 +9,17 @@ from confluent_kafka import Producer
 
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.objectstore.directory import DirectoryStore
+from reconciler.providers.base import Edge
+from reconciler.providers.kafka.provider import KafkaProvider
+from reconciler.records.log import OffsetRange
+from reconciler.resources.address import address_of
+from reconciler.resources.cluster import Cluster
 from tests.embedded.samples import ids
 
 if TYPE_CHECKING:
     from conftest import Bench
 
+    from reconciler.records.log import TopicLog
     from reconciler.workflow.plan import Planned
     from tests.servers.kafka import Kafka
 
@@ -80,6 +86,24 @@ class Site:
         root = DirectoryStore(self.bench.folder / ".clusters" / "cold")
         return EmbeddedCluster.open(root, now_ms=self.bench.invocation.now_ms, new_id=ids(), storage=storage)
 
+    @property
+    def live(self) -> KafkaProvider:
+        """The Kafka cluster as the files declare it."""
+        spec = {
+            "provider": "kafka",
+            "kafka": {"bootstrapServers": [self.kafka.bootstrap()]},
+            "objectStorage": f"file://{self.bench.folder}/bucket",
+        }
+        declared = Cluster.model_validate({"metadata": {"name": "live"}, "spec": spec})
+        invocation = self.bench.invocation
+        known = frozenset({address_of("namespace", "live", self.prefix)})
+        edge = Edge(self.bench.folder, {}, invocation.new_id, invocation.now_ms, declared=known)
+        return KafkaProvider(declared, edge)
+
+    @property
+    def log(self) -> TopicLog:
+        return self.live.log(address_of("topic", "live", self.topic))
+
     def write(self, name: str, text: str) -> None:
         text = text.replace("PREFIX", self.prefix).replace("BOOTSTRAP", self.kafka.bootstrap())
         self.bench.write(f"manifests/{name}.yaml", text)
@@ -134,4 +158,22 @@ def record(number: int) -> dict[str, Any]:
         "partition": number % 3,
         "timestamp": OLD_MS + number,
         "headers": [("h", b"1"), ("none", None), ("h", b"")] if number % 3 else None,
+    }
+
+
+def read_all(log: TopicLog) -> dict[int, list[dict[str, Any]]]:
+    """Return every record of a log, by partition."""
+    return {
+        number: [
+            row for batch in log.read(number, OffsetRange(bounds.start, bounds.stable)) for row in batch.to_pylist()
+        ]
+        for number, bounds in log.bounds().items()
+    }
+
+
+def unnumbered(records: dict[int, list[dict[str, Any]]]) -> dict[int, list[dict[str, Any]]]:
+    """Return them without their offsets."""
+    return {
+        number: [{key: value for key, value in row.items() if key != "offset"} for row in rows]
+        for number, rows in records.items()
     }

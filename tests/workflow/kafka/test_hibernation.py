@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.workflow.kafka.hibernated import read_all, unnumbered
+
 if TYPE_CHECKING:
     from tests.workflow.kafka.hibernated import Site
 
@@ -15,11 +17,85 @@ READABLE = 58
 
 @pytest.mark.fact("F-K-090")
 def test_what_was_hibernated_from_kafka_is_mounted_on_an_embedded_cluster(site: Site) -> None:
-    before = site.seen(READABLE)
+    before = read_all(site.log)
+    site.live.groups.commit("readers", {(site.topic, 0): 7, (site.topic, 2): 0})
     site.declare("live", "unmounted")
     site.apply()
     assert site.physical not in site.kafka.topics("--list").split()
     site.declare("cold", "mounted")
     site.apply()
-    assert len(before) == READABLE
-    assert len(list(site.cold.consume(site.topic))) == READABLE
+    assert sum(map(len, before.values())) == READABLE
+    assert read_all(site.cold.log(site.topic)) == before
+    assert site.cold.groups.committed("readers", [site.topic]) == {(site.topic, 0): 7, (site.topic, 2): 0}
+
+
+@pytest.mark.fact("F-K-090", "F-K-091")
+def test_what_was_hibernated_wakes_on_kafka_and_a_stranger_reads_the_same(site: Site) -> None:
+    before, told = read_all(site.log), site.seen(READABLE)
+    site.live.groups.commit("readers", {(site.topic, number): before[number][7]["offset"] for number in before})
+    site.declare("live", "unmounted")
+    site.apply()
+    site.declare("live", "mounted")
+    site.apply()
+    after = read_all(site.log)
+    assert site.seen(READABLE) == told
+    assert unnumbered(after) == unnumbered(before)
+    offsets = site.live.groups.committed("readers", [site.topic])
+    assert offsets == {(site.topic, number): after[number][7]["offset"] for number in before}
+    described = site.kafka.topics("--describe", "--topic", site.physical)
+    assert "retention.ms=-1" in described
+    assert "message.timestamp" not in described
+
+
+@pytest.mark.fact("F-K-090")
+def test_what_an_embedded_cluster_unmounted_is_mounted_on_kafka(site: Site) -> None:
+    before = read_all(site.log)
+    for cluster, state in (("live", "unmounted"), ("cold", "mounted"), ("cold", "unmounted")):
+        site.declare(cluster, state)
+        site.apply()
+    with_more = site.cold.mounts.mountable()
+    assert [str(each.state) for each in with_more] == ["detached"]
+    site.declare("cold", None)
+    site.declare("live", "mounted")
+    site.apply()
+    assert unnumbered(read_all(site.log)) == unnumbered(before)
+
+
+def test_a_topic_goes_back_to_its_place_each_time_it_sleeps(site: Site) -> None:
+    places = set()
+    for _ in range(2):
+        site.declare("live", "unmounted")
+        site.apply()
+        (mountable,) = site.cold.mounts.mountable()
+        places.add(mountable.location)
+        site.declare("live", "mounted")
+        site.apply()
+        site.produce(30)
+    assert len(places) == 1
+    assert sum(map(len, read_all(site.log).values())) == READABLE + 2 * 29
+
+
+def test_what_is_mounted_on_one_platform_is_not_mounted_on_the_other(site: Site) -> None:
+    site.declare("live", "unmounted")
+    site.apply()
+    site.declare("cold", "mounted")
+    site.declare("live", "mounted")
+    assert all("is taken by mounting/" in each.message for each in site.plan().plan.errors)
+    assert len(site.plan().plan.errors) == 2
+    site.declare("live", "unmounted")
+    site.apply()
+    site.declare("live", "mounted")
+    refused = " ".join(each.message for each in site.plan().plan.errors)
+    assert "is taken by mounting/cold" in refused
+    site.declare("cold", None)
+    refused = " ".join(each.message for each in site.plan().plan.errors)
+    assert f"{site.topic}/" in refused
+
+
+def test_a_plan_says_that_nobody_can_be_shut_out_and_where_it_will_lie(site: Site) -> None:
+    site.declare("live", "unmounted")
+    planned = site.plan().plan
+    (warning,) = (each.message for each in planned.warnings)
+    assert warning == f"nobody can be kept from writing to topic {site.topic} while it is archived"
+    (action,) = planned.actions
+    assert (action.id, action.risk) == (f"unmount:mounting/live/{site.topic}", "disruptive")

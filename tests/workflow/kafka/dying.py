@@ -1,0 +1,48 @@
+"""An apply in a process of its own that is killed right after one of its steps, its lease held."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Final
+
+from reconciler.workflow.beginning.invocation import Select
+from reconciler.workflow.stating.unlocking import state_unlock
+
+if TYPE_CHECKING:
+    from tests.workflow.kafka.hibernated import Site
+
+_DYING: Final = """
+import importlib, os, signal, sys, time, uuid
+from pathlib import Path
+from reconciler.workflow.apply import ApplyOptions, apply
+from reconciler.workflow.beginning.invocation import Invocation, Select
+from reconciler.workflow.running.stopping import Stop
+
+module, name, nth = sys.argv[2], sys.argv[3], int(sys.argv[4])
+owner = importlib.import_module(module)
+for part in name.split(".")[:-1]:
+    owner = getattr(owner, part)
+step, calls = getattr(owner, name.split(".")[-1]), []
+
+def stepping(*given, **named):
+    done = step(*given, **named)
+    calls.append(name)
+    if len(calls) == nth:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return done
+
+setattr(owner, name.split(".")[-1], stepping)
+here = Invocation(cwd=Path(sys.argv[1]), environ={}, now_ms=lambda: time.time_ns() // 10**6,
+    new_id=lambda: str(uuid.uuid4()), new_run=lambda: "the-dead-run", tool="0.1.0", who="bob@laptop")
+apply(here, Select(), ApplyOptions(yes=True), confirm=lambda _: True, report=lambda _: None, stop=Stop())
+"""
+
+
+def die_after(site: Site, module: str, name: str, nth: int) -> None:
+    """Apply, be killed right after the nth call of a function of the package, and free the lease."""
+    command = [sys.executable, "-c", _DYING, str(site.bench.folder), module, name, str(nth)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == -9, done.stderr
+    bench = site.bench
+    state_unlock(bench.invocation, Select(), "the-dead-run", confirm=lambda _line: True, stop=bench.stop)

@@ -1,0 +1,69 @@
+"""Killed between any two steps of a mount or unmount by jobs: the next apply goes on; nothing is lost or doubled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.workflow.kafka.dying import die_after
+from tests.workflow.kafka.hibernated import read_all, unnumbered
+
+if TYPE_CHECKING:
+    from tests.workflow.kafka.hibernated import Site
+
+CLUSTER = "reconciler.providers.kafka.mounting.hibernating"
+WRITING = "reconciler.embedded.archiving.writing"
+TAKING = "reconciler.embedded.archiving.taking"
+UNMOUNTING = [
+    (CLUSTER, "KafkaHibernation.keep", 1),
+    (WRITING, "begin", 1),
+    (CLUSTER, "KafkaHibernation.keep", 2),
+    ("reconciler.embedded.archiving.archivesink", "ArchiveSink.publish", 1),
+    ("reconciler.jobs.archive", "archive", 1),
+    (WRITING, "describe", 1),
+    (CLUSTER, "KafkaHibernation.keep", 3),
+    (CLUSTER, "KafkaHibernation.remove", 1),
+    (WRITING, "detach", 1),
+    (WRITING, "tidy", 1),
+    (CLUSTER, "KafkaHibernation.end", 1),
+]
+MOUNTING = [
+    (CLUSTER, "KafkaHibernation.keep", 1),
+    (TAKING, "claim", 1),
+    (CLUSTER, "KafkaHibernation.make", 1),
+    (CLUSTER, "KafkaHibernation.keep", 2),
+    ("reconciler.jobs.restore", "restore", 1),
+    (CLUSTER, "KafkaHibernation.keep", 3),
+    (CLUSTER, "KafkaHibernation.keep", 4),
+    (CLUSTER, "KafkaHibernation.finish", 1),
+    (TAKING, "settle", 1),
+    (CLUSTER, "KafkaHibernation.end", 1),
+]
+
+
+@pytest.mark.parametrize(("module", "name", "nth"), UNMOUNTING)
+def test_an_unmount_that_is_killed_is_completed_by_the_next_apply(site: Site, module: str, name: str, nth: int) -> None:
+    before = read_all(site.log)
+    site.declare("live", "unmounted")
+    die_after(site, module, name, nth)
+    site.apply()
+    assert site.physical not in site.kafka.topics("--list").split()
+    assert site.live.migrations.under_way() == []
+    site.declare("cold", "mounted")
+    site.apply()
+    assert read_all(site.cold.log(site.topic)) == before
+
+
+@pytest.mark.parametrize(("module", "name", "nth"), MOUNTING)
+def test_a_mount_that_is_killed_is_completed_by_the_next_apply(site: Site, module: str, name: str, nth: int) -> None:
+    before = read_all(site.log)
+    site.declare("live", "unmounted")
+    site.apply()
+    site.declare("live", "mounted")
+    die_after(site, module, name, nth)
+    site.apply()
+    assert unnumbered(read_all(site.log)) == unnumbered(before)
+    assert site.live.migrations.under_way() == []
+    (mountable,) = site.cold.mounts.mountable()
+    assert mountable.state == "mounted"
