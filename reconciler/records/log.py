@@ -155,6 +155,14 @@ class Copied:
     stored_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Ranges of one partition in two logs that number their records differently: one should be a copy of the other."""
+
+    left: OffsetRange
+    right: OffsetRange
+
+
 class TopicLog(Protocol):
     """The records of one topic."""
 
@@ -254,6 +262,10 @@ class TransactionalSink(Protocol):
 
     def reached(self, only: Collection[int] | None = None) -> Mapping[int, Reached]:
         """Return how far the source was copied into each partition; of `only` some."""
+        ...
+
+    def spans(self, source: Mapping[int, Bounds]) -> Mapping[int, Spans]:
+        """Return what of each partition both have: the copy, by the numbers it gave, and its source."""
         ...
 
     def following(self, source: SourceSeen) -> TransactionalSink:

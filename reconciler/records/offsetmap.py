@@ -130,3 +130,10 @@ class OffsetMap:
         if at + 1 < len(self._pieces):
             return self._pieces[at + 1].target
         return self._pieces[at].target_end
+
+    def source_of(self, target: int) -> int:
+        """Return the source's offset of the first copied record at or after an offset of the copy, else `through`."""
+        at = bisect_right(self._pieces, target, key=lambda piece: piece.target_end)
+        if at == len(self._pieces):
+            return self.through
+        return self._pieces[at].source + max(0, target - self._pieces[at].target)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.jobs.verify import verify as compare_logs
 from reconciler.lifecycles.mirror import MirrorStatus
-from reconciler.resources.address import address_of
+from reconciler.resources.address import address_of, cluster_of
 from reconciler.workflow.beginning.opening import open_work
 from reconciler.workflow.beginning.topicaddress import provider_of, topic_address
 from reconciler.workflow.linking.commands.naming import find_mirror, mirror_named
@@ -16,11 +16,12 @@ from reconciler.workflow.running.jobs import SparkJobs
 from reconciler.workflow.running.moving import progress_event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from reconciler.applying.events import Event
     from reconciler.jobs.comparison import Comparison, PartitionComparison
     from reconciler.jobs.progress import JobProgress
+    from reconciler.records.log import Spans, TopicLog
     from reconciler.resources.address import Address
     from reconciler.resources.mirroring import LinkSeen, MirrorSeen
     from reconciler.workflow.beginning.invocation import Invocation, Select
@@ -60,13 +61,50 @@ def verify(
     def tell(found: JobProgress) -> None:
         report(progress_event(f"verify:{ours}", found))
 
+    spans = _spans(work, (ours, theirs), logs, mirror)
     with SparkJobs(work.providers, work.spark, invocation.environ) as jobs:
         session = jobs.session().session if deep else None
-        comparison = compare_logs(session, *logs, deep=deep, progress=tell)
-    if mirror is not None:
+        if spans is None:
+            comparison = compare_logs(session, *logs, deep=deep, progress=tell)
+        else:
+            comparison = renumbered(session, logs, spans)
+    if mirror is not None and spans is None:
         comparison = _without_starts(comparison, mirror, provider_of(work, ours).links.links())
     named = ours if mirror is None else address_of("mirror", mirror.cluster, mirror.name)
     return Verified(named, theirs, comparison, _verdict(named, theirs, comparison, mirror))
+
+
+def _spans(
+    work: Work, ends: tuple[Address, Address], logs: tuple[TopicLog, TopicLog], mirror: MirrorSeen | None
+) -> Mapping[int, Spans] | None:
+    """Return what is compared of logs that number their records differently; `None`: their offsets are the same.
+
+    A mirror on a Kafka cluster keeps a map; two topics of Kafka clusters are compared whole, in the order of records.
+    """
+    from reconciler.jobs.renumbered import whole_spans  # noqa: PLC0415 - with the rest of what reads records
+    from reconciler.records.log import TransactionalSink  # noqa: PLC0415 - as above
+
+    ours, theirs = ends
+    if mirror is not None:
+        sink = provider_of(work, ours).sink(address_of("mirror", mirror.cluster, mirror.name))
+        return sink.spans(logs[1].bounds()) if isinstance(sink, TransactionalSink) else None
+    if any(work.clusters[cluster_of(end) or ""].spec.provider == "embedded" for end in (ours, theirs)):
+        return None
+    return whole_spans(logs[0].bounds(), logs[1].bounds())
+
+
+def renumbered(session: Any, logs: tuple[TopicLog, TopicLog], spans: Mapping[int, Spans]) -> Comparison:
+    """Compare logs by the order of their records; where the right one goes on behind that, its end differs."""
+    from reconciler.jobs.renumbered import verify_renumbered  # noqa: PLC0415 - with the rest of what reads records
+
+    ends = {number: bounds.stable for number, bounds in logs[1].bounds().items()}
+    comparison = verify_renumbered(session, *logs, spans)
+
+    def behind(each: PartitionComparison) -> PartitionComparison:
+        is_behind = spans[each.partition].right.stop < ends.get(each.partition, 0)
+        return replace(each, differences=(*each.differences, "end")) if is_behind else each
+
+    return replace(comparison, partitions=tuple(map(behind, comparison.partitions)))
 
 
 def _mirror(work: Work, topic: Address) -> MirrorSeen:

@@ -58,6 +58,16 @@ def test_an_offset_leads_to_its_record_or_to_the_next_one(copy: tuple[list[Recor
 
 
 @given(copies())
+def test_an_offset_of_the_copy_leads_back_to_its_record_or_to_the_next_one(copy: tuple[list[Records], int]) -> None:
+    batches, through = copy
+    records = [record for batch in batches for record in batch]
+    found = OffsetMap(mapped(batches).values(), through)
+    for offset in range(records[-1][1] + 2 if records else 1):
+        expected = next((source for source, target in records if target >= offset), through)
+        assert found.source_of(offset) == expected
+
+
+@given(copies())
 def test_pieces_cover_the_records_and_no_two_could_be_one(copy: tuple[list[Records], int]) -> None:
     batches, through = copy
     pieces = list(OffsetMap(mapped(batches).values(), through))

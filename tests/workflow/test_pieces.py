@@ -20,7 +20,8 @@ from reconciler.state.acquiring import Claim, acquire
 from reconciler.state.journal import Journal
 from reconciler.state.lockfile import Owner
 from reconciler.workflow.beginning.selecting import left_out, pair
-from reconciler.workflow.running.jobs import SparkJobs, check_equal
+from reconciler.workflow.running.comparing import check_equal
+from reconciler.workflow.running.jobs import SparkJobs
 from reconciler.workflow.running.stopping import Stop
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast, runtime_checkable
 from reconciler.errors import ProducerFencedError, ReconcilerError, RetryableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 # Whoever has no links imports no client.
 # ruff: noqa: PLC0415
@@ -138,6 +138,25 @@ class Tail:
                 self.close()  # It would go on believing that.
                 return _MISSING
             raise told(error.args[0], f"reading {self._topic}", self._cluster) from error
+
+
+def starts_of(
+    settings: Mapping[str, Any], cluster: str, places: Iterable[tuple[str, int]]
+) -> dict[tuple[str, int], int]:
+    """Return where partitions begin.
+
+    Raises:
+        RetryableError: The cluster does not answer.
+    """
+    from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+    consumer: Any = Consumer(opened(settings, _READING))
+    try:
+        return {place: consumer.get_watermark_offsets(TopicPartition(*place), _ANSWER_S)[0] for place in places}
+    except KafkaException as error:
+        raise told(error.args[0], "looking where partitions begin", cluster) from error
+    finally:
+        consumer.close()
 
 
 class Writer:

@@ -7,7 +7,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final, Self, TypeVar, assert_never
 
 from reconciler.applying.ports import Moved
-from reconciler.errors import BrokenInvariantError, IncompleteError, UserError
+from reconciler.errors import BrokenInvariantError, IncompleteError
 from reconciler.lifecycles.mounting import UNMOUNT
 from reconciler.objectstore.nonces import nonce
 from reconciler.planning.actions import RunJob, Transition
@@ -19,6 +19,7 @@ from reconciler.workflow.linking.following.finals import FinalSync
 from reconciler.workflow.linking.transitions.asked import drive
 from reconciler.workflow.linking.transitions.catchingup import CatchingUp
 from reconciler.workflow.linking.transitions.driving import Driver
+from reconciler.workflow.running.comparing import check_equal, check_renumbered
 from reconciler.workflow.running.hibernating import Means, Unmount
 from reconciler.workflow.running.moving import Brought
 from reconciler.workflow.running.waking import Mount
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import Action
     from reconciler.providers.base import Provider
     from reconciler.providers.keeping import Costly
-    from reconciler.records.log import StagedSink, TopicLog
     from reconciler.resources.address import Address
     from reconciler.resources.mirroring import MirrorSeen
     from reconciler.resources.workspace import SparkSpec
@@ -171,10 +171,16 @@ class SparkJobs:
         """Bring the mirror at `ends[1]` to the end that its source `ends[0]` has now; what was copied is verified."""
         source, sink = ends
         above, below = self._provider(source), self._provider(sink)
-        before = _staged(below, sink).ends()
+        from reconciler.records.log import TransactionalSink
+
+        into = below.sink(sink)
+        before = {number: reached.end for number, reached in into.reached().items()}
         copying = Brought(self.copier(), name, progress)
         copying.copy(below.links.mirror(full_name_of(sink)))
-        if copying.offsets:
+        if copying.offsets and isinstance(into, TransactionalSink):
+            session = None if self._spark is None else self._spark.session
+            check_renumbered(name, (above.log(source), below.log(sink)), into, session)
+        elif copying.offsets:
             check_equal(name, above.log(source), below.log(sink), since=before)
         return Moved(copying.records, copying.bytes)
 
@@ -249,24 +255,3 @@ class SparkJobs:
 
     def _provider(self, address: Address) -> Provider:
         return self._providers[cluster_of(address) or ""]
-
-
-def check_equal(name: str, source: TopicLog, copy: TopicLog, *, since: Mapping[int, int] | None = None) -> None:
-    """Refuse a copy that differs from its source where it has offsets; that the source went on is no difference.
-
-    Of partitions that were compacted only what was copied is compared, from the offsets `since` on.
-    """
-    from reconciler.jobs.verify import verify
-
-    found = verify(None, source, copy, since=since).partitions
-    wrong = [part for part in found if {"records", "digest"} & set(part.differences)]
-    if wrong:
-        named = ", ".join(str(part.partition) for part in wrong)
-        raise UserError(
-            f"{name}: the copy differs from its source in partitions {named}",
-            hint="Look at where they begin to differ with: reconciler verify. Nothing was deleted.",
-        )
-
-
-def _staged(provider: Provider, address: Address) -> StagedSink:
-    return provider.sink(address)  # type: ignore[return-value]  # every platform of this version stages

@@ -8,11 +8,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import UserError
 from reconciler.providers.kafka.copying.messages import batches_of
-from reconciler.providers.kafka.copying.progress import Followed, Ledgers, Progress, advanced, messages_of, opened
+from reconciler.providers.kafka.copying.progress import (
+    Followed,
+    Ledgers,
+    Progress,
+    advanced,
+    map_of,
+    messages_of,
+    opened,
+)
 from reconciler.providers.kafka.copying.transaction import Transactions, check_in_order
-from reconciler.providers.kafka.ledger import copier_of
+from reconciler.providers.kafka.ledger import MAP, PROGRESS, Ledger, copier_of
+from reconciler.providers.kafka.ledgerwire import starts_of
 from reconciler.records.following import check_current, check_followed
-from reconciler.records.log import Bounds, Copied, OffsetRange, Reached, SourceSeen
+from reconciler.records.log import Bounds, Copied, OffsetRange, Reached, SourceSeen, Spans
 from reconciler.records.offsetmap import pieces_of
 
 if TYPE_CHECKING:
@@ -85,6 +94,21 @@ class CopySink:
         self.known = self.ledgers.all(only)
         numbers = [number for number in range(target.partitions) if only is None or number in only]
         return {number: self._valid(self.known.get(number), number).reached for number in numbers}
+
+    def spans(self, source: Mapping[int, Bounds]) -> Mapping[int, Spans]:
+        """Return what both have by the offset map, the copy's range first; what either let go of counts for none."""
+        target = self.target
+        entries = Ledger(target.settings, target.cluster).read(PROGRESS, MAP)
+        starts = starts_of(target.settings, target.cluster, [(target.topic, number) for number in source])
+        found: dict[int, Spans] = {}
+        for number, bounds in source.items():
+            offsets = map_of(entries, target.topic, number)
+            start = max(bounds.start, offsets.source_of(starts[target.topic, number]))
+            stop = max(start, min(offsets.through, bounds.stable))
+            ends = offsets.target_of(start), offsets.target_of(stop)
+            both = OffsetRange(0, 0) if None in ends else OffsetRange(ends[0] or 0, ends[1] or 0)
+            found[number] = Spans(both, OffsetRange(start, stop))
+        return found
 
     def following(self, source: SourceSeen) -> CopySink:
         """Return the same sink for a round over a source: what it commits keeps which log that was copied from."""
