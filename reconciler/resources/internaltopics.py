@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+import re
+from fnmatch import translate
+from functools import lru_cache
+from typing import Final
 
 LEDGER: Final = "__reconciler"
 """Where our links keep the states and offset maps of their mirrors, on the cluster they copy to."""
@@ -26,6 +25,11 @@ KAFKA_INTERNAL: Final = (
 """Names of Kafka's own topics, of MirrorMaker's, and of ours; `*` stands for anything."""
 
 
-def is_internal(name: str, patterns: Iterable[str] = KAFKA_INTERNAL) -> bool:
+def is_internal(name: str, patterns: tuple[str, ...] = KAFKA_INTERNAL) -> bool:
     """Tell whether a physical name is one that a platform or its tools use for themselves."""
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
+    return bool(patterns) and _matching(patterns).match(name) is not None
+
+
+@lru_cache(maxsize=8)
+def _matching(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(map(translate, patterns)))

@@ -37,13 +37,15 @@ class _Naming:
     def all(self) -> Iterator[Finding]:
         """Yield everything that is wrong, by address."""
         for address in sorted(self.situation.wanted):
-            if cluster_of(address) != self.cluster or not self.situation.is_decidable(address):
-                continue
             resource = self.situation.wanted[address].resource
-            if isinstance(resource, Namespace):
-                yield from self._namespace(address, resource.metadata.name)
-            elif isinstance(resource, Topic):
-                yield from self._topic(address, resource)
+            if not isinstance(resource, Namespace | Topic) or resource.cluster != self.cluster:
+                continue
+            if self.situation.is_decidable(address):
+                match resource:
+                    case Namespace():
+                        yield from self._namespace(address, resource.metadata.name)
+                    case Topic():
+                        yield from self._topic(address, resource)
 
     @property
     def _declared(self) -> Cluster:
@@ -125,14 +127,14 @@ class _Naming:
     @cached_property
     def _homes(self) -> Mapping[str, str]:
         """Return the namespaces that are wanted, or that something wanted lies in, by their prefix."""
-        found: dict[str, str] = {}
-        for address in sorted(self.situation.wanted):
-            if cluster_of(address) == self.cluster and kind_of(address) in {"namespace", "topic", "mirror"}:
+        homes: set[str] = set()
+        for address in self.situation.wanted:
+            kind = kind_of(address)
+            if kind in {"namespace", "topic", "mirror"} and cluster_of(address) == self.cluster:
                 name = full_name_of(address)
-                home = name if kind_of(address) == "namespace" else split_name(name)[0]
-                for tier in tiers_of(home):
-                    found.setdefault(prefix_of(self._declared, tier), tier)
-        return found
+                homes.add(name if kind == "namespace" else split_name(name)[0])
+        tiers = sorted({tier for home in homes for tier in tiers_of(home)}, reverse=True)
+        return {prefix_of(self._declared, tier): tier for tier in tiers}
 
     @cached_property
     def _there(self) -> Mapping[str, Address]:

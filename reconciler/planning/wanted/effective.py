@@ -59,6 +59,7 @@ class _Making:
         self._wanted: dict[Address, Wanted] = {}
         self._findings: list[Finding] = []
         self._links: dict[Address, tuple[MirrorLink, Declared]] = {}
+        self._canonical: dict[tuple[int, str, str], str] = {}
         self._inheritance = Inheritance(desired, observed)
 
     def all(self) -> tuple[dict[Address, Wanted], list[Finding]]:
@@ -186,7 +187,7 @@ class _Making:
             if origin != address:
                 origins[CONFIGS + key] = origin
             try:
-                configs[key] = canonical_value(key, value, capabilities.configs)
+                configs[key] = self._canonical_value(key, value, capabilities)
             except ValueError as error:
                 if origin == address or not origin.startswith("namespace/"):  # else it is told at the namespace
                     self._wrong(address, declared, f"{key}: {refused_value(value, error)}", "Correct it, or remove it.")
@@ -198,6 +199,14 @@ class _Making:
         if capabilities.acl_operations:
             for place, field, what, hint in refused_rules(rules, capabilities.acl_operations):
                 self._wrong(address, declared, f"acls[{place}].{field}: {what}", hint)
+
+    def _canonical_value(self, key: str, value: str, capabilities: Capabilities) -> str:
+        """Judge a value of a key once for each catalog: thousands of topics share a few."""
+        asked = id(capabilities.configs), key, value
+        found = self._canonical.get(asked)
+        if found is None:
+            found = self._canonical[asked] = canonical_value(key, value, capabilities.configs)
+        return found
 
     def _wrong(self, address: Address, declared: Declared, message: str, hint: str) -> None:
         self._findings.append(Finding(address, declared.source, message, hint))

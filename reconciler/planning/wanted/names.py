@@ -66,10 +66,14 @@ def addressed(
         for address, seen in observed.items()
         if address not in wanted and kind_of(address) == "topic" and cluster_of(address) in flat
     }
+    if not strange:
+        return observed
     found = dict(observed)
     for address in ours:
+        if address in observed or kind_of(address) != "topic":
+            continue
         cluster = cluster_of(address) or ""
-        if address in observed or kind_of(address) != "topic" or cluster not in flat:
+        if cluster not in flat:
             continue
         there = strange.get((cluster, physical_name(flat[cluster], full_name_of(address))))
         seen = found.pop(there, None) if there is not None else None
