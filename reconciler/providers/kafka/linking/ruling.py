@@ -101,11 +101,11 @@ def _bound(site: Site, places: list[_Place], *, is_new: bool) -> set[Binding]:
     found: set[Binding] = set()
     for each in places:
         for path, after in each.changes.items():
-            rule = rule_at(path, (after if is_new else each.there.get(path)) or ())
-            if rule.operations and each.is_namespace:
-                found.update(bindings_of_namespace(site.naming.prefix(each.name), [rule]))
-            elif rule.operations:
-                found.update(bindings_of_topic(each.name, [rule]))
+            operations = after if is_new else each.there.get(path)
+            if operations and each.is_namespace:
+                found.update(bindings_of_namespace(site.naming.prefix(each.name), [rule_at(path, operations)]))
+            elif operations:
+                found.update(bindings_of_topic(each.name, [rule_at(path, operations)]))
     return found
 
 

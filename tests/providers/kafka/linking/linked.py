@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time_ns
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -27,7 +27,8 @@ from reconciler.resources.mirrorlink import MirrorLink
 from tests.servers.kafka import Kafka
 
 PREFIX = "copy-"
-NOW_MS = 1_750_000_000_000
+NOW_MS = time_ns() // 1_000_000
+"""Of now: brokers expire by it what mirrors bring."""
 EAST, WEST = "east", "west"
 OPENED: list[KafkaProvider] = []
 """What is to be closed after a test."""
