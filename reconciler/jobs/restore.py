@@ -7,29 +7,23 @@ it is compared by order: as many records in each partition, and the same ones on
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
-
-import numpy as np
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from reconciler.errors import IncompleteError, UserError
+from reconciler.jobs.inorder import Pairing, Where, differing
 from reconciler.jobs.mirror import mirror
 from reconciler.jobs.progress import unseen
-from reconciler.jobs.tasks import LITTLE_BYTES, Tasks
-from reconciler.records.digest import Digest
-from reconciler.records.hashing import digest_of
+from reconciler.jobs.tasks import LITTLE_BYTES
 from reconciler.records.log import OffsetRange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import SparkSession
 
     from reconciler.jobs.flows import Copy
     from reconciler.jobs.progress import Report
-    from reconciler.records.log import Bounds, TopicLog, TransactionalSink
-
-_WORDS: Final = "reconciler: compare what was restored"
+    from reconciler.records.log import TopicLog, TransactionalSink
 
 
 @dataclass(frozen=True)
@@ -68,57 +62,23 @@ def restore(job: Restoring) -> Copy:
     return copied
 
 
-@dataclass(frozen=True, slots=True)
-class _Whole:
-    """One partition of both logs, to be read from its first record to its last."""
-
-    partition: int
-    source: OffsetRange
-    copy: OffsetRange
-    cost: int
-
-
 def _compare(job: Restoring) -> None:
     ours, theirs = job.source.bounds(), job.copy.bounds()
     if ours.keys() != theirs.keys():
         message = f"{job.name}: it has {len(theirs)} partitions, and {len(ours)} were restored"
         raise UserError(message, hint="Somebody changed it meanwhile: delete it, and mount it again.")
-    work = [_whole(job, number, ours[number], theirs[number]) for number in sorted(ours)]
-    tasks = Tasks(job.session, job.is_stopped, job.little_bytes)
-    source, copy = job.source, job.copy
-
-    def do(pieces: Sequence[_Whole]) -> Iterator[tuple[int, bool]]:
-        for piece in pieces:
-            here = in_order(source.read(piece.partition, piece.source))
-            yield piece.partition, here == in_order(copy.read(piece.partition, piece.copy))
-
-    with tasks.over(sum(each.cost for each in work), _WORDS):
-        found, error = tasks.run(work, do, what="comparing records")
-    if error is not None:
-        raise error
-    wrong = sorted(number for number, is_same in found if not is_same)
-    if wrong or len(found) != len(work):
-        named = ", ".join(map(str, wrong)) or "nobody looked at"
+    work = [
+        Pairing.of(
+            job.source, number, *(OffsetRange(each.start, each.stable) for each in (ours[number], theirs[number]))
+        )
+        for number in sorted(ours)
+    ]
+    wrong = differing(job.source, job.copy, work, Where(job.session, job.is_stopped, job.little_bytes))
+    if wrong:
+        named = ", ".join(map(str, wrong))
         message = f"{job.name}: what was restored differs from what lies in object storage in partitions {named}"
         hint = "Has somebody written to it? Cancel the mount, which deletes it here, and mount it again."
         raise UserError(message, hint=hint)
-
-
-def _whole(job: Restoring, number: int, ours: Bounds, theirs: Bounds) -> _Whole:
-    here = OffsetRange(ours.start, ours.stable)
-    stored = sum(each.stored_bytes for each in job.source.extents(number, here))
-    return _Whole(number, here, OffsetRange(theirs.start, theirs.stable), stored)
-
-
-def in_order(batches: Iterator[pa.RecordBatch]) -> Digest:
-    """Return the digest of records one after the other, whatever their offsets: each counts by its place."""
-    found, first = Digest(), 0
-    for batch in batches:
-        index = batch.schema.get_field_index("offset")
-        places: Any = pa.array(np.arange(first, first + batch.num_rows))
-        found += digest_of(batch.set_column(index, batch.schema.field(index), places), base=0)
-        first += batch.num_rows
-    return found
 
 
 def translated(

@@ -9,6 +9,7 @@ from reconciler.errors import UserError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from reconciler.providers.copymoves import CopyMoves
     from reconciler.providers.hibernating import Hibernation
     from reconciler.resources.migration import Migration
     from reconciler.resources.mountable import Mountable
@@ -22,6 +23,11 @@ class MigrationsOfCluster(Protocol):
     @property
     def by_jobs(self) -> Hibernation | None:
         """What jobs ask of the cluster to mount and unmount; `None`: it does so by itself."""
+        ...
+
+    @property
+    def copies(self) -> CopyMoves | None:
+        """What jobs ask of the cluster to move a topic by copying it; `None`: it renames topics by itself."""
         ...
 
     def under_way(self, *, is_measured: bool = True) -> Sequence[Migration]:

@@ -37,6 +37,7 @@ KAFKA: Final = Capabilities(
     tiering_words="kip-405",
     mountings=True,
     mountings_by_jobs=True,
+    copy_move=True,
     links=True,
     mirror_states=frozenset({"mirroring", "paused", "promoted", "failed-over"}),
     link_features=frozenset(LINK_FEATURES.values()),

@@ -126,6 +126,7 @@ class KafkaProvider:
     def apply(self, actions: Sequence[ControlAction], *, may_go_on: Callable[[], None] = go_on) -> Iterator[Outcome]:
         """Do a batch: one look, then one request for each kind of change."""
         from reconciler.providers.kafka.changing.batch import Batch  # noqa: PLC0415 - plans need none of it
+        from reconciler.providers.kafka.mounting.leaving import carried_out as left  # noqa: PLC0415 - as above
 
         rest: list[ControlAction] = []
         for action in actions:
@@ -142,7 +143,11 @@ class KafkaProvider:
             yield from carried_out(self._site(), linked, may_go_on)
             rest = [action for action in rest if not is_about_links(action)]
         if rest:
-            yield from Batch(self._client, self._naming, rest, may_go_on).outcomes()
+            yield from left(
+                rest,
+                lambda: self.migrations.copies,
+                lambda actions: Batch(self._client, self._naming, actions, may_go_on).outcomes(),
+            )
 
     def measure(self, addresses: Sequence[Address]) -> Measures:
         """Return what topics hold, as log folders and offsets say it; at most a thousand partitions are looked at."""

@@ -22,6 +22,7 @@ from reconciler.workflow.linking.transitions.driving import Driver
 from reconciler.workflow.running.comparing import check_equal, check_renumbered
 from reconciler.workflow.running.hibernating import Means, Unmount
 from reconciler.workflow.running.moving import Brought
+from reconciler.workflow.running.relocating import Relocation
 from reconciler.workflow.running.waking import Mount
 
 if TYPE_CHECKING:
@@ -115,6 +116,10 @@ class SparkJobs:
                 return self.mirror(action.id, (action.source, action.sink), progress)
             case RunJob(job="catch-up"):
                 return self._catch_up(action, progress)
+            case RunJob(job="move"):
+                return self._relocation(action, progress, may_go_on).fill()
+            case RunJob(job="switch-groups"):
+                return self._relocation(action, progress, may_go_on).switch_groups()
             case RunJob(job=other):
                 raise BrokenInvariantError(f"there is no job {other!r}", hint="Please report this, with the plan.")
             case _:
@@ -144,6 +149,12 @@ class SparkJobs:
         )
         kind = Unmount if action.machine == UNMOUNT.name else Mount
         return kind(means, action, mounting).run()
+
+    def _relocation(
+        self, job: RunJob, progress: Callable[[Progress], None], may_go_on: Callable[[], None]
+    ) -> Relocation:
+        provider = self._provider(job.sink)
+        return Relocation(provider, job, lambda: self.session().session, progress, lambda: self._is_stopped, may_go_on)
 
     def _catch_up(self, job: RunJob, progress: Callable[[Progress], None]) -> Moved:
         copying = Brought(self.copier(), job.id, progress)

@@ -53,6 +53,11 @@ class Migrations:
         """Nothing: the cluster mounts and unmounts by itself."""
         return
 
+    @property
+    def copies(self) -> None:
+        """Nothing: the cluster renames topics by itself."""
+        return
+
     def under_way(self, *, is_measured: bool = True) -> Sequence[Migration]:
         """Return every migration there is a record of; measured, the heads are read of what is being unmounted."""
         cluster = self.open_cluster()

@@ -131,7 +131,10 @@ class KeyedSink(CopySink):
 class _Spread(Transactions):
     """A transaction into many partitions of one topic."""
 
-    _firsts: dict[int, int]
+    def __init__(self, settings: Mapping[str, Any], place: tuple[str, int], cluster: str) -> None:
+        """Fence whoever else copies this partition of the source."""
+        self._places: list[tuple[int, int]] = []
+        super().__init__(settings, place, cluster)
 
     def spread(self, rows: list[Sent], partitions: list[int]) -> None:
         """Write records, each to its partition, in their order."""
@@ -151,11 +154,6 @@ class _Spread(Transactions):
         written = len(self._places)
         self._places = []
         return firsts, written
-
-    def __init__(self, settings: Mapping[str, Any], place: tuple[str, int], cluster: str) -> None:
-        """Fence whoever else copies this partition of the source."""
-        self._places: list[tuple[int, int]] = []
-        super().__init__(settings, place, cluster)
 
     def _delivered(self, error: Any, message: Any) -> None:
         super()._delivered(error, message)

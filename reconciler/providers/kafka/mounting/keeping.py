@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 MOUNTING: Final = "mounting"
 MOUNTED: Final = "mounted"
 KINDS: Final = (MOUNTING, MOUNTED)
+FILLED: Final = "filled"
+"""What a topic set itself before it was filled by a move, by its id."""
+LEFT: Final = "left"
+"""Where a topic ended when all of it was elsewhere, by its id: it is deleted only where it still ends there."""
 WRITER: Final = "reconciler.mountings"
 """The transactional id through which they are written."""
 

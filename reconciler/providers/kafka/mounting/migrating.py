@@ -12,6 +12,7 @@ from reconciler.errors import UserError
 from reconciler.lifecycles.mounting import MOUNT, UNMOUNT, MigrationState
 from reconciler.providers.base import go_on
 from reconciler.providers.kafka.mounting.keeping import KINDS, moves_in
+from reconciler.providers.kafka.mounting.moving import KafkaCopyMoves
 from reconciler.providers.mountables import detached_in, releasable_in, released_in
 from reconciler.resources.address import Address, address_of, split_name
 from reconciler.resources.inventory import Observed
@@ -41,6 +42,12 @@ class KafkaMigrations:
     def by_jobs(self) -> Hibernation:
         """What jobs ask of the cluster."""
         return self.hibernation
+
+    @property
+    def copies(self) -> KafkaCopyMoves:
+        """What jobs ask of the cluster to move a topic by copying it."""
+        here = self.hibernation
+        return KafkaCopyMoves(here.client, here.naming, here.ledger, here.groups, here.capabilities)
 
     def under_way(self, *, is_measured: bool = True) -> Sequence[Migration]:  # noqa: ARG002 - nothing more is known
         """Return the moves the ledger keeps; their ids are the moments in which they began."""

@@ -1,0 +1,175 @@
+"""Moves of topics by copying them, on a Kafka cluster: `providers/copymoves.py`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from reconciler.errors import RetryableError, StalePlanError
+from reconciler.providers.copymoves import CopyMove
+from reconciler.providers.kafka.client import own_values
+from reconciler.providers.kafka.copying.progress import map_of
+from reconciler.providers.kafka.copying.rekeyed import REKEYED, KeyedSink, Rekeyed
+from reconciler.providers.kafka.copying.sink import CopySink, Target
+from reconciler.providers.kafka.ledger import MAP, PROGRESS
+from reconciler.providers.kafka.mounting import requests
+from reconciler.providers.kafka.mounting.keeping import FILLED, LEFT, WRITER
+from reconciler.providers.kafka.mounting.refitting import filling
+from reconciler.providers.kafka.offsets import bounds_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from reconciler.providers.groups import GroupsOfCluster
+    from reconciler.providers.kafka.client import KafkaClient
+    from reconciler.providers.kafka.ledger import Changes, Ledger
+    from reconciler.providers.kafka.naming import Naming
+    from reconciler.records.digest import Digest
+    from reconciler.records.log import Bounds
+    from reconciler.resources.capabilities import Capabilities
+
+
+@dataclass(frozen=True)
+class KafkaCopyMoves:
+    """One cluster: its brokers, its ledger, and its groups."""
+
+    client: KafkaClient
+    naming: Naming
+    ledger: Ledger
+    groups: GroupsOfCluster
+    capabilities: Callable[[], Capabilities]
+
+    def move(self, old: str, old_id: str | None, new: str, *, is_keyed: bool) -> CopyMove:
+        """Return a move of topics that are there."""
+        ids = [self._id(name) for name in (old, new)]
+        if old_id is not None and ids[0] != old_id:
+            message = f"topic {old} was deleted and made anew since it was looked at (its topic id changed)"
+            raise StalePlanError(message, hint="Nothing was deleted. Plan again.")
+        return CopyMove(old, ids[0], new, ids[1], is_keyed)
+
+    def begin(self, move: CopyMove) -> None:
+        """Set what holds while it is filled, once what it said itself is in the ledger."""
+        name, wanted = self.naming.physical(move.new), filling(self.capabilities().configs)
+        own = self._own(name)
+        key = (FILLED, move.new_id)
+        if key not in self.ledger.read(FILLED):
+            self._write({key: {"configs": own}}, FILLED)
+        elif any(own.get(config) != value for config, value in wanted.items()):
+            kept = {config: value for config, value in own.items() if wanted.get(config) != value}
+            self._write({key: {"configs": {**self.ledger.read(FILLED)[key]["configs"], **kept}}}, FILLED)
+        requests.configure(self.client, name, dict(wanted))
+
+    def sink(self, move: CopyMove) -> CopySink:
+        """Return a sink whose progress, and where records went, are written with the records."""
+        sources = self._seen(move.old)
+        target = Target(
+            self.ledger.settings,
+            self.client.name,
+            self.naming.physical(move.new),
+            move.new_id,
+            len(sources),
+            f"move.{move.old_id}",
+        )
+        return KeyedSink(target, into=len(self._seen(move.new))) if move.is_keyed else CopySink(target)
+
+    def written(self, move: CopyMove) -> Callable[[], Digest] | None:
+        """Return what tells what the ledger says was written by key."""
+        if not move.is_keyed:
+            return None
+        name = self.naming.physical(move.new)
+        return lambda: Rekeyed.of(self.ledger.read(REKEYED), name).digest
+
+    def switch_groups(self, move: CopyMove, bounds: Mapping[int, Bounds]) -> int:
+        """Commit places in the new topic: by the exact map, or by key so that nothing is skipped."""
+        place = self._places_by_key(move) if move.is_keyed else self._places_by_map(move, bounds)
+        count = 0
+        for group in self.groups.names():
+            committed = self.groups.committed(group, [move.old])
+            if not committed:
+                continue
+            found = place({partition: offset for (_, partition), offset in committed.items()})
+            if found:
+                self.groups.commit(group, {(move.new, partition): offset for partition, offset in found.items()})
+                count += 1
+        return count
+
+    def end(self, move: CopyMove, bounds: Mapping[int, Bounds]) -> None:
+        """Give back the configs, then keep where the old topic ended and forget how the new one was filled."""
+        name, kept = self.naming.physical(move.new), self.ledger.read(FILLED).get((FILLED, move.new_id))
+        if kept is not None:
+            wanted: dict[str, str | None] = {**dict.fromkeys(filling(self.capabilities().configs)), **kept["configs"]}
+            requests.configure(self.client, name, wanted)
+        ends = {str(number): [found.stable, found.end] for number, found in sorted(bounds.items())}
+        changes: Changes = {(FILLED, move.new_id): None, (LEFT, move.old_id): {"ends": ends, "new": name}}
+        self._write(changes, FILLED, LEFT)
+
+    def check_left(self, names: Iterable[str]) -> None:
+        """Refuse to delete topics to which somebody wrote since all of them was elsewhere, by the names of brokers.
+
+        Raises:
+            RetryableError: Somebody did.
+        """
+        left = {key[1]: value for key, value in self.ledger.read(LEFT).items()}
+        for name in names:
+            seen = requests.seen(self.client, name)
+            said = left.get(seen.id) if seen is not None else None
+            if seen is None or said is None:
+                continue
+            now = bounds_of(self.client, [(name, number) for number in range(len(seen.replicas))])
+            ends = {str(number): [found.stable, found.end] for (_, number), found in now.items()}
+            if ends != said["ends"]:
+                message = f"topic {name}: somebody wrote to it since all of it had been copied to {said['new']}"
+                hint = "Let its producers write to the new topic, then apply again: what is new is copied first."
+                raise RetryableError(message, hint=hint)
+
+    def forget_left(self, topic_ids: Iterable[str]) -> None:
+        """Forget what was kept of topics that are deleted, and of how the ones they moved to were filled."""
+        entries = self.ledger.read(LEFT, PROGRESS, MAP, REKEYED)
+        gone = {(LEFT, topic_id) for topic_id in topic_ids if (LEFT, topic_id) in entries}
+        filled = {entries[key]["new"] for key in gone}
+        rest = [key for key in entries if key[0] != LEFT and key[1] in filled]
+        if gone:
+            self._write(dict.fromkeys([*sorted(gone), *rest]), LEFT, PROGRESS, MAP, REKEYED)
+
+    def _places_by_map(
+        self, move: CopyMove, bounds: Mapping[int, Bounds]
+    ) -> Callable[[Mapping[int, int]], dict[int, int]]:
+        name, entries = self.naming.physical(move.new), self.ledger.read(PROGRESS, MAP)
+        maps = {number: map_of(entries, name, number) for number in bounds}
+
+        def place(committed: Mapping[int, int]) -> dict[int, int]:
+            found = {
+                number: maps[number].target_of(min(offset, bounds[number].stable))
+                for number, offset in sorted(committed.items())
+                if number in maps
+            }
+            return {number: 0 if target is None else target for number, target in found.items()}
+
+        return place
+
+    def _places_by_key(self, move: CopyMove) -> Callable[[Mapping[int, int]], dict[int, int]]:
+        name = self.naming.physical(move.new)
+        rows = Rekeyed.of(self.ledger.read(REKEYED), name)
+        now = bounds_of(self.client, [(name, number) for number in range(len(self._seen(move.new)))])
+        ends = {number: found.stable for (_, number), found in now.items()}
+        return lambda committed: rows.place(committed, ends)
+
+    def _own(self, name: str) -> dict[str, str]:
+        configs = dict(self.client.configs([name])).get(name, 0)
+        if isinstance(configs, int):
+            message = f"the configs of topic {name} cannot be read"
+            raise StalePlanError(message, hint="Allow DESCRIBE_CONFIGS on it, and plan again.")
+        return own_values(configs)
+
+    def _id(self, full_name: str) -> str:
+        seen = requests.seen(self.client, self.naming.physical(full_name))
+        if seen is None:
+            raise StalePlanError(f"topic {full_name} is gone since it was looked at", hint="Plan again.")
+        return seen.id
+
+    def _seen(self, full_name: str) -> tuple[tuple[int, ...], ...]:
+        seen = requests.seen(self.client, self.naming.physical(full_name))
+        return () if seen is None else seen.replicas
+
+    def _write(self, changes: Changes, *kinds: str) -> None:
+        self.ledger.change(WRITER, lambda _entries: changes, *kinds)
