@@ -83,11 +83,7 @@ REFUSED: dict[str, tuple[str, Mapping[str, str | bytes], str]] = {
     ),
     "broken HCL": ("terraform", {"main.tf": "resource {\n  =\n}\n"}, "files/main.tf:2:3: is not HCL: '=' stands where"),
     "broken values": ("terraform", {"main.tf": "", "terraform.tfvars": "a = [\n"}, "files/terraform.tfvars:"),
-    "broken JSON": (
-        "terraform-state",
-        {"terraform.tfstate": '{"version": 4,\n "x" 1}'},
-        "there is no file of terraform",
-    ),
+    "broken JSON": ("terraform", {"a.tfstate": '{"version": 4,\n "x" 1}'}, "files/a.tfstate:2:6: is not JSON"),
     "a state of an old version": (
         "terraform",
         {"terraform.tfstate": json.dumps({**STATE, "version": 3})},
