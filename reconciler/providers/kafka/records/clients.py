@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import pickle
 import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
@@ -37,7 +38,7 @@ _CONSUMER: Final = {
     # Where an offset is not there, nobody else decides where to go on.
     "auto.offset.reset": "error",
     # How long the end of a partition is waited for: an empty answer is what tells that it was reached.
-    "fetch.wait.max.ms": 20,
+    "fetch.wait.max.ms": 5,
     "fetch.message.max.bytes": 4 << 20,
     "queued.min.messages": 100_000,
     "queued.max.messages.kbytes": 64 << 10,
@@ -52,16 +53,10 @@ class _Hidden(Protocol):
     def reveal(self) -> str: ...
 
 
-def opened(settings: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-    """Return settings of a client, secrets in clear: for its constructor alone. Dots are underscores in `more`."""
-    return {**_BASE, **clear(settings), **{name.replace("_", "."): value for name, value in more.items()}} | {
-        "logger": _quiet
-    }
-
-
-def clear(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with secrets in clear: for a constructor alone."""
-    return {name: value.reveal() if isinstance(value, _Hidden) else value for name, value in settings.items()}
+def opened(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings of a client, secrets in clear: for its constructor alone."""
+    clear = {name: value.reveal() if isinstance(value, _Hidden) else value for name, value in settings.items()}
+    return {**_BASE, **clear, "logger": _quiet}
 
 
 class _Pool:
@@ -69,19 +64,19 @@ class _Pool:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._idle: dict[object, list[Consumer]] = {}
+        self._idle: dict[bytes, list[Consumer]] = {}
         self._inherited: list[object] = []
         os.register_at_fork(after_in_child=self._inherit)
         atexit.register(self.close)
 
-    def take(self, key: object, settings: dict[str, Any]) -> Consumer:
+    def take(self, key: bytes, settings: dict[str, Any]) -> Consumer:
         with self._lock:
             idle = self._idle.get(key)
             if idle:
                 return idle.pop()
         return Consumer(settings)
 
-    def give_back(self, key: object, consumer: Consumer) -> None:
+    def give_back(self, key: bytes, consumer: Consumer) -> None:
         consumer.unassign()
         with self._lock:
             idle = self._idle.setdefault(key, [])
@@ -111,9 +106,8 @@ _pool: Final = _Pool()
 @contextmanager
 def consumer(settings: Mapping[str, Any], isolation: Isolation) -> Iterator[Consumer]:
     """Lend a consumer that reads what `isolation` may see; after an error it is closed, else kept for the next."""
-    plain = {**_CONSUMER, **opened(settings), "isolation.level": isolation}
-    key = repr(sorted((name, repr(value)) for name, value in plain.items()))
-    lent = _pool.take(key, plain)
+    key = pickle.dumps((dict(settings), isolation))
+    lent = _pool.take(key, {**_CONSUMER, **opened(settings), "isolation.level": isolation})
     try:
         yield lent
     except GeneratorExit:

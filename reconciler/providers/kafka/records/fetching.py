@@ -10,9 +10,9 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from reconciler.errors import RetryableError
+from reconciler.providers.kafka.faults import translated
 from reconciler.providers.kafka.records import clients
 from reconciler.providers.kafka.records.columns import batch_of
-from reconciler.providers.kafka.records.telling import told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -144,7 +144,7 @@ class _Reading:
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
                 self._go_where_it_is()
             elif not _passes(error):
-                raise told(error, doing=f"reading {self._place}", cluster=self._place.cluster)
+                raise translated(KafkaException(error), doing=f"reading {self._place}", cluster=self._place.cluster)
         return readable
 
     def _reach_end(self, offset: int) -> None:
@@ -176,7 +176,7 @@ class _Reading:
             return self._consumer.get_watermark_offsets(at, _ANSWER_S)
         except KafkaException as error:
             doing = f"reading {self._place}"
-            raise told(error.args[0], doing=doing, cluster=self._place.cluster) from error
+            raise translated(error, doing=doing, cluster=self._place.cluster) from error
 
     def _check_there(self) -> None:
         """Ask whether there is such a partition: a reader that waits for one that is not there is never told.
@@ -190,10 +190,10 @@ class _Reading:
             return  # whether brokers come back is seen soon enough
         error = seen.error
         if error is None and self._place.partition not in seen.partitions:
-            error = KafkaError(KafkaError._UNKNOWN_PARTITION)
+            error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
         self._missed = 0 if error is None or _passes(error) else self._missed + 1
         if error is not None and self._missed == _MISSED:
-            raise told(error, doing=f"reading {self._place}", cluster=self._place.cluster)
+            raise translated(KafkaException(error), doing=f"reading {self._place}", cluster=self._place.cluster)
 
     def _silent(self) -> RetryableError:
         message = f"{self._place} of cluster {self._place.cluster}: offset {self._next:,} did not come"

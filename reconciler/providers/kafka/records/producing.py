@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow.compute as pc
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from reconciler.providers.kafka.faults import translated
 from reconciler.providers.kafka.records.clients import opened
 from reconciler.providers.kafka.records.sending import BATCH_BYTES, PRODUCER, Sender
-from reconciler.providers.kafka.records.telling import told
 from reconciler.records.log import OffsetRange
 from reconciler.records.partitioner import Spread, partitions_of
 
@@ -73,17 +73,16 @@ class KafkaProducer:
         for one in reports.values():
             if one.errors:
                 doing = f"writing to {self._sender.topic}"
-                raise told(one.errors[0], doing=doing, cluster=self._sender.cluster)
+                raise translated(KafkaException(one.errors[0]), doing=doing, cluster=self._sender.cluster)
         return {number: one.gained() for number, one in sorted(reports.items())}
 
     def _routed(self, records: pa.RecordBatch) -> npt.NDArray[np.int32]:
         given, keys = records.column("partition"), records.column("key")
         if given.null_count == 0:
-            routed: npt.NDArray[np.int32] = given.to_numpy()
-            return routed
-        chosen = partitions_of(keys, self._count(), state=self._spread)
-        routed = pc.coalesce(given, chosen).to_numpy()
-        return routed
+            routed = given
+        else:
+            routed = pc.coalesce(given, partitions_of(keys, self._count(), state=self._spread))
+        return cast("npt.NDArray[np.int32]", routed.to_numpy())
 
     def _count(self) -> int:
         if not self._partitions:
@@ -91,9 +90,9 @@ class KafkaProducer:
             try:
                 seen = self._producer.list_topics(topic, _ANSWER_S).topics[topic]
             except KafkaException as error:
-                raise told(error.args[0], doing=f"looking at {topic}", cluster=cluster) from error
+                raise translated(error, doing=f"looking at {topic}", cluster=cluster) from error
             if seen.error is not None:
-                raise told(seen.error, doing=f"looking at {topic}", cluster=cluster)
+                raise translated(KafkaException(seen.error), doing=f"looking at {topic}", cluster=cluster)
             self._partitions = len(seen.partitions)
         return self._partitions
 

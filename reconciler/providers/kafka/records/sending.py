@@ -10,8 +10,8 @@ import numpy as np
 from confluent_kafka import KafkaException
 
 from reconciler.errors import RetryableError, UserError
+from reconciler.providers.kafka.faults import translated
 from reconciler.providers.kafka.records.columns import contents_of, headers_of
-from reconciler.providers.kafka.records.telling import told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -107,7 +107,7 @@ class Sender:
             raise UserError(message, hint="It takes 0 for the present. Give the record another time.")
 
     def _told(self, error: KafkaException) -> Exception:
-        return told(error.args[0], doing=f"writing to {self.topic}", cluster=self.cluster)
+        return translated(error, doing=f"writing to {self.topic}", cluster=self.cluster)
 
     def _silent(self) -> RetryableError:
         message = f"{self.topic} of cluster {self.cluster} takes no records"

@@ -1,0 +1,57 @@
+"""Topics on test brokers, and readers of them, for tests that are about records."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from reconciler.providers.kafka.records.log import KafkaLog
+    from reconciler.records.log import Isolation
+    from tests.servers.kafka import Kafka
+
+# Only who uses a broker pays for its client.
+# ruff: noqa: PLC0415
+
+_SECONDS: Final = 30.0
+
+
+def record_settings(kafka: Kafka) -> dict[str, Any]:
+    return {"bootstrap.servers": kafka.bootstrap()}
+
+
+def make_topic(kafka: Kafka, name: str, *, partitions: int = 3, **configs: str) -> None:
+    """Make a topic that keeps old records; underscores in names of configs are dots. Waits until it is known."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import NewTopic
+
+    admin = _admin(kafka)
+    settings = {"retention.ms": "-1", **{key.replace("_", "."): value for key, value in configs.items()}}
+    deadline = time.monotonic() + _SECONDS
+    while True:
+        try:
+            admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(_SECONDS)
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+        else:
+            break
+    while len(admin.list_topics(name, _SECONDS).topics[name].partitions) != partitions:
+        assert time.monotonic() < deadline, f"{name} does not become known"
+
+
+def delete_topic(kafka: Kafka, name: str) -> None:
+    admin = _admin(kafka)
+    admin.delete_topics([name])[name].result(_SECONDS)
+
+
+def kafka_log(kafka: Kafka, name: str, isolation: Isolation = "read_committed") -> KafkaLog:
+    from reconciler.providers.kafka.records.log import KafkaLog
+
+    return KafkaLog(name, record_settings(kafka), {"bootstrap_servers": [kafka.bootstrap()]}, "west", isolation)
+
+
+def _admin(kafka: Kafka) -> Any:
+    from confluent_kafka.admin import AdminClient
+
+    return AdminClient({**record_settings(kafka), "log_level": 0, "error_cb": lambda _: None})
