@@ -143,26 +143,30 @@ def _of_service(service: Fields, name: str, *, describes: bool) -> Iterator[Rule
             yield "group", application, ("READ", "DESCRIBE", "DELETE"), False
             yield "cluster", CLUSTER_NAME, ("DESCRIBE_CONFIGS",), False
         case "kafka-connect":
-            stored = service.inside("storage-topics")
-            for what in ("config", "offset", "status"):
-                said = stored.text(what) if stored is not None else None
-                yield (
-                    "topic",
-                    said or f"connect-{what}{'' if what == 'status' else 's'}-{name}",
-                    ("READ", "WRITE"),
-                    False,
-                )
-            yield "group", group, ("READ",), False
-            for connector, each in service.named("connectors"):
-                consumed = each.texts("consumes")
-                yield from _of_topics(each.texts("produces"), consumed, describes=describes)
-                if consumed:
-                    yield "group", f"connect-{connector}", ("READ",), False
-                each.rest()
+            yield from _of_connect(service, name, group, describes=describes)
         case _:
             service.lost(
                 "type", f"{kind!r} is no kind of service", "There are application, kafka-connect, kafka-streams."
             )
+
+
+def _of_connect(service: Fields, name: str, group: str, *, describes: bool) -> Iterator[Rule]:
+    stored = service.inside("storage-topics")
+    for what in ("config", "offset", "status"):
+        said = stored.text(what) if stored is not None else None
+        yield (
+            "topic",
+            said or f"connect-{what}{'' if what == 'status' else 's'}-{name}",
+            ("READ", "WRITE"),
+            False,
+        )
+    yield "group", group, ("READ",), False
+    for connector, each in service.named("connectors"):
+        consumed = each.texts("consumes")
+        yield from _of_topics(each.texts("produces"), consumed, describes=describes)
+        if consumed:
+            yield "group", f"connect-{connector}", ("READ",), False
+        each.rest()
 
 
 def _of_topics(produces: Iterable[str], consumes: Iterable[str], *, describes: bool) -> Iterator[Rule]:
