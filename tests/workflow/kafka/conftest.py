@@ -8,6 +8,7 @@ from tests.workflow.kafka.hibernated import SITES, TOPIC, Site
 
 if TYPE_CHECKING:
     from conftest import Bench
+
     from tests.servers.kafka import Kafka
 
 

@@ -35,13 +35,14 @@ def stepping(*given, **named):
 setattr(owner, name.split(".")[-1], stepping)
 here = Invocation(cwd=Path(sys.argv[1]), environ={}, now_ms=lambda: time.time_ns() // 10**6,
     new_id=lambda: str(uuid.uuid4()), new_run=lambda: "the-dead-run", tool="0.1.0", who="bob@laptop")
-apply(here, Select(), ApplyOptions(yes=True), confirm=lambda _: True, report=lambda _: None, stop=Stop())
+select = Select(allow=tuple(sys.argv[5:]))
+apply(here, select, ApplyOptions(yes=True), confirm=lambda _: True, report=lambda _: None, stop=Stop())
 """
 
 
-def die_after(site: Site, module: str, name: str, nth: int) -> None:
+def die_after(site: Site, module: str, name: str, nth: int, *, allow: str = "") -> None:
     """Apply, be killed right after the nth call of a function of the package, and free the lease."""
-    command = [sys.executable, "-c", _DYING, str(site.bench.folder), module, name, str(nth)]
+    command = [sys.executable, "-c", _DYING, str(site.bench.folder), module, name, str(nth), *filter(None, [allow])]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == -9, done.stderr
     bench = site.bench
