@@ -15,6 +15,7 @@ import pytest
 
 from examples.kafkajars import OLDER, KafkaMissingError
 from tests.servers.kafka import Kafka
+from tests.servers.kafkasecured import Secured, secured
 
 
 def _started(**options: Any) -> Kafka:
@@ -34,6 +35,16 @@ def kafka_broker() -> Iterator[Kafka]:
 def kafka_39() -> Iterator[Kafka]:
     with _started(version=OLDER) as kafka:
         yield kafka
+
+
+@pytest.fixture(scope="session")
+def kafka_secured() -> Iterator[Secured]:
+    """Return a broker with a listener for every way to log in, and some that nobody should trust."""
+    try:
+        with secured() as found:
+            yield found
+    except KafkaMissingError as error:
+        pytest.fail(str(error), pytrace=False)
 
 
 @pytest.fixture

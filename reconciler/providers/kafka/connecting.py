@@ -11,13 +11,15 @@ import logging
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
+from kafka import errors as theirs
 from kafka.admin import KafkaAdminClient
 from kafka.net.compat import KafkaNetClient
+from kafka.net.inet import KafkaNetSocket, create_connection
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.sasl.oauth import AbstractTokenProvider
 from kafka.net.selector import NetworkSelector
+from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
-from reconciler.errors import ReconcilerError
 from reconciler.providers.kafka.diagnosing import Route
 from reconciler.providers.kafka.faults import translated
 from reconciler.providers.kafka.security import CONNECT_MS
@@ -43,11 +45,13 @@ def opened_admin(settings: Mapping[str, Any], *, cluster: str) -> Any:
     _log.addHandler(logging.NullHandler())
     _log.propagate = False
     route = Route.of(settings, cluster)
+    clear = _clear(settings, route)
+    opened: list[_Connections] = []
     try:
-        admin = KafkaAdminClient(**_clear(settings, route), kafka_client=_client_for(route))
-    except ReconcilerError:
-        raise
+        admin = KafkaAdminClient(**clear, kafka_client=_client_over(route, opened))
     except Exception as error:
+        for connections in opened:
+            connections.end()
         raise route.why(doing="connecting") or translated(error, doing="connecting", cluster=cluster) from error
     route.is_open = True
     return admin
@@ -77,12 +81,58 @@ class _Provider(AbstractTokenProvider):  # type: ignore[misc]  # the library has
         return self._tokens.token()
 
 
-def _client_for(route: Route) -> Any:
+def _client_over(route: Route, opened: list[_Connections]) -> Any:
     def client(**configs: Any) -> KafkaNetClient:
         net = NetworkSelector(**configs)
-        return KafkaNetClient(net=net, manager=_Connections(net, route, **configs), **configs)
+        opened.append(_Connections(net, route, **configs))
+        return KafkaNetClient(net=net, manager=opened[-1], **configs)
 
     return client
+
+
+class _Sockets(KafkaNetSocket):  # type: ignore[misc]  # the library has no types
+    """Sockets that are closed where connecting fails, which the library leaves to chance."""
+
+    SCHEMES = ("closing",)
+
+    async def sock_connect(self, net: Any, sock: Any, sockaddr: Any, timeout_at: float | None = None) -> Any:
+        try:
+            return await super().sock_connect(net, sock, sockaddr, timeout_at=timeout_at)
+        except BaseException:
+            sock.close()
+            raise
+
+
+class _Plain(KafkaTCPTransport):  # type: ignore[misc]  # as above
+    """A connection in clear."""
+
+    def _sock_recv(self) -> tuple[bytes, Any]:
+        return _last_words(super()._sock_recv())
+
+
+class _Encrypted(KafkaSSLTransport):  # type: ignore[misc]  # as above
+    """A connection by TLS, whose greeting has a deadline."""
+
+    def _sock_recv(self) -> tuple[bytes, Any]:
+        return _last_words(super()._sock_recv())
+
+    async def greet(self, until: float) -> None:
+        import ssl  # noqa: PLC0415 - only who encrypts pays
+
+        while True:
+            try:
+                self._sock.do_handshake()
+            except ssl.SSLWantReadError:
+                await self._net.wait_read(self._sock, timeout_at=until)
+            except ssl.SSLWantWriteError:
+                await self._net.wait_write(self._sock, timeout_at=until)
+            else:
+                return
+
+
+def _last_words(came: tuple[bytes, Any]) -> tuple[bytes, Any]:
+    """Return what came before the end first: the library drops why a login is refused if the end comes with it."""
+    return (came[0], None) if came[0] else came
 
 
 class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # the library has no types
@@ -105,8 +155,26 @@ class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # the library
             found.close_future.add_errback(lambda error: self.route.failed(address, error))
         return found
 
+    def end(self) -> None:
+        """Close all, and end the thread that goes on trying."""
+        self.close()
+        self._net.close()
+
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
-        """Return a connection after its greeting by TLS, which the library itself awaits for ever."""
-        limit = CONNECT_MS / 1000 if timeout_at is None else max(0.0, min(CONNECT_MS / 1000, timeout_at - monotonic()))
-        building = self.call_soon(super()._build_transport, node, timeout_at)
-        return await self.wait_for(building, limit * 1000)
+        until = monotonic() + CONNECT_MS / 1000
+        until = until if timeout_at is None else min(until, timeout_at)
+        options = self.config["socket_options"]
+        sock = await create_connection(self._net, node.host, node.port, options, proxy_url=_DIRECT, timeout_at=until)
+        if not self.ssl_enabled:
+            return _Plain(self._net, sock, host=node.host)
+        transport = _Encrypted(self._net, sock, host=node.host, ssl_context=self.config["ssl_context"])
+        try:
+            await transport.greet(until)
+        except Exception as error:
+            transport.close()
+            raise theirs.KafkaConnectionError(f"Handshake failed: {error}") from error
+        return transport
+
+
+_DIRECT: Final = "closing://"
+"""The name under which the library finds `_Sockets`."""

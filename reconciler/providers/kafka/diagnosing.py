@@ -18,6 +18,9 @@ _HANG_UPS: Final = 3
 _SECURITY: Final = "spec.kafka.security"
 _CHECK_LISTENER: Final = f"Name the port of another listener in bootstrapServers, or correct {_SECURITY}.protocol."
 
+_ENDS: Final = ("disconnected", "reset by peer", "EOF", "Broken pipe", "KafkaConnectionError", "Invalid frame length")
+"""What the end of a connection looks like; the last is TLS's own last word, read as the length of an answer."""
+
 _OF_CERTIFICATES: Final = {
     "certificate has expired": ("its certificate has expired", "Renew the certificate of the broker."),
     "not yet valid": ("its certificate is not valid yet", "Compare the clocks of this machine and of the broker."),
@@ -49,6 +52,7 @@ class Route:
     protocol: str
     mechanism: str | None
     username: str | None
+    has_certificate: bool
     deaths: dict[Address, BaseException] = field(default_factory=dict)
     greetings: dict[Address, int] = field(default_factory=dict)
     is_open: bool = False
@@ -64,6 +68,7 @@ class Route:
             settings.get("security_protocol", "PLAINTEXT"),
             settings.get("sasl_mechanism"),
             settings.get("sasl_plain_username"),
+            getattr(settings.get("tls"), "certificate", None) is not None,
         )
 
     def greeted(self, address: Address) -> None:
@@ -92,8 +97,10 @@ class Route:
     def explained(self, address: Address, *, doing: str) -> ReconcilerError | None:
         """Return what to say of the last death of a broker's connections, if it is one of connections."""
         error = self.deaths.get(address)
-        if error is None or isinstance(error, ReconcilerError):
-            return error
+        if error is None:
+            return None
+        if isinstance(error, ReconcilerError):
+            return type(error)(f"cluster {self.cluster}: {doing}: {error.message}", hint=error.hint)
         where = f"cluster {self.cluster}: {doing}: {address[0]}:{address[1]}"
         return (
             self._of_login(where, error)
@@ -140,6 +147,7 @@ class Route:
             return UserError(f"{where} is not trusted: {why}", hint=hint)
         alert = said.lower().rpartition("alert ")[2].replace("_", " ") if "alert" in said.lower() else ""
         if why_not := next((why for part, why in _OF_ALERTS.items() if alert and part in alert), None):
+            why_not = why_not if self.has_certificate else "it demands a certificate of ours"
             hint = f"Give a valid certificate and its key in {_SECURITY}.certFile and keyFile."
             return UserError(f"{where} refuses us: {why_not}", hint=hint)
         if ("Handshake failed" in said or self._hung_up(said)) and speaks_plain(address):
@@ -164,7 +172,7 @@ class Route:
 
     @staticmethod
     def _hung_up(said: str) -> bool:
-        return any(part in said for part in ("disconnected", "reset by peer", "EOF", "Broken pipe", "ConnectionError"))
+        return any(part in said for part in _ENDS)
 
     def _wants_tls(self, address: Address) -> bool:
         return "SSL" not in self.protocol and speaks_tls(address)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from reconciler.errors import UserError
-from reconciler.providers.secrets import resolve
 from reconciler.providers.kafka.tls import Tls
+from reconciler.providers.secrets import resolve
 
 if TYPE_CHECKING:
-    from reconciler.providers.secrets import Secret
     from reconciler.providers.base import Edge
+    from reconciler.providers.secrets import Secret
     from reconciler.resources.cluster import Cluster
     from reconciler.resources.connections import KafkaConnection, SecuritySpec
 

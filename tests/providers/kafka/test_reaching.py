@@ -1,0 +1,236 @@
+"""Every way to log in works with both clients; every wrong one is told in one sentence, and soon."""
+
+from __future__ import annotations
+
+import datetime as dt
+import pickle
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka import Consumer
+
+from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError
+from reconciler.providers.kafka.client import KafkaClient
+from reconciler.providers.kafka.connecting import opened_admin
+from reconciler.providers.kafka.records.clients import opened
+from reconciler.providers.kafka.security import admin_settings, record_settings
+from reconciler.resources.cluster import Cluster
+from tests.servers.kafkasecured import CLIENT, ENVIRON, Secured, declared
+
+SOON_SECONDS = 20
+"""More than the ten that connections are tried for; a busy machine takes its time."""
+
+TRUSTS = {"caFile": "tests-ca.pem"}
+LOGS_IN = {"username": "admin", "password": "${env:PASSWORD}"}
+TOKENS = {"mechanism": "OAUTHBEARER", "clientId": CLIENT, "clientSecret": "${env:CLIENT_SECRET}", "scope": "kafka"}
+
+GOOD = {
+    "plaintext": ("PLAINTEXT", {}),
+    "TLS": ("TLS", {"protocol": "SSL", **TRUSTS}),
+    "mutual TLS": ("MUTUAL", {"protocol": "SSL", **TRUSTS, "certFile": "me.pem", "keyFile": "me.key"}),
+    "PLAIN": ("LOGIN", {"protocol": "SASL_PLAINTEXT", "mechanism": "PLAIN", **LOGS_IN}),
+    "PLAIN over TLS": ("BOTH", {"protocol": "SASL_SSL", "mechanism": "PLAIN", **LOGS_IN, **TRUSTS}),
+    "SCRAM-SHA-256": ("LOGIN", {"protocol": "SASL_PLAINTEXT", "mechanism": "SCRAM-SHA-256", **LOGS_IN}),
+    "SCRAM-SHA-512 over TLS": ("BOTH", {"protocol": "SASL_SSL", "mechanism": "SCRAM-SHA-512", **LOGS_IN, **TRUSTS}),
+    "OAUTHBEARER": ("LOGIN", {"protocol": "SASL_PLAINTEXT", **TOKENS}),
+    "OAUTHBEARER over TLS": ("BOTH", {"protocol": "SASL_SSL", **TOKENS, **TRUSTS}),
+}
+
+WRONG = {
+    "wrong password": (
+        "LOGIN",
+        {**GOOD["SCRAM-SHA-256"][1], "password": "${env:WRONG}"},
+        NotAuthorizedError,
+        "does not accept user admin by SCRAM-SHA-256: Authentication failed",
+    ),
+    "wrong password of PLAIN": (
+        "BOTH",
+        {**GOOD["PLAIN over TLS"][1], "password": "${env:WRONG}"},
+        NotAuthorizedError,
+        "does not accept user admin by PLAIN: Authentication failed",
+    ),
+    "a user that is not there": (
+        "LOGIN",
+        {**GOOD["SCRAM-SHA-256"][1], "username": "nobody"},
+        NotAuthorizedError,
+        "does not accept user nobody by SCRAM-SHA-256",
+    ),
+    "a plain client to a TLS port": ("TLS", {}, UserError, "is a listener with TLS, and spec.kafka.security.protocol"),
+    "a login without TLS to a TLS port": (
+        "BOTH",
+        GOOD["PLAIN"][1],
+        UserError,
+        "is a listener with TLS, and spec.kafka.security.protocol is SASL_PLAINTEXT",
+    ),
+    "TLS to a plain port": ("PLAINTEXT", GOOD["TLS"][1], UserError, "is a listener without TLS"),
+    "nobody to a login": ("LOGIN", {}, UserError, "hangs up on whoever does not log in"),
+    "TLS alone to a login over TLS": ("BOTH", GOOD["TLS"][1], UserError, "hangs up on whoever does not log in"),
+    "a login where nobody logs in": ("PLAINTEXT", GOOD["PLAIN"][1], UserError, "is a listener on which nobody logs in"),
+    "an expired certificate": ("EXPIRED", GOOD["TLS"][1], UserError, "is not trusted: its certificate has expired"),
+    "a certificate for another host": (
+        "ELSEWHERE",
+        GOOD["TLS"][1],
+        UserError,
+        "is not trusted: its certificate is for another address",
+    ),
+    "an issuer that nobody knows": (
+        "TLS",
+        {"protocol": "SSL"},
+        UserError,
+        "is not trusted: its certificate was issued by nobody we trust",
+    ),
+    "no certificate of ours": ("MUTUAL", GOOD["TLS"][1], UserError, "refuses us: it demands a certificate of ours"),
+    "a certificate of ours that has expired": (
+        "MUTUAL",
+        {**GOOD["mutual TLS"][1], "certFile": "old.pem", "keyFile": "old.key"},
+        UserError,
+        "refuses us: ",
+    ),
+    "a client without the secret of its tokens": (
+        "LOGIN",
+        {**GOOD["OAUTHBEARER"][1], "clientSecret": "${env:WRONG}"},
+        NotAuthorizedError,
+        "answers 401",
+    ),
+}
+
+
+@pytest.fixture(scope="session")
+def there(kafka_secured: Secured) -> Secured:
+
+    kafka_secured.authority.issued("me")
+    kafka_secured.authority.issued("old", lasts=-dt.timedelta(hours=1))
+    return kafka_secured
+
+
+def secured_by(there: Secured, listener: str, security: dict[str, str]) -> Cluster:
+    tokens = {"tokenEndpointUrl": there.tokens.url} if security.get("mechanism") == "OAUTHBEARER" else {}
+    return there.declared(listener, **security, **tokens)
+
+
+def failed(cluster: Cluster, there: Secured) -> tuple[ReconcilerError, float]:
+    begun = time.monotonic()
+    with pytest.raises(ReconcilerError) as raised:
+        KafkaClient(cluster, there.edge()).cluster()
+    return raised.value, time.monotonic() - begun
+
+
+@pytest.mark.parametrize("way", GOOD)
+def test_administration_logs_in_by(way: str, there: Secured) -> None:
+    settings = admin_settings(secured_by(there, *GOOD[way]), there.edge())
+    admin = opened_admin(pickle.loads(pickle.dumps(settings)), cluster="west")  # noqa: S301 - as to an executor
+    assert admin.describe_cluster()["cluster_id"]
+    admin.close()
+
+
+@pytest.mark.parametrize("way", GOOD)
+def test_records_are_reached_by(way: str, there: Secured) -> None:
+    settings = record_settings(secured_by(there, *GOOD[way]), there.edge())
+    settings = pickle.loads(pickle.dumps(settings))  # noqa: S301 - as to an executor
+    consumer = Consumer({**opened(settings), "group.id": "reaching"})
+    assert consumer.list_topics(timeout=SOON_SECONDS).cluster_id
+    consumer.close()
+
+
+@pytest.mark.parametrize("way", [way for way in GOOD if GOOD[way][1]])
+def test_settings_show_no_secret(way: str, there: Secured) -> None:
+    cluster = secured_by(there, *GOOD[way])
+    shown = repr(admin_settings(cluster, there.edge())) + repr(record_settings(cluster, there.edge()))
+    key = (there.authority.folder / "me.key").read_text().splitlines()[1]
+    assert not [secret for secret in (*ENVIRON.values(), key) if secret in shown]
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_told_in_one_sentence_and_soon(what: str, there: Secured) -> None:
+    listener, security, kind, sentence = WRONG[what]
+    error, seconds = failed(secured_by(there, listener, security), there)
+    assert type(error) is kind, error
+    assert sentence in error.message
+    assert error.message.startswith("cluster west: connecting: ")
+    assert seconds < SOON_SECONDS
+
+
+@contextmanager
+def mute() -> Iterator[str]:
+    """Take connections, and never say a word: a broker that hangs."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+def impatient(cluster: Cluster, there: Secured) -> ReconcilerError:
+    """Return what is told after a second instead of ten."""
+    begun = time.monotonic()
+    settings = {**admin_settings(cluster, there.edge()), "bootstrap_timeout_ms": 1000}
+    with pytest.raises(ReconcilerError) as raised:
+        opened_admin(settings, cluster="west")
+    assert time.monotonic() - begun < SOON_SECONDS
+    return raised.value
+
+
+@pytest.mark.parametrize("security", [{}, GOOD["TLS"][1]])
+def test_a_broker_that_never_answers_is_left_soon(security: dict[str, str], there: Secured) -> None:
+    with mute() as address:
+        error = impatient(declared(address, **security), there)
+    assert "does not answer in time" in error.message
+    assert isinstance(error, RetryableError)
+
+
+def test_nobody_listens_there(there: Secured) -> None:
+    with mute() as address:
+        pass
+    error = impatient(declared(address), there)
+    assert error.message == f"cluster west: connecting: {address} refuses connections: nobody listens there"
+
+
+def test_a_host_that_is_known_nowhere(there: Secured) -> None:
+    error, seconds = failed(declared("no-such-host.invalid:9092"), there)
+    assert error.message == "cluster west: connecting: no-such-host.invalid:9092: no such host is known here"
+    assert seconds < SOON_SECONDS
+
+
+def test_one_address_of_several_is_enough(there: Secured) -> None:
+    servers = f"no-such-host.invalid:9092,127.0.0.1:1,{there.kafka.bootstrap()}"
+    assert KafkaClient(declared(servers), there.edge()).cluster().id
+
+
+def test_a_token_endpoint_that_is_out_of_order_may_come_back(there: Secured) -> None:
+    cluster = secured_by(there, *GOOD["OAUTHBEARER"])
+    there.tokens.fails_with = 503
+    try:
+        error = impatient(cluster, there)
+    finally:
+        there.tokens.fails_with = None
+    assert isinstance(error, RetryableError)
+    assert "answers 503" in error.message
+    assert KafkaClient(cluster, there.edge()).cluster().id
+
+
+UNREADABLE = {
+    "a file that is not there": ({"caFile": "none.pem"}, "spec.kafka.security.caFile: "),
+    "a key for a certificate": ({"caFile": "me.key"}, "holds no certificate in PEM"),
+    "a certificate for a key": ({**TRUSTS, "certFile": "me.pem"}, "holds no private key in PEM"),
+    "a key without a certificate": ({"keyFile": "me.key"}, "a key without a certificate"),
+    "the key of another certificate": (
+        {**TRUSTS, "certFile": "me.pem", "keyFile": "old.key"},
+        "the certificates cannot be used",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", UNREADABLE)
+def test_files_are_judged_before_anybody_is_asked(what: str, there: Secured) -> None:
+    security, sentence = UNREADABLE[what]
+    error, _ = failed(declared("127.0.0.1:1", protocol="SSL", **security), there)
+    assert isinstance(error, UserError)
+    assert sentence in error.message
+
+
+@pytest.mark.parametrize("server", ["broker", "broker:", ":9092", "broker:http", "broker:70000"])
+def test_what_is_no_address_of_a_broker_is_refused(server: str, there: Secured) -> None:
+    error, _ = failed(declared(server), there)
+    assert f"{server!r} is no address of a broker" in error.message
