@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -77,6 +78,8 @@ class KafkaClient:
         with self._opening:
             if self._admin is None:
                 self._admin = self._opened()
+                # Its thread would go on for ever, also when the cluster is gone; the end of the process needs no waiting.
+                weakref.finalize(self, self._admin.close).atexit = False
             return self._admin
 
     def asked(self, doing: str, call: Any, *given: Any, **named: Any) -> Any:
