@@ -109,11 +109,18 @@ class KafkaProvider:
         self.observe(Scope((address,)))
 
     def overview(self) -> Overview:
-        """Return names and shapes of all that may be described: one request."""
-        topics = {name: seen for name, seen in self._client.topics().items() if not is_internal(seen)}
+        """Return names and shapes of all that may be described: one request, and the ledger where there is one."""
+        every = self._client.topics()
+        topics = {name: seen for name, seen in every.items() if not is_internal(seen)}
+        mirrors: Mapping[str, TopicShown] = {}
+        if LEDGER in every:
+            from reconciler.providers.kafka.linking.observed import shown_mirrors  # noqa: PLC0415 - only who mirrors pays
+
+            mirrors = shown_mirrors(self._ledger.read(), topics, self._declared.metadata.name)
         there = {tier for name in topics for tier in tiers_of(self._naming.placed(name)[0])}
         shown = [
-            TopicShown(
+            mirrors.get(name)
+            or TopicShown(
                 address_of("topic", self._declared.metadata.name, self._naming.full_name(name)),
                 len(seen.replicas),
                 len(seen.replicas[0]),
@@ -257,8 +264,15 @@ class KafkaProvider:
         return KafkaLog(seen.name, *settings, self._client.name, isolation, seen.id)
 
     def producer(self, topic: TopicAddress) -> TopicProducer:
-        """Return where new records of a topic go in."""
-        raise self._cannot("take records")
+        """Return where new records of a topic go in.
+
+        Raises:
+            UserError: It does not exist.
+        """
+        from reconciler.providers.kafka.records.producing import KafkaProducer  # noqa: PLC0415 - brings Arrow
+        from reconciler.providers.kafka.security import record_settings  # noqa: PLC0415 - as above
+
+        return KafkaProducer(self._seen(topic).name, record_settings(self._declared, self._edge), self._client.name)
 
     def sink(self, topic: TopicAddress) -> TransactionalSink:
         """Return where records of a topic are written: that of its link where it is a mirror."""
@@ -307,7 +321,7 @@ class KafkaProvider:
         name = self._naming.physical(full_name_of(topic))
         seen = self._client.topics([name]).get(name)
         if seen is None or seen.error:
-            message = f"{topic}: there is no topic {name}"
+            message = f"{topic}: topic {full_name_of(topic)} does not exist"
             raise UserError(message, hint="See which there are: reconciler topic list")
         return seen
 

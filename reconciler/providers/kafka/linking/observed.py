@@ -10,6 +10,7 @@ from reconciler.providers.kafka.translate import INJECTED
 from reconciler.providers.linkmodels import link_in, mirror_in
 from reconciler.resources.address import address_of, kind_of
 from reconciler.resources.inventory import Observed
+from reconciler.resources.overviews import Following, TopicShown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,6 +41,19 @@ def laid_over(
     links = observed_links(entries, topics, cluster, configs, becomes)
     kept = {address: each for address, each in inventory.items() if address not in followers}
     return kept | {address: each for address, each in links.items() if is_wanted is None or is_wanted(address)}
+
+
+def shown_mirrors(entries: Entries, topics: Mapping[str, TopicSeen], cluster: str) -> dict[str, TopicShown]:
+    """Return what a listing says of topics that are mirrors, by the names their broker gives them."""
+    states = states_of(entries).live({name: seen.id for name, seen in topics.items()})
+    found = {}
+    for topic, kept in states.mirrors.items():
+        of = states.found(kept)
+        if kept.follows and of is not None:
+            follows = Following(states.status(kept), of[0], f"{of[1].source_cluster}/{kept.entry.source}")
+            address = address_of("mirror", cluster, kept.name)
+            found[topic] = TopicShown(address, len(topics[topic].replicas), None, following=follows)
+    return found
 
 
 def following(entries: Entries, topics: Mapping[str, TopicSeen]) -> frozenset[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import UserError
 from reconciler.lifecycles.mirror import MirrorStatus
-from reconciler.providers.kafka.ledger import LINK, MIRROR, link_key, mirror_key
+from reconciler.providers.kafka.ledger import LINK, MIRROR, TOPIC, link_key, mirror_key
 from reconciler.resources.linkentries import LinkEntry, MirrorEntry, OperationEntry
 from reconciler.resources.mirrorstates import status_of
 
@@ -123,11 +123,26 @@ class States:
 
 
 def states_of(entries: Entries) -> States:
-    """Return what a ledger says of links and mirrors."""
-    return States(
-        {str(key[1]): LinkEntry.from_json(dict(value)) for key, value in entries.items() if key[0] == LINK},
-        {str(key[1]): kept_in(value) for key, value in entries.items() if key[0] == MIRROR},
-    )
+    """Return what a ledger says of links and mirrors.
+
+    Raises:
+        UserError: Somebody else wrote into it.
+    """
+    links: dict[str, LinkEntry] = {}
+    mirrors: dict[str, Kept] = {}
+    for key, value in entries.items():
+        try:
+            if key[0] == LINK:
+                links[str(key[1])] = LinkEntry.from_json(dict(value))
+            elif key[0] == MIRROR:
+                mirrors[str(key[1])] = kept_in(value)
+        except (KeyError, TypeError, AttributeError) as error:
+            message = f"topic {TOPIC} has an entry {list(key)} that is none of ours: {error!r} in it"
+            hint = (
+                f"Nobody but reconciler may write there. Remove it by a record with the key {list(key)} and no value."
+            )
+            raise UserError(message, hint=hint) from error
+    return States(links, mirrors)
 
 
 def link_changes(name: str, link: LinkEntry | None) -> Changes:
