@@ -51,6 +51,8 @@ class TopicSeen:
     replicas: tuple[tuple[int, ...], ...]
     """The brokers of each partition, by number."""
     error: int = 0
+    is_led: bool = True
+    """Whether every partition has a leader."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ class KafkaClient:
         with self._opening:
             if self._admin is None:
                 self._admin = self._opened()
-                # Its thread would go on for ever, also when the cluster is gone; the end of the process needs no waiting.
+                # Its thread would go on for ever, also when the cluster is gone; the end of a process waits for none.
                 weakref.finalize(self, self._admin.close).atexit = False
             return self._admin
 
@@ -91,8 +93,10 @@ class KafkaClient:
 
     def send(self, request: Any, *, doing: str, node: int | None = None) -> Any:
         """Send one request of the protocol, to any broker or to one, and return its answer."""
+        from reconciler.providers.kafka.patience import sent
+
         connections = self.admin._manager  # noqa: SLF001 - the library has no other way to send what it has no method for
-        return self.asked(doing, connections.run, connections.send, request, node)
+        return sent(connections, request, node, doing=doing, cluster=self.name)
 
     @property
     def name(self) -> str:
@@ -166,6 +170,7 @@ def _topic(topic: Any) -> TopicSeen:
         bool(topic.is_internal),
         tuple(tuple(each.replica_nodes) for each in partitions),
         topic.error_code,
+        all(each.leader_id >= 0 for each in partitions) and bool(partitions),
     )
 
 

@@ -1,0 +1,54 @@
+"""From a cluster that people made by hand to pull requests, as readers of the example run it, on a real broker."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from examples import kafkajars
+
+if TYPE_CHECKING:
+    from tests.examples.conftest import Tell
+    from tests.servers.kafka import Kafka
+
+DEMO = Path(__file__).resolve().parents[2] / "examples" / "kafka" / "demo.py"
+
+
+@pytest.mark.fact("F-K-032", "F-K-080")
+def test_a_cluster_made_by_hand_is_exported_adopted_and_changed_by_pull_requests(
+    tell: Tell,
+    start_kafka: Callable[..., Kafka],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("KAFKA_BOOTSTRAP", start_kafka().bootstrap())
+    demo = tell(DEMO)
+    code = demo.main()
+    told = capsys.readouterr()
+    assert code == 0, told.out + told.err
+    assert told.out.count("\n── ") == 6
+    assert "All as the story says" in told.out
+    assert demo.main() == 1, "what is there is not made again"
+    assert "has topics that this story would make: shop.eu.orders" in capsys.readouterr().err
+
+
+@pytest.mark.soak
+@pytest.mark.xdist_group("kafka")
+def test_the_story_starts_a_broker_of_its_own(tmp_path: Path) -> None:
+    jars = {"XDG_CACHE_HOME": str(kafkajars._CACHE.parents[1])}  # of whoever runs the tests
+    told = subprocess.run(
+        [sys.executable, DEMO, tmp_path / "workspace"],
+        env={**os.environ, **jars, "KAFKA_BOOTSTRAP": ""},
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert "All as the story says" in told.stdout
