@@ -1,15 +1,17 @@
-"""What every provider must do, over every implementation. Names it uses are legal on all platforms."""
+"""What every provider must do, over every implementation: the same tests on our clusters and on real brokers.
+
+Names it uses are legal on all platforms.
+"""
 
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pytest
 
-from reconciler.errors import BlockedError, ReconcilerError, StalePlanError, UserError
-from reconciler.planning.actions import Change, Create, Delete, Transition, Update
+from reconciler.errors import StalePlanError, UserError
+from reconciler.planning.actions import Change
 from reconciler.planning.fields import fields_of
 from reconciler.providers.base import Done, Edge, Failed, Scope
 from reconciler.providers.registry import open_provider
@@ -18,144 +20,55 @@ from reconciler.resources.address import Address
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.groups import OffsetMove, ToEarliest
 from reconciler.resources.kinds import RESOURCE
-from reconciler.resources.syncedconfigs import ALWAYS_SYNCED
-from tests.embedded.samples import NOW, ids, numbered, rows_of, values
+from tests.contracts.providers import apply, create, delete, done, inputs, look, namespace, refused, topic, update
+from tests.embedded.samples import NOW, ids, rows_of
+from tests.servers.brokers import emptied
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
-    from reconciler.planning.actions import ControlAction
-    from reconciler.providers.base import Outcome, Provider
-    from reconciler.resources.kinds import Resource
+    from reconciler.providers.base import Provider
 
 NAMES = itertools.count()
+BROKERS = ("kafka_broker", "kafka_39")
 
 
-@pytest.fixture(params=["memory", "file", "s3"])
-def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+@pytest.fixture(params=["memory", "file", "s3", *BROKERS])
+def declared(request: pytest.FixtureRequest, tmp_path: Path) -> Cluster:
     match request.param:
         case "memory":
-            return f"memory://provider-{next(NAMES)}"
+            root = f"memory://provider-{next(NAMES)}"
         case "file":
-            return f"file://{tmp_path}/west"
-        case _:
+            root = f"file://{tmp_path}/west"
+        case "s3":
             request.getfixturevalue("s3_environ")
-            url: str = request.getfixturevalue("s3_server").url("provider")
-            return url
-
-
-@pytest.fixture
-def edge(tmp_path: Path) -> Edge:
-    return Edge(folder=tmp_path, environ={}, new_id=ids(), now_ms=lambda: NOW)
-
-
-@pytest.fixture
-def declared(root: str) -> Cluster:
+            root = request.getfixturevalue("s3_server").url("provider")
+        case _:
+            servers = [emptied(request.getfixturevalue(request.param).bootstrap())]
+            return Cluster.model_validate(
+                {"metadata": {"name": "west"}, "spec": {"provider": "kafka", "kafka": {"bootstrapServers": servers}}}
+            )
     return Cluster.model_validate({"metadata": {"name": "west"}, "spec": {"embedded": {"root": root}}})
 
 
 @pytest.fixture
-def provider(declared: Cluster, edge: Edge) -> Provider:
+def provider(declared: Cluster, tmp_path: Path) -> Provider:
+    edge = Edge(folder=tmp_path, environ={}, new_id=ids(), now_ms=lambda: NOW)
     provider = open_provider(declared, edge)
-    done(provider, create(declared))
+    if provider.capabilities.creates_cluster:
+        done(provider, create(declared))
     return provider
 
 
-def topic(name: str, namespace: str = "", **spec: Any) -> Resource:
-    metadata = {"name": name, "namespace": namespace, "cluster": "west"}
-    return RESOURCE.validate_python({"kind": "Topic", "metadata": metadata, "spec": {"partitions": 3, **spec}})
-
-
-def namespace(name: str, **configs: str) -> Resource:
-    keys = {key.replace("_", "."): value for key, value in configs.items()}
-    metadata = {"name": name, "cluster": "west"}
-    return RESOURCE.validate_python({"kind": "Namespace", "metadata": metadata, "spec": {"configs": keys}})
-
-
-def link(**spec: Any) -> Resource:
-    metadata = {"name": "from-north", "cluster": "west"}
-    return RESOURCE.validate_python({"kind": "MirrorLink", "metadata": metadata, "spec": {"source": "north", **spec}})
-
-
-def mirror(source: str, **fields: Any) -> Resource:
-    return RESOURCE.validate_python(
-        {
-            "kind": "MirrorTopic",
-            "cluster": "west",
-            "link": "from-north",
-            "source_cluster": "north",
-            "source": source,
-            "name": source,
-            **fields,
-        }
-    )
-
-
-def create(resource: Resource, **parameters: Any) -> Create:
-    return Create(address=resource.address, after=resource, parameters=parameters)
-
-
-def delete(resource: Resource, incarnation: str | None = None) -> Delete:
-    return Delete(address=resource.address, before=resource, incarnation=incarnation)
-
-
-def update(resource: Resource, *changes: Change) -> Update:
-    return Update(address=resource.address, before=resource, after=resource, changes=changes)
-
-
-def apply(provider: Provider, *actions: ControlAction) -> dict[str, Outcome]:
-    outcomes = list(provider.apply(actions))
-    assert [outcome.id for outcome in outcomes] == [action.id for action in actions]
-    return {outcome.id: outcome for outcome in outcomes}
-
-
-def done(provider: Provider, *actions: ControlAction) -> Sequence[Outcome]:
-    outcomes = list(apply(provider, *actions).values())
-    assert [outcome for outcome in outcomes if not isinstance(outcome, Done)] == []
-    return outcomes
-
-
-def refused(provider: Provider, action: ControlAction) -> ReconcilerError:
-    outcome = apply(provider, action)[action.id]
-    assert isinstance(outcome, Failed)
-    return outcome.error
-
-
-# -- the cluster itself
-
-
-def test_a_cluster_that_is_not_there_has_no_identity_and_nothing_in_it(declared: Cluster, edge: Edge) -> None:
-    provider = open_provider(declared, edge)
-    assert provider.identify() is None
-    assert provider.observe(Scope()) == {}
-    assert provider.identify() is None
-
-
-def test_a_created_cluster_answers_with_its_id(provider: Provider, declared: Cluster, edge: Edge) -> None:
+def test_a_cluster_answers_with_its_id(provider: Provider, declared: Cluster) -> None:
     identity = provider.identify()
     assert identity is not None
     assert identity.provider == declared.spec.provider
-    assert open_provider(declared, edge).identify() == identity
+    assert provider.identify() == identity
     seen = provider.observe(Scope())[declared.address]
     assert seen.incarnation == identity.cluster_id
     assert isinstance(seen.resource, Cluster)
     assert seen.resource.spec.cluster_id == identity.cluster_id
-
-
-def test_creating_a_cluster_twice_keeps_the_first(provider: Provider, declared: Cluster, edge: Edge) -> None:
-    before = provider.identify()
-    (outcome,) = done(open_provider(declared, edge), create(declared))
-    assert before is not None
-    assert outcome == Done(f"create:{declared.address}", before.cluster_id)
-    assert provider.identify() == before
-
-
-def test_another_cluster_than_the_declared_one_is_refused(provider: Provider, declared: Cluster, edge: Edge) -> None:
-    wanted = declared.spec.model_copy(update={"cluster_id": "67f5505a-32f3-4677-bcad-3c75a1a702a6"})
-    other = declared.model_copy(update={"spec": wanted})
-    assert "not 67f5505a" in str(refused(open_provider(other, edge), create(other)))
-    assert provider.identify() is not None
 
 
 # -- observing
@@ -163,14 +76,14 @@ def test_another_cluster_than_the_declared_one_is_refused(provider: Provider, de
 
 def test_observing_gives_back_what_was_created(provider: Provider) -> None:
     made = [
-        namespace("shop", retention_ms="7d"),
-        namespace("shop:eu", cleanup_policy="compact"),
+        namespace("shop"),
+        namespace("shop:eu"),
         topic("orders", "shop:eu", replicationFactor=1, configs={"retention.ms": "1d", "segment.bytes": "1MiB"}),
         topic("plain", replicationFactor=1),
     ]
     for resource in made:
         done(provider, create(resource))
-    seen = provider.observe(Scope())
+    seen = look(provider, *made)
     for resource in made:
         assert seen[resource.address].resource == resource
     assert len(seen) == len(made) + 1
@@ -178,7 +91,7 @@ def test_observing_gives_back_what_was_created(provider: Provider) -> None:
 
 def test_observing_changes_nothing_and_is_repeatable(provider: Provider) -> None:
     done(provider, create(topic("orders")))
-    assert provider.observe(Scope()) == provider.observe(Scope())
+    assert look(provider) == look(provider)
 
 
 def test_a_scope_limits_what_is_observed(provider: Provider) -> None:
@@ -193,21 +106,21 @@ def test_a_scope_limits_what_is_observed(provider: Provider) -> None:
 def test_doing_an_action_twice_does_it_once(provider: Provider) -> None:
     wanted = create(topic("orders"))
     assert done(provider, wanted) == done(provider, wanted)
-    assert len(provider.observe(Scope())) == 2
+    assert len(look(provider)) == 2
 
 
 def test_what_exists_and_differs_is_not_created_over(provider: Provider) -> None:
-    done(provider, create(topic("orders")), create(namespace("shop", retention_ms="7d")))
+    done(provider, create(topic("orders")))
     for other in (topic("orders", partitions=4), topic("orders", configs={"retention.ms": "1d"})):
         assert "exists and differs" in str(refused(provider, create(other)))
-    assert "exists with other configs" in str(refused(provider, create(namespace("shop", retention_ms="8d"))))
-    assert provider.observe(Scope())["topic/west/orders"].resource == topic("orders", replicationFactor=1)
+    assert look(provider)["topic/west/orders"].resource == topic("orders", replicationFactor=1)
 
 
 def test_a_batch_has_one_outcome_for_each_action_and_failures_stand_for_themselves(provider: Provider) -> None:
-    outcomes = apply(provider, create(topic("a")), create(topic("b", "nowhere")), create(topic("c")))
+    missing = update(topic("b"), Change("partitions", 3, 5))
+    outcomes = apply(provider, create(topic("a")), missing, create(topic("c")))
     assert [type(outcome) for outcome in outcomes.values()] == [Done, Failed, Done]
-    assert {"topic/west/a", "topic/west/c"} < set(provider.observe(Scope()))
+    assert {"topic/west/a", "topic/west/c"} < set(look(provider))
 
 
 def test_updates_change_only_what_they_name(provider: Provider) -> None:
@@ -221,25 +134,22 @@ def test_updates_change_only_what_they_name(provider: Provider) -> None:
             Change("configs.segment.bytes", "1048576", None),
             Change("configs.cleanup.policy", None, "compact"),
             Change("partitions", 3, 5),
-            Change("replicationFactor", 1, 2),
         ),
     )
-    wanted = topic(
-        "orders", partitions=5, replicationFactor=2, configs={"retention.ms": "2d", "cleanup.policy": "compact"}
-    )
-    assert provider.observe(Scope())["topic/west/orders"].resource == wanted
+    configs = {"retention.ms": "2d", "cleanup.policy": "compact"}
+    wanted = topic("orders", partitions=5, replicationFactor=1, configs=configs)
+    assert look(provider)["topic/west/orders"].resource == wanted
 
 
 def test_a_change_decided_on_what_has_changed_since_is_refused(provider: Provider) -> None:
-    orders, shop = topic("orders", configs={"retention.ms": "1d"}), namespace("shop", retention_ms="1d")
-    done(provider, create(orders), create(shop))
+    orders = topic("orders", configs={"retention.ms": "1d"})
+    done(provider, create(orders))
     to_2d, to_3d = (Change("configs.retention.ms", "86400000", value) for value in ("172800000", "259200000"))
-    for resource in (orders, shop):
-        done(provider, update(resource, to_2d))
-        done(provider, update(resource, to_2d))
-        error = refused(provider, update(resource, to_3d))
-        assert isinstance(error, StalePlanError)
-        assert "configs.retention.ms is '172800000' now, not '86400000'" in str(error)
+    for _ in range(2):
+        done(provider, update(orders, to_2d))
+    error = refused(provider, update(orders, to_3d))
+    assert isinstance(error, StalePlanError)
+    assert "configs.retention.ms is '172800000' now, not '86400000'" in str(error)
     done(provider, update(orders, Change("partitions", 3, 5)))
     assert isinstance(refused(provider, update(orders, Change("partitions", 3, 6))), StalePlanError)
 
@@ -255,7 +165,7 @@ def test_a_value_that_cannot_be_is_refused_and_nothing_of_its_action_is_done(pro
     done(provider, create(before))
     changes = (Change("partitions", 3, 5), Change("configs.retention.ms", None, "soon"))
     assert "retention.ms" in str(refused(provider, update(before, *changes)))
-    assert provider.observe(Scope())["topic/west/orders"].resource == topic("orders", replicationFactor=1)
+    assert look(provider)["topic/west/orders"].resource == topic("orders", replicationFactor=1)
 
 
 def test_access_rules_are_made_with_what_they_lie_on_and_changed_one_by_one(provider: Provider) -> None:
@@ -266,25 +176,37 @@ def test_access_rules_are_made_with_what_they_lie_on_and_changed_one_by_one(prov
             "kind": "Namespace",
             "metadata": {"name": "shop", "cluster": "west"},
             "spec": {
-                "acls": [{**rule, "permission": "deny", "resources": ["groups"], "names": ["pay-*"], "host": "h"}]
+                "acls": [
+                    {
+                        **rule,
+                        "operations": ["read", "describe"],
+                        "permission": "deny",
+                        "resources": ["groups"],
+                        "names": ["pay-*"],
+                        "host": "10.0.0.7",
+                    }
+                ]
             },
         }
     )
     for _ in range(2):
         done(provider, create(orders), create(shop))
-    seen = provider.observe(Scope())
+    seen = look(provider, shop)
     assert fields_of(seen[orders.address].resource) == fields_of(orders)
     assert seen[shop.address].resource == shop
     changes = (
         Change("acls.allow User:a", ("read", "write"), ("read",)),
-        Change("acls.deny User:b from h", None, ("all",)),
+        Change("acls.deny User:b from 10.0.0.7", None, ("all",)),
     )
     for _ in range(2):
         done(provider, update(orders, *changes))
-    done(provider, update(shop, Change("acls.deny User:a from h on groups named pay-*", ("read", "write"), None)))
-    seen = provider.observe(Scope())
+    done(
+        provider,
+        update(shop, Change("acls.deny User:a from 10.0.0.7 on groups named pay-*", ("describe", "read"), None)),
+    )
+    seen = look(provider, shop)
     rules = {path: value for path, value in fields_of(seen[orders.address].resource).items() if "acls" in path}
-    assert rules == {"acls.allow User:a": ("read",), "acls.deny User:b from h": ("all",)}
+    assert rules == {"acls.allow User:a": ("read",), "acls.deny User:b from 10.0.0.7": ("all",)}
     assert seen[shop.address].resource == namespace("shop")
 
 
@@ -296,21 +218,6 @@ def test_a_rule_that_was_changed_since_is_not_changed_again(provider: Provider) 
     assert isinstance(error, StalePlanError)
 
 
-def test_what_exists_with_other_rules_is_not_created(provider: Provider) -> None:
-    done(provider, create(topic("orders")))
-    rules = [{"principal": "User:a", "operations": ["read"]}]
-    assert "exists and differs" in str(refused(provider, create(topic("orders", acls=rules))))
-
-
-def test_a_namespace_changes_for_all_below_it(provider: Provider) -> None:
-    shop = namespace("shop", retention_ms="7d")
-    done(provider, create(shop))
-    done(provider, create(topic("orders", "shop")))
-    done(provider, update(shop, Change("configs.retention.ms", "604800000", "86400000")))
-    assert provider.observe(Scope())["namespace/west/shop"].resource == namespace("shop", retention_ms="1d")
-    assert provider.source_topic(Address("topic/west/shop:orders")).configs == {"retention.ms": "86400000"}
-
-
 def test_deleting_is_repeatable(provider: Provider) -> None:
     shop, orders = namespace("shop"), topic("orders", "shop")
     done(provider, create(shop))
@@ -318,7 +225,7 @@ def test_deleting_is_repeatable(provider: Provider) -> None:
     for _ in range(2):
         done(provider, delete(orders))
         done(provider, delete(shop))
-    assert len(provider.observe(Scope())) == 1
+    assert set(look(provider)) == {"cluster/west"}
 
 
 def test_a_delete_is_bound_to_what_was_looked_at(provider: Provider) -> None:
@@ -330,7 +237,7 @@ def test_a_delete_is_bound_to_what_was_looked_at(provider: Provider) -> None:
     assert isinstance(second, Done)
     assert second.incarnation not in {None, first.incarnation}
     assert isinstance(refused(provider, delete(orders, first.incarnation)), StalePlanError)
-    assert provider.observe(Scope())[orders.address].incarnation == second.incarnation
+    assert look(provider)[orders.address].incarnation == second.incarnation
 
 
 def test_a_namespace_that_holds_anything_is_not_deleted(provider: Provider) -> None:
@@ -338,7 +245,6 @@ def test_a_namespace_that_holds_anything_is_not_deleted(provider: Provider) -> N
     done(provider, create(topic("orders", "shop:eu")))
     assert "holds topics: shop:eu:orders" in str(refused(provider, delete(namespace("shop:eu"))))
     done(provider, delete(topic("orders", "shop:eu")))
-    assert "holds namespaces: shop:eu" in str(refused(provider, delete(namespace("shop"))))
     done(provider, delete(namespace("shop:eu")), delete(namespace("shop")))
 
 
@@ -350,7 +256,7 @@ def grouped(provider: Provider) -> Provider:
     """A topic with four records in its first partition, of which a group has read three."""
     done(provider, create(topic("orders")), create(topic("clicks")))
     producer = provider.producer(Address("topic/west/orders"))
-    producer.append(values("a", "b", "c", "d", partition=[0] * 4))
+    producer.append(inputs("a", "b", "c", "d", partition=0))
     producer.flush()
     provider.groups.commit("checkout", {("orders", 0): 3, ("clicks", 1): 0})
     return provider
@@ -360,7 +266,6 @@ def test_groups_are_listed_described_and_read_on(grouped: Provider) -> None:
     groups = grouped.groups
     assert list(groups.names()) == ["checkout"]
     found = groups.describe("checkout")
-    assert found.is_reading
     assert [(row.topic, row.partition, row.lag) for row in found.offsets if row.committed is not None] == [
         ("clicks", 1, 0),
         ("orders", 0, 1),
@@ -382,22 +287,6 @@ def test_a_topic_tells_who_reads_it(grouped: Provider) -> None:
     }
 
 
-def test_groups_are_set_back_and_forgotten_only_by_force_while_they_read(grouped: Provider) -> None:
-    groups = grouped.groups
-    moves = groups.moves("checkout", ToEarliest(), topic="orders", partition=0)
-    assert list(moves) == [OffsetMove("orders", 0, 3, 0)]
-    with pytest.raises(BlockedError):
-        groups.move("checkout", moves)
-    groups.move("checkout", moves, force=True)
-    assert groups.committed("checkout", ["orders"]) == {("orders", 0): 0}
-    with pytest.raises(BlockedError):
-        groups.delete("checkout")
-    assert groups.delete("checkout", "clicks", force=True)
-    assert groups.committed("checkout", ["orders", "clicks"]) == {("orders", 0): 0}
-    assert groups.delete("checkout", force=True)
-    assert not groups.delete("checkout")
-
-
 def test_offsets_of_what_is_not_there_are_refused(grouped: Provider) -> None:
     for place in (("orders", 3), ("none", 0)):
         with pytest.raises(UserError):
@@ -407,257 +296,45 @@ def test_offsets_of_what_is_not_there_are_refused(grouped: Provider) -> None:
 # -- records
 
 
-def test_a_topic_can_be_written_read_and_measured(provider: Provider) -> None:
+def test_groups_are_set_back_and_forgotten(grouped: Provider) -> None:
+    groups = grouped.groups
+    moves = groups.moves("checkout", ToEarliest(), topic="orders", partition=0)
+    assert list(moves) == [OffsetMove("orders", 0, 3, 0)]
+    groups.move("checkout", moves, force=True)
+    assert groups.committed("checkout", ["orders"]) == {("orders", 0): 0}
+    assert groups.delete("checkout", "clicks", force=True)
+    assert groups.committed("checkout", ["orders", "clicks"]) == {("orders", 0): 0}
+    assert groups.delete("checkout", force=True)
+    assert not groups.delete("checkout")
+
+
+def test_a_topic_that_was_written_is_measured(provider: Provider) -> None:
     orders = topic("orders")
     done(provider, create(orders))
-    address = Address(orders.address)
-    sink, log = provider.sink(address), provider.log(address)
-    sink.publish([sink.stage(1, [numbered(0, 4, partition=1)], at=OffsetRange(0, 4))])
-    assert rows_of(log.read(1, OffsetRange(0, 10))) == numbered(0, 4, partition=1).to_pylist()
-    measure = provider.measure([address])[address]
-    assert (measure.records, measure.groups) == (4, ())
+    producer = provider.producer(orders.address)
+    producer.append(inputs("a", "b", "c", "d", partition=1))
+    producer.flush()
+    measure = provider.measure([orders.address])[orders.address]
+    assert measure.records == 4
     assert measure.bytes > 0
-    assert measure.ages == ((NOW + 3, measure.bytes),)
-    assert measure.positions == {1: provider.links.positions("orders")[1]}
+    assert {number: (at.start, at.end) for number, at in measure.positions.items()} == {1: (0, 4)}
+    standing = provider.standing(orders.address)
+    assert {number: each.end for number, each in standing.bounds.items()} == {0: 0, 1: 4, 2: 0}
 
 
 def test_what_is_not_there_is_not_measured_and_has_no_log(provider: Provider) -> None:
     nowhere = Address("topic/west/nowhere")
     assert provider.measure([nowhere]) == {}
-    for ask in (provider.log, provider.sink, provider.source_topic):
-        with pytest.raises(UserError, match="nowhere does not exist"):
+    for ask in (provider.log, provider.source_topic, provider.standing):
+        with pytest.raises(UserError, match=r"nowhere does not exist"):
             ask(nowhere)
-
-
-def test_measuring_is_not_bounded_by_what_was_never_written_to(provider: Provider) -> None:
-    wide = [topic(f"wide-{number}", partitions=400) for number in range(4)]
-    done(provider, *map(create, wide))
-    found = provider.measure([one.address for one in wide])
-    assert [found[one.address].bytes for one in wide] == [0, 0, 0, 0]
 
 
 def test_new_records_go_in_through_a_producer_of_the_topic(provider: Provider) -> None:
     done(provider, create(topic("orders")))
     address = Address("topic/west/orders")
     producer = provider.producer(address)
-    producer.append(values("a", "b", partition=pa.array([1, 1], pa.int32())))
+    producer.append(inputs("a", "b", partition=1))
     assert producer.flush() == {1: OffsetRange(0, 2)}
     assert producer.flush() == {}
     assert [row["value"] for row in rows_of(provider.log(address).read(1, OffsetRange(0, 2)))] == [b"a", b"b"]
-
-
-# -- links and mirrors
-
-
-@pytest.fixture
-def linked(provider: Provider) -> Provider:
-    assert "mirroring" in provider.capabilities.mirror_states
-    done(provider, create(link()))
-    return provider
-
-
-def test_a_mirror_takes_from_its_source_what_the_plan_says(linked: Provider) -> None:
-    wanted = create(mirror("orders"), partitions=4, configs={"retention.ms": "-1"}, incarnation="north-1")
-    (outcome,) = done(linked, wanted)
-    assert done(linked, wanted) == [outcome]
-    seen = linked.observe(Scope())
-    assert seen["link/west/from-north"].resource == link()
-    found = seen["mirror/west/orders"]
-    assert found.resource == mirror("orders", partitions=4)
-    assert (found.state, found.first_copy_done) == ("ACTIVE", False)
-    assert isinstance(outcome, Done)
-    assert found.incarnation == outcome.incarnation
-    assert "topic/west/orders" not in seen
-
-
-def test_a_completed_first_copy_is_remembered(linked: Provider) -> None:
-    done(linked, create(mirror("orders"), partitions=1))
-    sink = linked.sink(Address("topic/west/orders"))
-    for _ in range(2):
-        sink.complete()
-    assert linked.observe(Scope())["mirror/west/orders"].first_copy_done
-
-
-def test_a_mirror_needs_to_know_the_partitions_of_its_source(linked: Provider) -> None:
-    assert "how many partitions" in str(refused(linked, create(mirror("orders"))))
-
-
-def test_a_mirror_follows_its_source(linked: Provider, tmp_path: Path, edge: Edge) -> None:
-    north = Cluster.model_validate(
-        {"metadata": {"name": "north"}, "spec": {"embedded": {"root": f"file://{tmp_path}/north"}}}
-    )
-    source = open_provider(north, edge)
-    done(source, create(north))
-    orders = RESOURCE.validate_python(
-        {"kind": "Topic", "metadata": {"name": "orders", "cluster": "north"}, "spec": {"partitions": 2}}
-    )
-    done(source, create(orders))
-    done(linked, create(mirror("orders"), partitions=2))
-    done(source, update(orders, Change("partitions", 2, 6), Change("configs.retention.ms", None, "1d")))
-
-    there = Address("topic/north/orders")
-    for _ in range(2):
-        linked.follow_source(Address("mirror/west/orders"), source.source_topic(there))
-    assert linked.observe(Scope())["mirror/west/orders"].resource == mirror("orders", partitions=6)
-    assert linked.source_topic(Address("topic/west/orders")).configs == {"retention.ms": "86400000"}
-
-    done(source, delete(orders))
-    done(source, create(orders))
-    with pytest.raises(UserError, match="deleted and made anew"):
-        linked.follow_source(Address("mirror/west/orders"), source.source_topic(there))
-
-
-def test_a_mirror_takes_no_records_from_producers(linked: Provider) -> None:
-    done(linked, create(mirror("orders"), partitions=1))
-    with pytest.raises(UserError, match="only its link writes to it"):
-        linked.producer(Address("topic/west/orders"))
-
-
-def test_a_mirror_is_bound_to_its_source_and_takes_configs_that_are_not_synced(linked: Provider) -> None:
-    mine = mirror("orders", configs={"segment.ms": "1h"})
-    done(linked, create(mine, partitions=1, configs={"retention.ms": "-1"}))
-    other = mirror("clicks", name="orders")
-    assert "exists and differs" in str(refused(linked, create(other, partitions=1)))
-    done(linked, update(mine, Change("configs.segment.ms", "3600000", "7200000")))
-    synced = update(mine, Change("configs.retention.ms", "-1", "1"))
-    assert "follows its source in retention.ms" in str(refused(linked, synced))
-    seen = linked.observe(Scope())["mirror/west/orders"].resource
-    assert seen == mirror("orders", configs={"segment.ms": "2h"}, partitions=1)
-
-
-def test_a_mirror_may_be_the_source_of_another(linked: Provider) -> None:
-    done(linked, create(mirror("orders"), partitions=2, configs={"retention.ms": "-1"}))
-    found = linked.source_topic(Address("topic/west/orders"))
-    assert (found.partitions, found.configs) == (2, {"retention.ms": "-1"})
-    assert found.incarnation == linked.observe(Scope())["mirror/west/orders"].incarnation
-
-
-def test_the_list_of_synced_configs_can_be_changed(linked: Provider) -> None:
-    assert "topic-config-sync" in linked.capabilities.link_features
-    listed = [*ALWAYS_SYNCED, "retention.ms"]
-    grown = update(link(), Change("topicConfigSync.include", None, tuple(listed)))
-    for _ in range(2):
-        done(linked, grown)
-    assert linked.observe(Scope())["link/west/from-north"].resource == link(topicConfigSync={"include": listed})
-    short = update(link(), Change("topicConfigSync.include", tuple(listed), ("retention.ms",)))
-    assert "topicConfigSync.include lacks" in str(refused(linked, short))
-    done(linked, update(link(), Change("topicConfigSync", {"include": listed}, None)))
-    assert linked.observe(Scope())["link/west/from-north"].resource == link()
-
-
-def test_a_link_that_exists_and_differs_is_not_created_over(linked: Provider) -> None:
-    assert "exists and differs" in str(refused(linked, create(link(retryTimeout="1m"))))
-    assert isinstance(refused(linked, delete(link(), "another-link")), StalePlanError)
-
-
-def test_what_it_cannot_do_is_refused_not_ignored(provider: Provider) -> None:
-    metadata = {"name": "clicks", "cluster": "west"}
-    mounting = RESOURCE.validate_python({"kind": "Mounting", "metadata": metadata, "spec": {"state": "mounted"}})
-    for action in (create(mounting), update(mounting), delete(mounting)):
-        assert f"cannot {action.verb} it" in str(refused(provider, action))
-    orders = topic("orders")
-    done(provider, create(orders))
-    assert "cannot change acls" in str(refused(provider, update(orders, Change("acls", (), ({"a": 1},)))))
-
-
-def test_a_link_with_mirrors_is_not_deleted(linked: Provider) -> None:
-    done(linked, create(mirror("orders"), partitions=1))
-    assert "mirrors that are not stopped: orders" in str(refused(linked, delete(link())))
-    done(linked, delete(mirror("orders")))
-    done(linked, delete(link()))
-    assert len(linked.observe(Scope())) == 1
-
-
-# -- moving
-
-
-def test_a_move_keeps_the_topic_and_doing_it_twice_does_it_once(provider: Provider) -> None:
-    done(provider, create(namespace("us")), create(namespace("eu")))
-    before, after = topic("orders", "us"), topic("orders", "eu", replicationFactor=1)
-    (made,) = done(provider, create(before))
-    move = Transition(
-        address=after.address,
-        machine="topic",
-        verb="move",
-        from_state="us:orders",
-        to_state="eu:orders",
-        after=after,
-        parameters={"from": before.address},
-    )
-    assert isinstance(made, Done)
-    assert provider.capabilities.topic_move
-    for _ in range(2):
-        assert done(provider, move) == [Done(move.id, made.incarnation)]
-    seen = provider.observe(Scope())
-    assert before.address not in seen
-    assert seen[after.address].resource == after
-
-
-def test_a_move_it_does_not_know_is_refused(provider: Provider) -> None:
-    wanted = topic("orders")
-    done(provider, create(wanted))
-    promote = Transition(
-        address=wanted.address, machine="mirror", verb="promote", from_state="ACTIVE", to_state="STOPPED", after=wanted
-    )
-    assert "cannot promote it" in str(refused(provider, promote))
-
-
-def test_migrations_that_are_not_there_cannot_be_asked_for_and_nothing_lies_where_there_is_no_storage(
-    provider: Provider,
-) -> None:
-    assert provider.migrations.under_way() == []
-    with pytest.raises(UserError, match="Data migration does not exist"):
-        provider.migrations.ask(7, "cancel")
-    for look in (lambda: list(provider.migrations.detached()), lambda: provider.migrations.releasable("a/b/1", "b")):
-        with pytest.raises(UserError, match="has no object storage"):
-            look()
-
-
-# -- mounting
-
-
-@pytest.mark.fact("F-R-102", "F-R-103")
-def test_a_topic_is_unmounted_and_mounted_again_and_doing_it_twice_does_it_once(root: str, edge: Edge) -> None:
-    spec = {"embedded": {"root": f"{root}/root"}, "objectStorage": f"{root}/bucket"}
-    properties = {"cloud_storage_enabled": "true"}
-    declared = Cluster.model_validate({"metadata": {"name": "west"}, "spec": {**spec, "properties": properties}})
-    provider = open_provider(declared, edge)
-    tiered = topic("orders", configs={"remote.write": "true", "remote.read": "true"})
-    done(provider, create(declared))
-    done(provider, create(tiered))
-    sink = provider.sink(tiered.address)
-    sink.publish([sink.stage(0, [numbered(0, 10)], at=OffsetRange(0, 10))])
-    before = provider.observe(Scope())[tiered.address]
-    assert before.legacy is not None
-    location = before.legacy.location
-    unmount = transition("unmount", "orders", location)
-    assert done(provider, unmount) == done(open_provider(declared, edge), unmount)
-    assert tiered.address not in provider.observe(Scope())
-    assert [(each.location, each.state) for each in provider.mountable()] == [(location, "detached")]
-    mount = transition("mount", "orders", location, alias="orders-2025")
-    assert done(provider, mount) == done(open_provider(declared, edge), mount)
-    seen = provider.observe(Scope())
-    assert [address for address in seen if address.startswith(("topic/", "mounting/"))] == ["topic/west/orders-2025"]
-    found = rows_of(provider.log(Address("topic/west/orders-2025")).read(0, OffsetRange(0, 10)))
-    assert [row["offset"] for row in found] == list(range(10))
-
-
-def transition(verb: str, name: str, location: str, *, alias: str | None = None) -> Transition:
-    aliased = {} if alias is None else {"as": alias}
-    state = f"{verb}ed"
-    after = RESOURCE.validate_python(
-        {
-            "kind": "Mounting",
-            "metadata": {"name": name, "cluster": "west"},
-            "spec": {"state": state, "source": location, **aliased},
-        }
-    )
-    return Transition(
-        address=after.address,
-        machine=verb,
-        verb=verb,
-        from_state="mounted" if verb == "unmount" else "unmounted",
-        to_state=state,
-        after=after,
-        parameters={"source": location, **aliased},
-    )

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from reconciler.errors import BlockedError, ReconcilerError, RetryableError, StalePlanError, UserError
+from reconciler.errors import BlockedError, ReconcilerError, StalePlanError, UserError
 from reconciler.planning.fields import CONFIGS
 from reconciler.providers.base import Done, Failed
 from reconciler.providers.changes import check_unmoved
 from reconciler.providers.kafka.acls import read_bindings
-from reconciler.providers.kafka.changing import replicas, writing
+from reconciler.providers.kafka.changing import replicas, showing, writing
 from reconciler.providers.kafka.changing.asked import Asked, asked, open_ones
 from reconciler.providers.kafka.client import own_values
 from reconciler.providers.kafka.permitting import placed
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
     from reconciler.providers.base import Outcome
     from reconciler.providers.kafka.client import KafkaClient, TopicSeen
     from reconciler.providers.kafka.naming import Naming
-
-_SHOWN_AFTER_S: Final = 30.0
-"""How long brokers may take to show what the controller has done."""
 
 
 class Batch:
@@ -107,11 +103,15 @@ class Batch:
         current: dict[str, Value] = {CONFIGS + key: value for key, value in configs.items()}
         current |= {"partitions": len(seen.replicas), "replicationFactor": replicas.factor_of(seen), **rules}
         check_unmoved(each.action.address, each.changes, current)
+        if each.partitions is not None and each.partitions < len(seen.replicas):
+            message = f"{each.action.address}: a topic cannot have fewer partitions than it has ({len(seen.replicas)})"
+            raise UserError(message, hint="Copy it to a new topic.")
 
     def _check_empty(self, each: Asked) -> None:
         """Refuse to delete a namespace that holds topics: a plan shows each delete by itself."""
         going = {one.name for one in self._asked if one.is_gone and not one.is_namespace}
-        held = sorted(name for name in self._topics if name.startswith(each.name) and name not in going)
+        inside = [name for name in self._topics if name.startswith(each.name) and name not in going]
+        held = sorted(map(self._naming.full_name, inside))
         if held:
             name = full_name_of(each.action.address)
             message = f"namespace {name} holds topics: {', '.join(held[:5])}{' …' if held[5:] else ''}"
@@ -142,7 +142,7 @@ class Batch:
         there = writing.create(self._client, new)
         if there:
             self._recognize(there)
-        self._wait_until_shown([each for each in new if each.is_open])
+        showing.wait_until_made(self._client, sorted(each.name for each in open_ones(new)))
 
     def _recognize(self, there: Sequence[Asked]) -> None:
         """Take a topic that is as it was asked for as ours: an answer may have been lost, or this is done again."""
@@ -158,17 +158,6 @@ class Batch:
             else:
                 each.incarnation = seen.id
 
-    def _wait_until_shown(self, made: Sequence[Asked]) -> None:
-        """Return once the brokers show what was made: their metadata lag behind the controller's answer (6.2)."""
-        deadline = time.monotonic() + _SHOWN_AFTER_S
-        missing = sorted(each.name for each in made)
-        while missing:
-            seen = self._client.topics(missing)
-            missing = [name for name in missing if name not in seen or seen[name].error or not seen[name].replicas]
-            if missing and time.monotonic() > deadline:
-                message = f"{len(missing)} new topics do not show after {_SHOWN_AFTER_S:.0f} s, such as {missing[0]}"
-                raise RetryableError(message, hint="The brokers lag behind their controller: plan again.")
-
     def _change(self) -> None:
         """Change topics: first tried where an action is of several requests, so that it is done whole or not at all."""
         changed = [each for each in open_ones(self._asked) if each.changes and not each.is_namespace]
@@ -177,6 +166,9 @@ class Batch:
         writing.grow(self._client, open_ones(mixed), is_trial=True)
         self._do(writing.configure, [each for each in changed if each.configs])
         self._do(writing.grow, [each for each in changed if each.partitions])
+        showing.wait_until_changed(
+            self._client, [each for each in open_ones(changed) if each.configs or each.partitions]
+        )
         moved = open_ones([each for each in changed if each.replicas])
         if moved:
             self._may_go_on()
@@ -194,12 +186,16 @@ class Batch:
         if there:
             self._may_go_on()
             writing.delete(self._client, [each for each in gone if each.name in there], there)
+            showing.wait_until_gone(
+                self._client, {each.name: there[each.name] for each in open_ones(gone) if each.name in there}
+            )
 
     def _permit(self) -> None:
         bound = [each for each in open_ones(self._asked) if each.binds or each.unbinds]
         if bound:
             self._may_go_on()
             writing.bind(self._client, bound)
+            showing.wait_until_bound(self._client, open_ones(bound))
 
 
 def _is_about_rules(each: Asked) -> bool:

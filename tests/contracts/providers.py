@@ -1,0 +1,75 @@
+"""How contract tests speak to a provider: resources and actions in one line, and what came of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from reconciler.planning.actions import Create, Delete, Update
+from reconciler.providers.base import Done, Failed, Scope
+from reconciler.records.schema import INPUT_SCHEMA
+from reconciler.resources.kinds import RESOURCE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reconciler.errors import ReconcilerError
+    from reconciler.planning.actions import Change, ControlAction
+    from reconciler.providers.base import Outcome, Provider
+    from reconciler.resources.address import Address
+    from reconciler.resources.inventory import Observed
+    from reconciler.resources.kinds import Resource
+
+
+def topic(name: str, namespace: str = "", **spec: Any) -> Resource:
+    metadata = {"name": name, "namespace": namespace, "cluster": "west"}
+    return RESOURCE.validate_python({"kind": "Topic", "metadata": metadata, "spec": {"partitions": 3, **spec}})
+
+
+def namespace(name: str, **configs: str) -> Resource:
+    keys = {key.replace("_", "."): value for key, value in configs.items()}
+    metadata = {"name": name, "cluster": "west"}
+    return RESOURCE.validate_python({"kind": "Namespace", "metadata": metadata, "spec": {"configs": keys}})
+
+
+def create(resource: Resource, **parameters: Any) -> Create:
+    return Create(address=resource.address, after=resource, parameters=parameters)
+
+
+def delete(resource: Resource, incarnation: str | None = None) -> Delete:
+    return Delete(address=resource.address, before=resource, incarnation=incarnation)
+
+
+def update(resource: Resource, *changes: Change) -> Update:
+    return Update(address=resource.address, before=resource, after=resource, changes=changes)
+
+
+def apply(provider: Provider, *actions: ControlAction) -> dict[str, Outcome]:
+    outcomes = list(provider.apply(actions))
+    assert [outcome.id for outcome in outcomes] == [action.id for action in actions]
+    return {outcome.id: outcome for outcome in outcomes}
+
+
+def done(provider: Provider, *actions: ControlAction) -> Sequence[Outcome]:
+    outcomes = list(apply(provider, *actions).values())
+    assert [outcome for outcome in outcomes if not isinstance(outcome, Done)] == []
+    return outcomes
+
+
+def refused(provider: Provider, action: ControlAction) -> ReconcilerError:
+    outcome = apply(provider, action)[action.id]
+    assert isinstance(outcome, Failed)
+    return outcome.error
+
+
+def inputs(*values: str, partition: int) -> pa.RecordBatch:
+    """Return new records of one partition, whole."""
+    rows = [{"partition": partition, "value": value.encode(), "headers": []} for value in values]
+    return pa.RecordBatch.from_pylist(rows, schema=INPUT_SCHEMA)
+
+
+def look(provider: Provider, *recorded: Resource) -> dict[Address, Observed]:
+    """Return what is there but for what the platform made for itself; `recorded` is what we have applied."""
+    seen = provider.observe(Scope(recorded=frozenset(resource.address for resource in recorded)))
+    return {address: found for address, found in seen.items() if not found.is_internal}

@@ -1,0 +1,34 @@
+"""What tests do with brokers that they share beside using names of their own."""
+
+from __future__ import annotations
+
+from confluent_kafka.admin import (
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+
+def emptied(bootstrap: str) -> str:
+    """Delete every topic, group and access rule that is not the brokers' own, and return where they are."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "reconnect.backoff.max.ms": 100})
+    groups = [each.group_id for each in admin.list_consumer_groups().result().valid]
+    topics = [name for name in admin.list_topics(timeout=30).topics if not name.startswith("__")]
+    asked = [
+        *(admin.delete_consumer_groups(groups).values() if groups else ()),
+        *(admin.delete_topics(topics).values() if topics else ()),
+        *admin.delete_acls([_EVERY_RULE]).values(),
+    ]
+    for each in asked:
+        each.result()
+    while [name for name in admin.list_topics(timeout=30).topics if name in topics]:
+        pass  # Brokers answer before they show it.
+    return bootstrap
+
+
+_EVERY_RULE = AclBindingFilter(
+    ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+)
