@@ -72,6 +72,8 @@ KAFKA: dict[str, Any] = {
     "cluster_properties": True,
     "replication_moves": True,
     "copy_move": True,
+    "mountings": True,
+    "mountings_by_jobs": True,
     "max_replication_factor": 3,
     "internal_topics": KAFKA_INTERNAL,
     "configs": kafka_configs(KAFKA_CONFIGS, "4.3"),

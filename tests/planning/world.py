@@ -177,9 +177,13 @@ def _transit(action: Transition, observed: dict[Address, Observed], given: Given
         return _change_role(action, action.after, observed)
     assert isinstance(action.after, Mounting)
     topic, location = mounted_by(action.after), str(action.parameters["source"])
+    is_gone_on = observed.pop(action.address, None) is not None
     if action.verb == "unmount":
-        del observed[topic]
+        observed.pop(topic, None)
         return ""
+    if is_gone_on:
+        observed[topic] = replace(observed[topic], state=None, legacy=RemoteLegacy(location, is_deleted=False))
+        return observed[topic].incarnation or ""
     source = given.mounts[action.address]
     assert isinstance(source, MountSource)
     assert source.location == location

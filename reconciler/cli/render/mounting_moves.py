@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.cli.render.amounts import about, bytes_text, counted, rough_count
 from reconciler.cli.render.lines import Line, Span, Tone, line
-from reconciler.lifecycles.mounting import UNMOUNT
+from reconciler.lifecycles.mounting import BY_JOBS, UNMOUNT
 from reconciler.planning.actions import Reason, Transition
 from reconciler.resources.mounting import Mounting
 
@@ -29,16 +29,26 @@ def mount_headline(action: Transition, mounting: Mounting) -> str:
 
 
 def mount_notes(action: Transition) -> Iterator[str]:
-    """Yield what a mount or unmount moves: it copies nothing; it flushes, and closes the topic for a while."""
-    found = action.estimate
+    """Yield what a mount or unmount moves: it copies nothing; it flushes, and closes the topic for a while.
+
+    Jobs copy and compare all of it, and nobody is shut out.
+    """
+    found, is_copied = action.estimate, action.parameters.get("by") == BY_JOBS
     if not _is_unmount(action):
         if found.partitions:
-            yield f"{_size(found)} come back, 0 bytes copied"
+            yield f"{_size(found)} come back, {'copied and compared' if is_copied else '0 bytes copied'}"
         return
-    if Reason.UNMEASURED not in action.reasons:
+    if is_copied:
+        yield "archived, compared, then deleted" if is_unmeasured(action) else f"{bytes_text(found.bytes)} to archive"
+    elif not is_unmeasured(action):
         yield f"{bytes_text(found.uploads)} to flush"
         yield f"{about(found.no_writes_seconds)} without writes"
     yield _readers(found)
+
+
+def is_unmeasured(action: Transition) -> bool:
+    """Tell whether nobody knows what a topic holds."""
+    return Reason.UNMEASURED in action.reasons
 
 
 def _readers(estimate: Estimate) -> str:

@@ -94,6 +94,15 @@ def _is_refused(sides: Sides, old: Address, seen: Observed, situation: Situation
 def _copy(sides: Sides, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
     _warn_of_expiry(sides, old, seen, situation, decision)
     parameters = {"incarnation": seen.incarnation, "partitioning": _partitioning(sides, seen)}
+    if parameters["partitioning"] == "by-key":
+        decision.warn(
+            sides.address,
+            sides.wanted.source,
+            "it has another number of partitions: groups go on at the earliest record of each that they may not have "
+            "read, so that none is skipped and some are read twice",
+            "Order is kept by key, as far as all records of a key lay in one partition. What that costs readers is "
+            "theirs to say.",
+        )
     for job in (MOVE, SWITCH_GROUPS):
         decision.actions.append(
             RunJob(
