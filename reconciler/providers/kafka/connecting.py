@@ -161,6 +161,13 @@ class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # the library
         self._net.close()
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
+        try:
+            return await self._made(node, timeout_at)
+        except Exception as error:
+            error.is_unsent = True  # type: ignore[attr-defined]  # see patience.py
+            raise
+
+    async def _made(self, node: Any, timeout_at: float | None) -> Any:
         until = monotonic() + CONNECT_MS / 1000
         until = until if timeout_at is None else min(until, timeout_at)
         options = self.config["socket_options"]

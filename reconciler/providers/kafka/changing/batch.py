@@ -139,7 +139,7 @@ class Batch:
         if not new:
             return
         self._may_go_on()
-        there = writing.create(self._client, new)
+        there = writing.create(self._client, new, self._may_go_on)
         if there:
             self._recognize(there)
         showing.wait_until_made(self._client, sorted(each.name for each in open_ones(new)))
@@ -174,18 +174,22 @@ class Batch:
             self._may_go_on()
             replicas.reassign(self._client, moved, self._may_go_on)
 
-    def _do(self, change: Callable[[KafkaClient, Sequence[Asked]], None], wanted: Sequence[Asked]) -> None:
+    def _do(
+        self,
+        change: Callable[[KafkaClient, Sequence[Asked], Callable[[], None]], None],
+        wanted: Sequence[Asked],
+    ) -> None:
         some = open_ones(wanted)
         if some:
             self._may_go_on()
-            change(self._client, some)
+            change(self._client, some, self._may_go_on)
 
     def _delete(self) -> None:
         gone = [each for each in open_ones(self._asked) if each.is_gone and not each.is_namespace]
         there = {each.name: seen.id for each in gone if (seen := self._seen(each)) is not None}
         if there:
             self._may_go_on()
-            writing.delete(self._client, [each for each in gone if each.name in there], there)
+            writing.delete(self._client, [each for each in gone if each.name in there], there, self._may_go_on)
             showing.wait_until_gone(
                 self._client, {each.name: there[each.name] for each in open_ones(gone) if each.name in there}
             )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from reconciler.providers.base import go_on
 from reconciler.providers.kafka.acls import create_bindings, delete_bindings
 from reconciler.providers.kafka.client import BROKER, TOPIC
 from reconciler.providers.kafka.faults import of_code
+from reconciler.providers.kafka.patience import in_rounds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from reconciler.providers.kafka.changing.asked import Asked
     from reconciler.providers.kafka.client import KafkaClient
@@ -26,17 +28,20 @@ ABSENT: Final = frozenset({3, 100})
 _SET, _DELETE = 0, 1
 
 
-def create(client: KafkaClient, asked: Sequence[Asked]) -> list[Asked]:
+def create(client: KafkaClient, asked: Sequence[Asked], may_go_on: Callable[[], None] = go_on) -> list[Asked]:
     """Make new topics; return those that are there already, for their looks tell whose they are."""
     from kafka.protocol.admin import CreateTopicsRequest
 
     there: list[Asked] = []
-    for some in _by_records(asked, _records_of_new):
+
+    def ask(some: Sequence[Asked]) -> list[tuple[Asked, Any]]:
         made = [_creatable(CreateTopicsRequest.CreatableTopic, each) for each in some]
         request = CreateTopicsRequest(topics=made, timeout_ms=TIMEOUT_MS, validate_only=False, min_version=7)
         answers = {each.name: each for each in client.send(request, doing="creating topics").topics}
-        for each in some:
-            answer = answers[each.name]
+        return [(each, answers[each.name]) for each in some]
+
+    for some in _by_records(asked, _records_of_new):
+        for each, answer in in_rounds(some, ask, _code, may_go_on):
             if answer.error_code == EXISTS:
                 there.append(each)
             elif answer.error_code:
@@ -46,24 +51,37 @@ def create(client: KafkaClient, asked: Sequence[Asked]) -> list[Asked]:
     return there
 
 
-def grow(client: KafkaClient, asked: Sequence[Asked], *, is_trial: bool = False) -> None:
+def grow(
+    client: KafkaClient, asked: Sequence[Asked], may_go_on: Callable[[], None] = go_on, *, is_trial: bool = False
+) -> None:
     """Give topics more partitions; as a trial nothing is done, and what would be refused is."""
     from kafka.protocol.admin import CreatePartitionsRequest
 
     kind = CreatePartitionsRequest.CreatePartitionsTopic
-    for some in _by_records(asked, lambda each: each.partitions or 0):
+
+    def ask(some: Sequence[Asked]) -> list[tuple[Asked, Any]]:
         topics = [kind(name=each.name, count=each.partitions, assignments=None) for each in some]
         request = CreatePartitionsRequest(topics=topics, timeout_ms=TIMEOUT_MS, validate_only=is_trial)
         answers = {each.name: each for each in client.send(request, doing="adding partitions").results}
-        _refuse(some, answers)
+        return [(each, answers[each.name]) for each in some]
+
+    for some in _by_records(asked, lambda each: each.partitions or 0):
+        _refuse(in_rounds(some, ask, _code, may_go_on))
 
 
-def configure(client: KafkaClient, asked: Sequence[Asked], *, is_trial: bool = False) -> None:
+def configure(
+    client: KafkaClient, asked: Sequence[Asked], may_go_on: Callable[[], None] = go_on, *, is_trial: bool = False
+) -> None:
     """Set and reset configs of topics, all of one topic at once; as a trial nothing is done."""
-    for some in _by_records(asked, lambda each: len(each.configs)):
+
+    def ask(some: Sequence[Asked]) -> list[tuple[Asked, Any]]:
         resources = [(TOPIC, each.name, _operations(each.configs)) for each in some]
-        answers = _altered(client, resources, doing="changing configs of topics", is_trial=is_trial)
-        _refuse(some, {each.resource_name: each for each in answers})
+        found = _altered(client, resources, doing="changing configs of topics", is_trial=is_trial)
+        answers = {each.resource_name: each for each in found}
+        return [(each, answers[each.name]) for each in some]
+
+    for some in _by_records(asked, lambda each: len(each.configs)):
+        _refuse(in_rounds(some, ask, _code, may_go_on))
 
 
 def configure_brokers(client: KafkaClient, wanted: Mapping[str, str | None]) -> None:
@@ -77,18 +95,22 @@ def configure_brokers(client: KafkaClient, wanted: Mapping[str, str | None]) -> 
         raise of_code(answer.error_code, answer.error_message or "", what=f"cluster {client.name}")
 
 
-def delete(client: KafkaClient, asked: Sequence[Asked], ids: Mapping[str, str]) -> None:
+def delete(
+    client: KafkaClient, asked: Sequence[Asked], ids: Mapping[str, str], may_go_on: Callable[[], None] = go_on
+) -> None:
     """Delete topics by their ids: one that was made anew under the same name is another one."""
     from uuid import UUID
 
     from kafka.protocol.admin import DeleteTopicsRequest
 
-    for some in _by_records(asked, lambda _each: 1):
+    def ask(some: Sequence[Asked]) -> list[tuple[Asked, Any]]:
         topics = [DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=UUID(ids[each.name])) for each in some]
         request = DeleteTopicsRequest(topics=topics, timeout_ms=TIMEOUT_MS, min_version=6)
         answers = {str(each.topic_id): each for each in client.send(request, doing="deleting topics").responses}
-        for each in some:
-            answer = answers[ids[each.name]]
+        return [(each, answers[ids[each.name]]) for each in some]
+
+    for some in _by_records(asked, lambda _each: 1):
+        for each, answer in in_rounds(some, ask, _code, may_go_on):
             if answer.error_code and answer.error_code not in ABSENT:
                 each.error = _refusal(each, answer)
 
@@ -155,11 +177,14 @@ def _by_records(asked: Sequence[Asked], records: Callable[[Asked], int]) -> Iter
         yield some
 
 
-def _refuse(asked: Sequence[Asked], answers: Mapping[str, Any]) -> None:
-    for each in asked:
-        answer = answers[each.name]
+def _refuse(answered: Iterable[tuple[Asked, Any]]) -> None:
+    for each, answer in answered:
         if answer.error_code:
             each.error = _refusal(each, answer)
+
+
+def _code(answer: Any) -> int:
+    return int(answer.error_code)
 
 
 def _refusal(each: Asked, answer: Any) -> Any:
