@@ -1,0 +1,127 @@
+"""A mirror on a Kafka cluster from files alone: every role it can have, each with a second plan that is empty."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reconciler.providers.kafka.ledger import Ledger
+from tests.cli.conftest import Call
+from tests.servers.kafka import Kafka
+
+FILES = """\
+apiVersion: reconciler/v1
+kind: Cluster
+metadata: {{name: west}}
+spec: {{provider: embedded, embedded: {{root: "file://west"}}}}
+---
+apiVersion: reconciler/v1
+kind: Cluster
+metadata: {{name: east}}
+spec: {{provider: kafka, kafka: {{bootstrapServers: ["{broker}"]}}}}
+---
+apiVersion: reconciler/v1
+kind: Namespace
+metadata: {{name: {prefix}, cluster: west}}
+---
+apiVersion: reconciler/v1
+kind: Namespace
+metadata: {{name: {prefix}, cluster: east}}
+---
+apiVersion: reconciler/v1
+kind: Topic
+metadata: {{name: orders, namespace: {prefix}, cluster: west}}
+spec: {{partitions: 2, configs: {{retention.ms: -1}}}}
+---
+apiVersion: reconciler/v1
+kind: MirrorLink
+metadata: {{name: link-{prefix}, cluster: east}}
+spec:
+  source: west
+  mirrorTopics: [{mirrors}]
+"""
+WORKSPACE = """\
+apiVersion: reconciler/v1
+kind: Workspace
+metadata: {name: demo}
+spec: {state: "file://state", manifests: [manifests]}
+"""
+
+
+class Demo:
+    """A workspace, and the commands typed there."""
+
+    def __init__(self, typed: Call, broker: Kafka, prefix: str) -> None:
+        self.typed, self.prefix = typed, prefix
+        self.fields = {"broker": broker.bootstrap(), "prefix": prefix}
+        Path("reconciler.yaml").write_text(WORKSPACE)
+        Path("manifests").mkdir()
+
+    @property
+    def mirror(self) -> str:
+        return f"mirror/east/{self.prefix}:orders"
+
+    def applied(self, state: str | None) -> None:
+        """Apply with a mirror in that role, and see that this is all there is to do."""
+        entry = "" if state is None else f'{{source: "{self.prefix}:orders", state: {state}}}'
+        Path("manifests/all.yaml").write_text(FILES.format(**self.fields, mirrors=entry))
+        allowed = ("--allow", f"failover:{self.mirror}") if state == "failed-over" else ()
+        done = self.typed("apply", "--yes", *allowed)
+        assert done.code == 0, done.err
+        self.settled()
+
+    def settled(self) -> None:
+        again = self.typed("plan", "--detailed-exitcode")
+        assert again.code == 0, again.out
+        assert "nothing to do" in again.out
+
+    def status(self) -> str:
+        said = self.typed("mirror", "describe", self.mirror, "--format", "json")
+        (mirror,) = json.loads(said.out)["mirrors"]
+        return str(mirror["mirror_status"])
+
+    def produce(self, *values: str) -> None:
+        rows = "".join(f'"{value}"\n' for value in values).encode()
+        form = ("--input", "-", "--input-format", "jsonl", "--partition", "0")
+        done = self.typed("topic", "produce", f"topic/west/{self.prefix}:orders", *form, stdin=rows)
+        assert done.code == 0, done.err
+
+
+@pytest.fixture
+def demo(typed: Call, kafka_broker: Kafka, kafka_prefix: str) -> Iterator[Demo]:
+    yield Demo(typed, kafka_broker, kafka_prefix)
+    # The broker is shared, and `run` looks after all mirrors of a cluster.
+    ledger = Ledger({"bootstrap.servers": kafka_broker.bootstrap()}, "east")
+    ledger.change("reconciler.test", lambda entries: {key: None for key in entries if kafka_prefix in str(key)})
+
+
+@pytest.mark.parametrize("last", ["promoted", "failed-over"])
+def test_every_role_is_reached_and_then_nothing_is_left_to_do(demo: Demo, last: str) -> None:
+    demo.applied("mirroring")
+    for state, status in (("paused", "PAUSED"), ("mirroring", "ACTIVE"), (last, "STOPPED")):
+        demo.applied(state)
+        assert demo.status() == status
+
+
+def test_what_is_produced_is_mirrored_by_run_and_the_plan_stays_empty(demo: Demo) -> None:
+    demo.applied("mirroring")
+    demo.produce("a", "b", "c")
+    ran = demo.typed("run", "--once", "--only", "mirror")
+    assert ran.code == 0, ran.err
+    said = demo.typed("mirror", "describe", demo.mirror, "--format", "json")
+    (mirror,) = json.loads(said.out)["mirrors"]
+    assert [each["lag"] for each in mirror["mirror_lags"]] == [0, 0]
+    assert [each["last_source_fetch_offset"] for each in mirror["mirror_lags"]] == [2, -1]
+    demo.settled()
+    listed = demo.typed("topic", "list")
+    assert demo.mirror in listed.out
+
+
+def test_a_reversal_is_refused_at_plan(demo: Demo) -> None:
+    demo.applied("mirroring")
+    entry = f'{{source: "{demo.prefix}:orders", state: reversed}}'
+    Path("manifests/all.yaml").write_text(FILES.format(**demo.fields, mirrors=entry))
+    assert demo.typed("plan").code != 0
