@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.workflow.kafka.hibernated import read_all, unnumbered
+from reconciler.errors import RetryableError, UserError
+from reconciler.providers.kafka.mounting.hibernating import KafkaHibernation
+from tests.workflow.kafka.hibernated import SITES, read_all, unnumbered
 
 if TYPE_CHECKING:
+    from reconciler.providers.hibernating import Kept
     from tests.workflow.kafka.hibernated import Site
 
 READABLE = 58
@@ -99,3 +102,72 @@ def test_a_plan_says_that_nobody_can_be_shut_out_and_where_it_will_lie(site: Sit
     assert warning == f"nobody can be kept from writing to topic {site.topic} while it is archived"
     (action,) = planned.actions
     assert (action.id, action.risk) == (f"unmount:mounting/live/{site.topic}", "disruptive")
+
+
+def test_what_is_written_while_it_is_about_to_be_deleted_is_archived_too(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep, late = KafkaHibernation.keep, iter([70, 80])
+
+    def keeping(self: KafkaHibernation, move: Kept) -> None:
+        keep(self, move)
+        if move.state == "cut_over" and (first := next(late, None)) is not None:
+            site.produce(3, first=first)
+
+    monkeypatch.setattr(KafkaHibernation, "keep", keeping)
+    site.declare("live", "unmounted")
+    site.apply()
+    site.declare("cold", "mounted")
+    site.apply()
+    assert len(list(site.cold.consume(site.topic))) == READABLE + 2 * 3
+
+
+def test_a_topic_that_never_stands_still_is_not_deleted_and_can_be_let_be(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep = KafkaHibernation.keep
+
+    def keeping(self: KafkaHibernation, move: Kept) -> None:
+        keep(self, move)
+        if move.state == "cut_over":
+            site.produce(3)
+
+    monkeypatch.setattr(KafkaHibernation, "keep", keeping)
+    site.declare("live", "unmounted")
+    applied = site.bench.apply()
+    assert applied.verdict is not None
+    assert site.physical in site.kafka.topics("--list").split()
+    monkeypatch.undo()
+    (move,) = site.live.migrations.under_way()
+    assert site.live.migrations.ask(move.id, "cancel").state == "cancelled"
+    assert site.live.migrations.under_way() == []
+    site.apply()
+    assert site.physical not in site.kafka.topics("--list").split()
+
+
+def test_a_mount_that_is_cancelled_gives_the_topic_back(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.declare("live", "unmounted")
+    site.apply()
+    site.declare("live", "mounted")
+
+    def refused(*_: object) -> None:
+        raise RetryableError("the cluster is away", hint="Wait.")
+
+    monkeypatch.setattr(KafkaHibernation, "finish", refused)
+    assert site.bench.apply().verdict is not None
+    monkeypatch.undo()
+    assert [each.state for each in site.cold.mounts.mountable()] == ["claimed"]
+    (move,) = site.live.migrations.under_way()
+    with pytest.raises(UserError, match="cannot cancel in cut_over"):
+        site.live.migrations.ask(move.id, "cancel")
+    site.apply()
+    assert site.live.migrations.under_way() == []
+
+
+def test_another_storage_has_not_what_was_put_to_sleep(site: Site) -> None:
+    site.declare("live", "unmounted")
+    site.apply()
+    site.write("sites", SITES.replace("file://bucket", "file://elsewhere", 1))
+    site.declare("live", "mounted")
+    (refused,) = (each.message for each in site.plan().plan.errors)
+    assert "lies in file://bucket, the objectStorage of cluster cold" in refused
