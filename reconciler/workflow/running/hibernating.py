@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.applying.ports import Moved
 from reconciler.errors import BrokenInvariantError, RetryableError, StalePlanError, UserError
@@ -21,8 +21,6 @@ from reconciler.workflow.running.moving import progress_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from pyspark.sql import SparkSession
 
     from reconciler.applying.events import Progress
     from reconciler.embedded.archiving.archive import Archive
@@ -46,7 +44,7 @@ class Means:
     """What a mount or unmount by jobs is done with."""
 
     provider: Provider
-    session: Callable[[], SparkSession]
+    session: Callable[[], Any]
     progress: Callable[[Progress], None]
     is_stopped: Callable[[], bool]
     may_go_on: Callable[[], None]

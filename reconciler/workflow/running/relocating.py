@@ -7,7 +7,7 @@ where somebody has written to it since. Each job finds what an earlier one copie
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reconciler.applying.ports import Moved
 from reconciler.errors import BrokenInvariantError
@@ -16,8 +16,6 @@ from reconciler.workflow.running.moving import progress_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from pyspark.sql import SparkSession
 
     from reconciler.applying.events import Progress
     from reconciler.jobs.move import Moving
@@ -35,7 +33,7 @@ class Relocation:
 
     provider: Provider
     job: RunJob
-    session: Callable[[], SparkSession]
+    session: Callable[[], Any]
     progress: Callable[[Progress], None]
     is_stopped: Callable[[], bool]
     may_go_on: Callable[[], None]
