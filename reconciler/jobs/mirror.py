@@ -127,10 +127,10 @@ class _Job:
         self._tasks = Tasks(how.session, how.is_stopped, how.little_bytes)
 
     def run(self) -> list[Outcome]:
-        self._each(Following.begin, self._flows)
+        self._each(lambda flow: flow.begin(), self._flows)
         while active := [flow for flow in self._flows if flow.is_open]:
             self._pass(active)
-        self._each(Following.end, self._flows)
+        self._each(lambda flow: flow.end(), self._flows)
         return [Outcome(flow.copy(), flow.error) for flow in self._flows]
 
     def _each(self, do: Callable[[Following], object], flows: Iterable[Following]) -> None:
@@ -167,13 +167,13 @@ class _Job:
         except ReconcilerError as error:
             for flow in active:
                 flow.cut_short(error)
-        self._each(Following.end_pass, active)
+        self._each(lambda flow: flow.end_pass(), active)
 
     def _round(self, taken: Sequence[_Work]) -> None:
         if self._how.is_stopped():
             raise _stopped()
         flows = [self._flows[number] for number in dict.fromkeys(one.flow for one in taken)]
-        self._each(Following.look_again, flows)
+        self._each(lambda flow: flow.look_again(), flows)
         staged = self._staged([one for one in taken if self._flows[one.flow].is_open])
         got: dict[int, list[Any]] = {flow.number: [] for flow in flows}
         for one in staged:

@@ -52,7 +52,7 @@ class Place:
             assert time.monotonic() < until
 
     def log(self, topic: str) -> KafkaLog:
-        return KafkaLog(topic, self.settings, {"bootstrap_servers": self.kafka.bootstrap()}, "west")
+        return KafkaLog(topic, self.settings, {"bootstrap_servers": self.kafka.bootstrap().split(",")}, "west")
 
     def sink(self, topic: str, *, limits: Limits | None = None, owner: str = "link", **more: Any) -> CopySink:
         """Return a sink with an identity as a link has one."""
@@ -101,7 +101,7 @@ def produce(place: Place, topic: str, count: int, *, partitions: int = 1, each: 
         settings["transactional.id"] = f"{topic}.{start}"
     producer = Producer(settings)
     if each:
-        producer.init_transactions(30)
+        producer.init_transactions(120)
     for at in range(0, count, each or count):
         if each:
             producer.begin_transaction()
@@ -109,9 +109,9 @@ def produce(place: Place, topic: str, count: int, *, partitions: int = 1, each: 
             for partition in range(partitions):
                 producer.produce(topic, partition=partition, **shape(number))
         if each:
-            assert producer.flush(30) == 0
-            (producer.abort_transaction if at // each % 3 == 2 else producer.commit_transaction)(30)
-    assert producer.flush(30) == 0
+            assert producer.flush(120) == 0
+            (producer.abort_transaction if at // each % 3 == 2 else producer.commit_transaction)(120)
+    assert producer.flush(120) == 0
 
 
 def shape(number: int) -> dict[str, Any]:

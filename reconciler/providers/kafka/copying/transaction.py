@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,7 +13,7 @@ from reconciler.providers.kafka.ledger import TOPIC
 from reconciler.providers.kafka.ledgerwire import TRANSACTION_MS, is_fenced, opened, told
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -64,17 +64,10 @@ class Transactions:
         if not self._is_open:
             self._asked(self._producer.begin_transaction)
             self._is_open = True
-        produce, topic, partition, delivered = self._producer.produce, self._topic, self._partition, self._delivered
-        for value, key, timestamp_ms, headers, offset in batch:
-            if not timestamp_ms:
-                raise self._timeless(offset)
-            try:
-                produce(topic, value, key, partition, delivered, timestamp=timestamp_ms, headers=headers)
-            except BufferError:
-                self._wait_for_room()
-                produce(topic, value, key, partition, delivered, timestamp=timestamp_ms, headers=headers)
+        with self._in_our_words():
+            self._produce(batch)
+            self._producer.poll(0)
         self._sources += [row[4] for row in batch]
-        self._producer.poll(0)
         self._check()
 
     def settle(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -85,7 +78,7 @@ class Transactions:
             RetryableError: The cluster does not answer.
         """
         until = monotonic() + WAIT_S
-        while self._producer.flush(1.0):
+        while self._flush(1.0):
             self._check()
             if monotonic() > until:
                 message = f"{self._topic}, partition {self._partition} of cluster {self._cluster} takes no records"
@@ -114,6 +107,37 @@ class Transactions:
                 self._producer.abort_transaction(_ABORT_S)
         self._is_open = False
 
+    def _produce(self, batch: Sequence[Sent]) -> None:
+        produce, topic, partition, delivered = self._producer.produce, self._topic, self._partition, self._delivered
+        for value, key, timestamp_ms, headers, offset in batch:
+            if not timestamp_ms:
+                raise self._timeless(offset)
+            try:
+                produce(topic, value, key, partition, delivered, timestamp=timestamp_ms, headers=headers)
+            except BufferError:
+                self._wait_for_room()
+                produce(topic, value, key, partition, delivered, timestamp=timestamp_ms, headers=headers)
+
+    def _flush(self, seconds: float) -> int:
+        with self._in_our_words():
+            return int(self._producer.flush(seconds))
+
+    @contextmanager
+    def _in_our_words(self) -> Iterator[None]:
+        """Translate what the client raises.
+
+        What is fatal it raises between two callbacks, and the next of them (ours) then fails with it as the cause.
+        """
+        from confluent_kafka import KafkaException
+
+        try:
+            yield
+        except (KafkaException, SystemError) as error:
+            found = error.__cause__ if isinstance(error, SystemError) else error
+            if not isinstance(found, KafkaException):
+                raise
+            raise self._told(found.args[0]) from error
+
     def _delivered(self, error: Any, message: Any) -> None:
         if error is None:
             self._targets.append(message.offset())
@@ -135,14 +159,14 @@ class Transactions:
 
         until = monotonic() + WAIT_S
         while True:
-            try:
-                call(*given)
-            except KafkaException as error:
-                found = error.args[0]
-                if found.retriable() and monotonic() < until:
-                    continue
-                raise self._told(found) from error
-            return
+            with self._in_our_words():
+                try:
+                    call(*given)
+                except KafkaException as error:
+                    if error.args[0].retriable() and monotonic() < until:
+                        continue
+                    raise
+                return
 
     def _told(self, error: Any) -> ReconcilerError:
         where = f"{self._topic}, partition {self._partition} of cluster {self._cluster}"

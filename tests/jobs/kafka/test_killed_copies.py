@@ -1,0 +1,162 @@
+"""Whoever dies, hangs, or comes second: nothing of a copy is lost, and nothing is there twice."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from reconciler.errors import LostRaceError, RetryableError
+from reconciler.jobs.flows import Flow
+from reconciler.jobs.mirror import Copying, mirrors
+from reconciler.providers.kafka.copying.sink import CopySink, Limits
+from reconciler.records.log import OffsetRange
+from tests.jobs.kafka.copies import Place, assert_copied, copied, never, produce
+
+if TYPE_CHECKING:
+    from reconciler.records.log import TopicLog
+    from tests.servers.kafka import Kafka
+
+SMALL = Limits(records=40)
+RECORDS = 1200
+
+
+@dataclass
+class Slow:
+    """A log whose client's objects come a few at a time, so that a copy can be caught anywhere."""
+
+    log: Any
+    seconds: float = 0.002
+    is_held: Callable[[int], None] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.log, name)
+
+    def messages(self, partition: int, offsets: OffsetRange) -> Iterator[Any]:
+        for found in self.log.messages(partition, offsets):
+            for at in range(0, len(found), 20):
+                if self.is_held is not None:
+                    self.is_held(found[at].offset())
+                time.sleep(self.seconds)
+                yield found[at : at + 20]
+
+
+@dataclass
+class Found:
+    """A broker that another process has started."""
+
+    address: str
+
+    def bootstrap(self) -> str:
+        return self.address
+
+
+def copy_until_killed(address: str, source: str, target: str) -> None:
+    place = Place(cast("Kafka", Found(address)), "")
+    copied(Slow(place.log(source)), place.sink(target, limits=SMALL))
+
+
+@pytest.mark.fact("F-K-090")
+def test_a_copier_that_is_killed_again_and_again_copies_every_record_once(place: Place) -> None:
+    source, target = place.create("orders"), place.create("copy")
+    produce(place, source, RECORDS)
+    sink = place.sink(target)
+    spawning = multiprocessing.get_context("spawn")
+    for killed in range(4):
+        process = spawning.Process(target=copy_until_killed, args=(place.kafka.bootstrap(), source, target))
+        process.start()
+        wait_for_more(sink)
+        time.sleep(0.003 * killed)  # each time somewhere else in its transaction
+        process.kill()
+        process.join()
+    assert sink.reached()[0].end > 0
+    copied(place.log(source), place.sink(target, limits=SMALL))
+    assert assert_copied(place, source, target) == RECORDS
+
+
+def test_of_two_copiers_at_once_the_later_wins_and_the_earlier_leaves_the_partition(place: Place) -> None:
+    source, target = place.create("orders", 2), place.create("copy", 2)
+    produce(place, source, RECORDS, partitions=2)
+    is_there, goes_on = threading.Event(), threading.Event()
+
+    def hold(offset: int) -> None:
+        if offset >= RECORDS // 2:
+            is_there.set()
+            goes_on.wait(60)
+
+    earlier = Slow(place.log(source), 0, hold)
+    with ThreadPoolExecutor(1) as threads:
+        flow = Flow(earlier, place.sink(target, limits=SMALL), only={0})
+        first = threads.submit(mirrors, [flow], Copying(never, little_bytes=1 << 40))
+        assert is_there.wait(60)
+        copied(place.log(source), place.sink(target, limits=SMALL), until={0: RECORDS * 3 // 4})
+        goes_on.set()
+        (outcome,) = first.result(60)
+    assert isinstance(outcome.error, LostRaceError)
+    assert outcome.copy.records < RECORDS // 2 + 40
+    copied(place.log(source), place.sink(target, limits=SMALL))
+    assert assert_copied(place, source, target) == 2 * RECORDS
+
+
+def test_what_others_finished_in_time_is_no_failure(place: Place) -> None:
+    source, target = place.create("orders"), place.create("copy")
+    produce(place, source, 200)
+    others = iter([lambda: copied(place.log(source), place.sink(target))])
+
+    def overtake(_: int) -> None:
+        for do in others:
+            do()
+
+    copy = copied(Slow(place.log(source), 0, overtake), place.sink(target, limits=SMALL))
+    assert copy.is_whole
+    assert assert_copied(place, source, target) == 200
+
+
+@pytest.mark.parametrize("what", ["kill", "pause"])
+def test_a_broker_that_goes_and_comes_back_in_the_middle_costs_no_record(
+    start_kafka: Callable[..., Kafka], kafka_prefix: str, what: str
+) -> None:
+    kafka = start_kafka()
+    place = Place(kafka, kafka_prefix)
+    source, target = place.create("orders"), place.create("copy")
+    produce(place, source, RECORDS)
+    is_there = threading.Event()
+
+    def arrive(offset: int) -> None:
+        if offset >= RECORDS // 2:
+            is_there.set()
+
+    log = Slow(place.log(source), 0.01, arrive)
+    with ThreadPoolExecutor(1) as threads:
+        copying = threads.submit(copy_again, log, lambda: place.sink(target, limits=SMALL))
+        assert is_there.wait(120)
+        getattr(kafka, what)()
+        time.sleep(2)  # the outage: requests under way fail, or hang
+        kafka.restart() if what == "kill" else kafka.resume()
+        copying.result(240)
+    assert assert_copied(place, source, target) == RECORDS
+
+
+def copy_again(log: TopicLog, sink: Callable[[], CopySink]) -> None:
+    """Copy as `run` does: what may be tried again is, the next time."""
+    until = time.monotonic() + 200
+    while True:
+        try:
+            copied(log, sink())
+        except RetryableError:
+            assert time.monotonic() < until
+        else:
+            return
+
+
+def wait_for_more(sink: CopySink) -> None:
+    """Wait until more is committed than was."""
+    seen, until = sink.reached()[0].end, time.monotonic() + 60
+    while sink.reached()[0].end == seen:
+        assert time.monotonic() < until
