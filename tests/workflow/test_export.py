@@ -280,6 +280,46 @@ def test_a_live_cluster_is_exported_as_what_declares_it(bench: Bench, west: Embe
     assert bench.plan().plan.is_empty
 
 
+POLICY = """\
+apiVersion: reconciler/v1
+kind: TieringPolicy
+metadata: {name: standard}
+spec: {remoteWrite: true, remoteRead: true, localRetention: {time: 6h, bytes: 10GiB}, onDisable: delete}
+---
+apiVersion: reconciler/v1
+kind: Namespace
+metadata: {name: tiered, cluster: west}
+spec: {tieringPolicy: standard}
+---
+apiVersion: reconciler/v1
+kind: Topic
+metadata: {name: logs, namespace: tiered, cluster: west}
+spec: {partitions: 1}
+"""
+
+
+def test_policies_come_back_as_policies(bench: Bench, west: EmbeddedCluster) -> None:
+    assert west.cluster_id
+    bench.write("manifests/policy.yaml", POLICY)
+    assert bench.apply().verdict is None
+    for name in ("policy", "rest"):
+        (bench.folder / "manifests" / f"{name}.yaml").unlink()
+    found = exported(bench, "manifests/live", is_archived=False)
+    assert found.verdict is None
+    files = {path.relative_to(bench.folder / "manifests" / "live").as_posix() for path in found.files}
+    assert files == {
+        "namespaces/shop.yaml",
+        "namespaces/shop/eu.yaml",
+        "namespaces/tiered.yaml",
+        "policies.yaml",
+        "topics.yaml",
+    }
+    assert "policy/tiered-local-6h-10gib" in found.addresses
+    assert [action.id for action in bench.plan().plan.actions if action.verb != "adopt"] == []
+    shutil.rmtree(bench.folder / ".reconciler")
+    assert {action.verb for action in bench.plan().plan.actions} == {"adopt"}
+
+
 def test_a_live_cluster_that_is_gone_is_not_exported(bench: Bench, west: EmbeddedCluster) -> None:
     assert west.cluster_id
     shutil.rmtree(bench.folder / ".clusters")

@@ -83,7 +83,8 @@ def factored(
     placed = {spaces.full_name(spaces.flat(topic.full_name)): topic for topic in topics}
     configs = {name: topic.spec.configs for name, topic in placed.items()}
     shared = share(configs) if _may_share(found) else Shared({}, configs)
-    layers = [*shared.namespaces.values(), *shared.topics.values()]
+    given = [each.spec.configs for each in found.resources if isinstance(each, Namespace)]
+    layers = [*given, *shared.namespaces.values(), *shared.topics.values()]
     making = _Making(found, Policies(layers, found.capabilities, policies or {}), spaces, shared)
     for name, topic in placed.items():
         _add_topic(making, name, topic)
