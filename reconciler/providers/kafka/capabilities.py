@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from reconciler.errors import NotAuthorizedError
 from reconciler.planning.fields import LINK_FEATURES
+from reconciler.providers.kafka.codes import SECURITY_DISABLED
 from reconciler.providers.kafka.permitting import OPERATIONS
 from reconciler.resources.capabilities import Capabilities
 from reconciler.resources.configs import KAFKA_CONFIGS, ConfigKey, canonical_value
+from reconciler.resources.internaltopics import KAFKA_INTERNAL
+from reconciler.resources.kafkaversions import kafka_configs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
 _SYSTEM_SWITCH: Final = "remote.log.storage.system.enable"
 _TIERING: Final = "remote.storage.enable"
 _COPY_SWITCH: Final = "remote.log.copy.disable"
+_OPEN: Final = "allow.everyone.if.no.acl.found"
+_GONE_IN_FOUR: Final = "message.timestamp.difference.max.ms"
 _UNTRIED: Final = "reconciler-defaults"
 """Name of a topic that is never made: the broker is asked what it would be."""
 _TYPES: Final[Mapping[int, ConfigType]] = {
@@ -49,6 +55,8 @@ KAFKA: Final = Capabilities(
     quotas=True,
     keeps_quotas=False,
     cluster_properties=True,
+    replication_moves=True,
+    internal_topics=KAFKA_INTERNAL,
     max_partitions=9_999,
     batch=10_000,
 )
@@ -56,29 +64,25 @@ KAFKA: Final = Capabilities(
 
 
 def capabilities_of(client: KafkaClient, seen: ClusterSeen, acl_code: int) -> Capabilities:
-    """Return the limits of a cluster; `acl_code` is what reading its access rules ended with."""
-    broker = client.broker_configs(seen.brokers[0])
-    topic = _topic_configs(client)
-    lacks: dict[str, str] = {}
-    has_tiering = (found := broker.get(_SYSTEM_SWITCH)) is not None and found.value == "true" and _TIERING in topic
-    if not has_tiering:
-        known = f"{_SYSTEM_SWITCH} is not true" if _TIERING in topic else "this version does not know it"
-        lacks["tiering"] = known
-        lacks["untiering"] = known
-    elif _COPY_SWITCH not in topic:
-        lacks["untiering"] = f"this version does not know {_COPY_SWITCH}, which is there from 3.9 on"
+    """Return the limits of a cluster; `acl_code` is what reading its access rules ended with.
+
+    `may_hide` stays off: what is declared or recorded is asked for by its name, and then brokers tell what is hidden.
+    """
+    broker, topic = _broker_configs(client, seen), _topic_configs(client)
+    configs = kafka_configs(topic, "3.9" if _GONE_IN_FOUR in topic else "4.0")
+    lacks = {"max_replication_factor": _alive(len(seen.brokers)), **_lacks_of_tiering(broker, topic)}
     if acl_code:
         lacks["acls"] = (
             "no authorizer is configured"
-            if acl_code == _SECURITY_DISABLED
+            if acl_code == SECURITY_DISABLED
             else "whoever acts may not see its access rules: they need DESCRIBE on the cluster"
         )
-    configs = {name: _topic_key(name) for name in topic}
     return replace(
         KAFKA,
-        tiering=has_tiering,
+        tiering="tiering" not in lacks,
         untiering="untiering" not in lacks,
         acls=not acl_code,
+        open_without_acls=acl_code == SECURITY_DISABLED or _is_open(broker),
         max_replication_factor=len(seen.brokers),
         lacks=lacks,
         configs=configs,
@@ -91,7 +95,37 @@ def capabilities_of(client: KafkaClient, seen: ClusterSeen, acl_code: int) -> Ca
     )
 
 
-_SECURITY_DISABLED: Final = 54
+def _broker_configs(client: KafkaClient, seen: ClusterSeen) -> Mapping[str, ConfigSeen]:
+    """Return what one broker says of itself; nothing where whoever acts may not see it."""
+    try:
+        return client.broker_configs(seen.brokers[0])
+    except NotAuthorizedError:
+        return {}
+
+
+def _lacks_of_tiering(broker: Mapping[str, ConfigSeen], topic: Mapping[str, str | None]) -> dict[str, str]:
+    """Return why topics cannot be tiered, or not be untiered; of a switch that may not be seen the brokers judge."""
+    if _TIERING not in topic:
+        return dict.fromkeys(("tiering", "untiering"), f"this version does not know {_TIERING}")
+    if broker and ((found := broker.get(_SYSTEM_SWITCH)) is None or found.value != "true"):
+        return dict.fromkeys(("tiering", "untiering"), f"{_SYSTEM_SWITCH} is not true at the brokers")
+    if _COPY_SWITCH not in topic:
+        return {"untiering": f"this version does not know {_COPY_SWITCH}, which is there from 3.9 on"}
+    return {}
+
+
+def _is_open(broker: Mapping[str, ConfigSeen]) -> bool:
+    """Tell whether everyone may do what no rule is about.
+
+    The authorizer's own settings are no configs of the broker: it lists them and hides their values, and nobody writes
+    this one to say that it is off.
+    """
+    found = broker.get(_OPEN)
+    return found is not None and found.value != "false"
+
+
+def _alive(brokers: int) -> str:
+    return "one broker is alive" if brokers == 1 else f"{brokers} brokers are alive"
 
 
 def _topic_configs(client: KafkaClient) -> dict[str, str | None]:
@@ -118,10 +152,6 @@ def _seen_on_topics(client: KafkaClient) -> dict[str, str | None]:
                 if each.source != 1 or key not in found:
                     found[key] = each.value if each.source != 1 else None
     return found or dict.fromkeys(KAFKA_CONFIGS)
-
-
-def _topic_key(name: str) -> ConfigKey:
-    return KAFKA_CONFIGS.get(name) or ConfigKey(name, "string", description="A config of this version of the brokers.")
 
 
 def _property(name: str, seen: ConfigSeen) -> ConfigKey:

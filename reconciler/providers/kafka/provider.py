@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.errors import ReconcilerError, UserError
+from reconciler.errors import NotAuthorizedError, ReconcilerError, UserError
 from reconciler.planning.actions import Update
 from reconciler.providers.base import Done, Failed, Scope, go_on
 from reconciler.providers.kafka.acls import read_bindings
@@ -326,10 +326,13 @@ class KafkaProvider:
         return seen
 
     def _observed_cluster(self) -> Observed:
-        cluster_id = self._client.cluster().id
-        changed = {"cluster_id": cluster_id, "properties": self._properties()}
-        spec = self._declared.spec.model_copy(update=changed)
-        return Observed(self._declared.model_copy(update={"spec": spec}), cluster_id)
+        cluster_id, hidden, properties = self._client.cluster().id, None, {}
+        try:
+            properties = self._properties()
+        except NotAuthorizedError as error:
+            hidden = error if self._declared.spec.properties else None  # Else nobody asks for them.
+        spec = self._declared.spec.model_copy(update={"cluster_id": cluster_id, "properties": properties})
+        return Observed(self._declared.model_copy(update={"spec": spec}), cluster_id, hidden=hidden)
 
     def _properties(self) -> dict[str, str]:
         """Return what holds for all brokers and was set while they ran."""

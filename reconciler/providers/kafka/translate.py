@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from reconciler.resources import internaltopics
 from reconciler.resources.address import split_name
+from reconciler.resources.internaltopics import LEDGER
 from reconciler.resources.metadata import InNamespace, OfNamespace
 from reconciler.resources.namespace import Namespace, NamespaceSpec
 from reconciler.resources.topic import Topic, TopicSpec
@@ -15,28 +17,15 @@ if TYPE_CHECKING:
     from reconciler.providers.kafka.client import TopicSeen
     from reconciler.resources.acls import NamespaceAcl, TopicAcl
 
-LEDGER: Final = "__reconciler"
-"""What links keep (`ledger.py`)."""
-INTERNAL: Final = frozenset(
-    {
-        "__consumer_offsets",
-        "__transaction_state",
-        "__share_group_state",
-        "__cluster_metadata",
-        "__remote_log_metadata",
-        LEDGER,
-    }
-)
-"""Made by the platform, or by us, for itself (facts, 6)."""
+__all__ = ["INJECTED", "LEDGER", "Models", "is_internal"]
+
 INJECTED: Final = frozenset({"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"})
 """Set by reassignments (6.1): nobody's unless somebody declares them."""
 
 
 def is_internal(topic: TopicSeen) -> bool:
-    """Tell whether a topic is the platform's own, or one of MirrorMaker's."""
-    name = topic.name
-    is_mirrormakers = name.startswith("mm2-") or name == "heartbeats" or name.endswith(".checkpoints.internal")
-    return topic.is_internal or name in INTERNAL or is_mirrormakers
+    """Tell whether a topic is the platform's own, one of its tools', or ours."""
+    return topic.is_internal or internaltopics.is_internal(topic.name)
 
 
 class Models:

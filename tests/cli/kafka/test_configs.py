@@ -1,0 +1,117 @@
+"""Configs of topics on real brokers, by the commands: what is applied is there, and then nothing is left to do."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from tests.cli.kafka.conftest import Desk
+
+WRITTEN: Final[dict[str, Any]] = {
+    "cleanup.policy": ["delete", "compact"],
+    "retention.ms": "7d",
+    "retention.bytes": "1GiB",
+    "delete.retention.ms": "2h",
+    "segment.bytes": "2MiB",
+    "segment.ms": "1h",
+    "segment.jitter.ms": 1000,
+    "segment.index.bytes": "1MiB",
+    "max.message.bytes": "2MiB",
+    "min.insync.replicas": 1,
+    "min.compaction.lag.ms": "1m",
+    "max.compaction.lag.ms": "infinite",
+    "min.cleanable.dirty.ratio": 0.30,
+    "compression.type": "ZSTD",
+    "compression.gzip.level": 5,
+    "compression.lz4.level": 7,
+    "compression.zstd.level": -7,
+    "message.timestamp.type": "LogAppendTime",
+    "message.timestamp.before.max.ms": "30d",
+    "message.timestamp.after.max.ms": "1d",
+    "flush.messages": 100000,
+    "flush.ms": "1m",
+    "file.delete.delay.ms": "10s",
+    "index.interval.bytes": "8KiB",
+    "unclean.leader.election.enable": False,
+    "preallocate": True,
+}
+"""A value of every config that both versions know, as a person writes it."""
+OTHERWISE: Final[dict[str, Any]] = {
+    "cleanup.policy": "compact",
+    "retention.ms": -1,
+    "retention.bytes": -1,
+    "min.cleanable.dirty.ratio": "0.7",
+    "compression.type": "producer",
+    "preallocate": "False",
+    "max.compaction.lag.ms": 5000000,
+}
+STORED: Final = {
+    "cleanup.policy": {"compact,delete"},
+    "retention.ms": {"604800000"},
+    "min.cleanable.dirty.ratio": {"0.3"},
+    "compression.type": {"zstd"},
+    "max.compaction.lag.ms": {"9223372036854775807"},
+    "preallocate": {"true"},
+}
+
+
+@pytest.mark.fact("F-K-080")
+def test_a_second_plan_is_empty_whatever_configs_a_topic_has(either: Desk) -> None:
+    name = either.topic("every", configs=WRITTEN)
+    bare = either.topic("bare")
+    either.apply()
+    either.settled()
+    own = either.own(name)
+    assert set(own) == set(WRITTEN)
+    assert {key: own[key] in values for key, values in STORED.items()} == dict.fromkeys(STORED, True)
+    assert either.own(bare) == {}
+    either.topic("every", configs=OTHERWISE)
+    either.apply()
+    either.settled()
+    assert set(either.own(name)) == set(OTHERWISE)
+
+
+@pytest.mark.fact("F-K-080")
+def test_each_config_alone_is_set_changed_and_taken_back(either: Desk) -> None:
+    names = {key: f"c{number}" for number, key in enumerate(WRITTEN)}
+    for key, name in names.items():
+        either.topic(name, configs={key: WRITTEN[key]})
+    either.apply()
+    either.settled()
+    for name in names.values():
+        either.topic(name)
+    either.apply()
+    either.settled()
+    assert [either.own(f"{either.prefix}.{name}") for name in ("c0", "c1")] == [{}, {}]
+
+
+@pytest.mark.fact("F-K-081")
+def test_what_nobody_declared_never_drifts(desk: Desk) -> None:
+    """What brokers inject, what tools left, what only shows (ELR: min.insync.replicas of every topic, facts 9)."""
+    name = desk.topic("orders", configs={"retention.ms": "1d"})
+    desk.apply()
+    desk.by_hand(name, {"leader.replication.throttled.replicas": "0:1", "flush.ms": "5000"})
+    desk.settled()
+    assert desk.sources(name)["min.insync.replicas"] == 3
+    desk.by_hand(name, {"retention.ms": "3600000"})
+    assert desk.typed("drift").code == 3
+    desk.apply()
+    assert desk.own(name) == {
+        "retention.ms": "86400000",
+        "leader.replication.throttled.replicas": "0:1",
+        "flush.ms": "5000",
+    }
+
+
+def test_what_a_topic_has_by_the_brokers_defaults_is_told_as_theirs(desk: Desk) -> None:
+    desk.by_hand(None, {"log.retention.ms": "7200000"})
+    try:
+        desk.topic("orders", configs={"segment.ms": "1h"})
+        desk.apply()
+        said = desk.typed("explain", desk.address("orders"))
+        described = desk.typed("topic", "describe", desk.address("orders"))
+        print(said.out, described.out)
+        raise AssertionError
+    finally:
+        desk.by_hand(None, {"log.retention.ms": None})
