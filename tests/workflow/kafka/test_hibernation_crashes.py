@@ -15,30 +15,37 @@ if TYPE_CHECKING:
 CLUSTER = "reconciler.providers.kafka.mounting.hibernating"
 WRITING = "reconciler.embedded.archiving.writing"
 TAKING = "reconciler.embedded.archiving.taking"
+
+
+def rarely(*step: object) -> object:
+    """Be killed after a step that lies between others that are tried always."""
+    return pytest.param(*step, marks=pytest.mark.soak)
+
+
 UNMOUNTING = [
-    (CLUSTER, "KafkaHibernation.keep", 1),
-    (WRITING, "begin", 1),
+    rarely(CLUSTER, "KafkaHibernation.keep", 1),
+    rarely(WRITING, "begin", 1),
     (CLUSTER, "KafkaHibernation.keep", 2),
-    ("reconciler.embedded.archiving.archivesink", "ArchiveSink.publish", 1),
-    ("reconciler.jobs.archive", "archive", 1),
-    (WRITING, "describe", 1),
-    (CLUSTER, "KafkaHibernation.keep", 3),
+    rarely("reconciler.embedded.archiving.archivesink", "ArchiveSink.publish", 1),
+    rarely("reconciler.jobs.archive", "archive", 1),
+    rarely(WRITING, "describe", 1),
+    rarely(CLUSTER, "KafkaHibernation.keep", 3),
     (CLUSTER, "KafkaHibernation.remove", 1),
     (WRITING, "detach", 1),
-    (WRITING, "tidy", 1),
-    (CLUSTER, "KafkaHibernation.end", 1),
+    rarely(WRITING, "tidy", 1),
+    rarely(CLUSTER, "KafkaHibernation.end", 1),
 ]
 MOUNTING = [
-    (CLUSTER, "KafkaHibernation.keep", 1),
-    (TAKING, "claim", 1),
+    rarely(CLUSTER, "KafkaHibernation.keep", 1),
+    rarely(TAKING, "claim", 1),
     (CLUSTER, "KafkaHibernation.make", 1),
-    (CLUSTER, "KafkaHibernation.keep", 2),
+    rarely(CLUSTER, "KafkaHibernation.keep", 2),
     ("reconciler.jobs.restore", "restore", 1),
-    (CLUSTER, "KafkaHibernation.keep", 3),
-    (CLUSTER, "KafkaHibernation.keep", 4),
-    (CLUSTER, "KafkaHibernation.finish", 1),
+    rarely(CLUSTER, "KafkaHibernation.keep", 3),
+    rarely(CLUSTER, "KafkaHibernation.keep", 4),
+    rarely(CLUSTER, "KafkaHibernation.finish", 1),
     (TAKING, "settle", 1),
-    (CLUSTER, "KafkaHibernation.end", 1),
+    rarely(CLUSTER, "KafkaHibernation.end", 1),
 ]
 
 
