@@ -14,6 +14,7 @@ from reconciler.providers.kafka.copying.progress import map_of
 from reconciler.providers.kafka.copying.sink import CopySink, Limits, Target
 from reconciler.providers.kafka.ledger import CONFIGS, MAP, PROGRESS, TOPIC, Ledger
 from reconciler.providers.kafka.records.log import KafkaLog
+from reconciler.records.log import OffsetRange
 from tests.servers.kafka import Kafka
 
 if TYPE_CHECKING:
@@ -69,13 +70,26 @@ class Place:
 
     def read(self, topic: str) -> dict[int, list[tuple[int, str]]]:
         """Return what the console consumer prints of each partition: offsets, and all else as it prints it."""
+        count = self._count(topic)
+        if not count:
+            return {}
         flag = "--property" if self.kafka.version.startswith("3") else "--formatter-property"
         shown = ("timestamp", "partition", "offset", "headers", "key", "value")
         printed = [part for name in shown for part in (flag, f"print.{name}=true")]
         said = self.kafka.tool(
             "org.apache.kafka.tools.consumer.ConsoleConsumer",
             *("--bootstrap-server", self.kafka.bootstrap(), "--topic", topic, "--from-beginning"),
-            *("--isolation-level", "read_committed", "--timeout-ms", "2500", flag, "null.literal=<null>", *printed),
+            *(
+                "--isolation-level",
+                "read_committed",
+                "--max-messages",
+                str(count),
+                "--timeout-ms",
+                "60000",
+                flag,
+                "null.literal=<null>",
+                *printed,
+            ),
         )
         found: dict[int, list[tuple[int, str]]] = {}
         for line in said.splitlines():
@@ -83,6 +97,12 @@ class Place:
             number = int(partition.removeprefix("Partition:"))
             found.setdefault(number, []).append((int(offset.removeprefix("Offset:")), f"{when}\t{rest}"))
         return found
+
+    def _count(self, topic: str) -> int:
+        """Return how many records there are: the console consumer waits for more where it is not told."""
+        log = self.log(topic)
+        spans = {number: OffsetRange(found.start, found.end) for number, found in log.bounds().items()}
+        return sum(batch.num_rows for number, span in spans.items() for batch in log.read(number, span))
 
     def _made(self, topic: str, partitions: int, configs: dict[str, str]) -> str:
         admin = AdminClient(self.settings)  # Its requests end with it.
