@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -128,7 +128,7 @@ class Kafka:
     heap: str
 
     @classmethod
-    def start(
+    def start(  # noqa: PLR0913 - all of them by name
         cls,
         *,
         version: str = NEWEST,
@@ -137,16 +137,19 @@ class Kafka:
         extra: Mapping[str, str] | None = None,
         scram: Mapping[str, str] | None = None,
         heap: str = "320m",
+        before: Callable[[Kafka], None] = lambda _kafka: None,
     ) -> Kafka:
         """Start one and wait until metadata answers.
 
         `listeners`: names, or names with their protocols, beside `PLAINTEXT`. `extra`: broker properties, which win.
-        `scram`: users of SCRAM-SHA-256 and SCRAM-SHA-512 with their passwords.
+        `scram`: users of SCRAM-SHA-256 and SCRAM-SHA-512 with their passwords. `before` is told of the brokers when
+        their ports are known and nothing runs.
         """
         named = listeners if isinstance(listeners, Mapping) else {name: name for name in listeners}
         for attempt in range(_STARTS):
             kafka = cls(version, [Broker(node) for node in _nodes(version, brokers, named)], heap)
             try:
+                before(kafka)
                 kafka._format(dict(extra or {}), dict(scram or {}))
                 for broker in kafka.brokers:
                     broker.launch(heap=heap)

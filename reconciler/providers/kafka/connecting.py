@@ -141,6 +141,8 @@ class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # the library
     def __init__(self, net: Any, route: Route, **configs: Any) -> None:
         super().__init__(net, **configs)
         self.route = route
+        self.silent_since: float | None = None
+        """When a request failed for the first time since the last that did not (`patience.py`)."""
 
     def get_connection(self, node_id: Any, *args: Any, **named: Any) -> Any:
         """Return a connection; while none ever worked, raise what no other attempt can change."""

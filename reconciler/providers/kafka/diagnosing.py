@@ -138,7 +138,7 @@ class Route:
 
     def _of_tls(self, where: str, address: Address, said: str) -> ReconcilerError | None:
         if "SSL" not in self.protocol:
-            if self._hung_up(said) and self._wants_tls(address):
+            if not self.is_open and self._hung_up(said) and self._wants_tls(address):
                 message = f"{where} is a listener with TLS, and {_SECURITY}.protocol is {self.protocol}"
                 return UserError(message, hint=_CHECK_LISTENER)
             return None
@@ -150,7 +150,7 @@ class Route:
             why_not = why_not if self.has_certificate else "it demands a certificate of ours"
             hint = f"Give a valid certificate and its key in {_SECURITY}.certFile and keyFile."
             return UserError(f"{where} refuses us: {why_not}", hint=hint)
-        if ("Handshake failed" in said or self._hung_up(said)) and speaks_plain(address):
+        if not self.is_open and ("Handshake failed" in said or self._hung_up(said)) and speaks_plain(address):
             message = f"{where} is a listener without TLS, and {_SECURITY}.protocol is {self.protocol}"
             return UserError(message, hint=_CHECK_LISTENER)
         return None
@@ -163,7 +163,7 @@ class Route:
             return RetryableError(f"{where} refuses connections: nobody listens there", hint=_ALIVE)
         if "timed out" in said.lower() or "timeout" in said.lower():
             return RetryableError(f"{where} does not answer in time", hint=_ALIVE)
-        if self._hung_up(said) and self.greetings.get(address) and self.mechanism is None:
+        if not self.is_open and self._hung_up(said) and self.greetings.get(address) and self.mechanism is None:
             message = f"{where} hangs up on whoever does not log in, and {_SECURITY}.protocol is {self.protocol}"
             return UserError(message, hint=_CHECK_LISTENER)
         if self._hung_up(said):

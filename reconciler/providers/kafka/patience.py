@@ -24,7 +24,7 @@ READ_MS: Final = 30_000
 WRITE_MS: Final = 90_000
 """More than brokers are given to do it in: they should be the ones who say that time is up."""
 _AGAIN_SECONDS: Final = 20.0
-"""For how long what can be sent again is."""
+"""For how long what can be sent again is, since brokers last answered anything: a dead cluster is waited for once."""
 _THROTTLED_SECONDS: Final = 120.0
 """The longest that a throttled connection may stand still."""
 _STALLED_SECONDS: Final = 60.0
@@ -43,19 +43,23 @@ def sent(connections: Any, request: Any, node: int | None, *, doing: str, cluste
         UnansweredError: It would change something, and nobody knows whether it did.
         ReconcilerError: It was not sent, or changes nothing; it was tried for a while where that is of use.
     """
-    begun, tries = monotonic(), 0
+    tries = 0
     reads = _reads(request)
     limit = READ_MS if reads else WRITE_MS
     while True:
         try:
-            return connections.run(connections.send, request, node, limit)
+            answer = connections.run(connections.send, request, node, limit)
         except Exception as error:
             found = translated(error, doing=doing, cluster=cluster)
             tries += not _is_throttled(error)
+            connections.silent_since = connections.silent_since or monotonic()
             patience = _THROTTLED_SECONDS if _is_throttled(error) else _AGAIN_SECONDS
-            is_over = tries >= _TRIES or monotonic() - begun > patience
+            is_over = tries >= _TRIES or monotonic() - connections.silent_since > patience
             if is_over or not isinstance(found, RetryableError) or not (reads or _is_unsent(error)):
                 raise _in_doubt(found, reads=reads, error=error) from error
+        else:
+            connections.silent_since = None
+            return answer
         _pause(tries)
 
 
