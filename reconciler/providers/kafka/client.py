@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from reconciler.providers.base import Edge
+    from reconciler.providers.kafka.describing import Described
     from reconciler.resources.cluster import Cluster
 
 TOPIC: Final = 2
@@ -125,14 +126,14 @@ class KafkaClient:
 
     def configs(
         self, names: Sequence[str], keys: Sequence[str] | None = None
-    ) -> Iterator[tuple[str, dict[str, ConfigSeen] | int]]:
+    ) -> Iterator[tuple[str, Mapping[str, ConfigSeen] | int]]:
         """Yield the configs of topics, all or those of `keys`; a code where the broker refuses them for one."""
         for begin in range(0, len(names), _CONFIGS_AT_ONCE):
             wanted = [(TOPIC, name, None if keys is None else list(keys)) for name in names[begin:][:_CONFIGS_AT_ONCE]]
             for result in self._described(wanted, doing="reading configs of topics"):
-                yield result.resource_name, result.error_code or _configs(result)
+                yield result.resource_name, result.error_code or result.configs
 
-    def broker_configs(self, broker: int | None = None) -> dict[str, ConfigSeen]:
+    def broker_configs(self, broker: int | None = None) -> Mapping[str, ConfigSeen]:
         """Return the configs of a broker; of none: those set for all of them at run time."""
         wanted = [(BROKER, "" if broker is None else str(broker), None)]
         (result,) = self._described(wanted, node=broker, doing="reading configs of brokers")
@@ -140,7 +141,7 @@ class KafkaClient:
             from reconciler.providers.kafka.faults import of_code
 
             raise of_code(result.error_code, result.error_message or "", what=f"cluster {self.name}")
-        return _configs(result)
+        return result.configs
 
     def close(self) -> None:
         """Close the connection; another call opens it again."""
@@ -151,10 +152,11 @@ class KafkaClient:
 
     def _described(
         self, wanted: Sequence[tuple[int, str, list[str] | None]], *, doing: str, node: int | None = None
-    ) -> Any:
-        from kafka.protocol.admin import DescribeConfigsRequest
+    ) -> Sequence[Described]:
+        from reconciler.providers.kafka.describing import DescribeAllConfigsRequest
 
-        return self.send(DescribeConfigsRequest(resources=list(wanted), min_version=1), doing=doing, node=node).results
+        found: Sequence[Described] = self.send(DescribeAllConfigsRequest(wanted), doing=doing, node=node).results
+        return found
 
     def _opened(self) -> Any:
         from reconciler.providers.kafka.connecting import opened_admin
@@ -172,13 +174,6 @@ def _topic(topic: Any) -> TopicSeen:
         topic.error_code,
         all(each.leader_id >= 0 for each in partitions) and bool(partitions),
     )
-
-
-def _configs(result: Any) -> dict[str, ConfigSeen]:
-    return {
-        each.name: ConfigSeen(each.value, each.config_source, each.read_only, each.is_sensitive, each.config_type or 0)
-        for each in result.configs
-    }
 
 
 def own_values(configs: Mapping[str, ConfigSeen]) -> dict[str, str]:
