@@ -196,8 +196,38 @@ _LOCAL: Final = (
     ),
 )
 
+_OF_KAFKA: Final[Mapping[str, str]] = {
+    "compression.type": "compression.type",
+    "log.cleaner.delete.retention.ms": "delete.retention.ms",
+    "log.cleaner.max.compaction.lag.ms": "max.compaction.lag.ms",
+    "log.cleaner.min.cleanable.ratio": "min.cleanable.dirty.ratio",
+    "log.cleaner.min.compaction.lag.ms": "min.compaction.lag.ms",
+    "log.cleanup.policy": "cleanup.policy",
+    "log.flush.interval.messages": "flush.messages",
+    "log.flush.interval.ms": "flush.ms",
+    "log.index.interval.bytes": "index.interval.bytes",
+    "log.index.size.max.bytes": "segment.index.bytes",
+    "log.local.retention.bytes": "local.retention.bytes",
+    "log.local.retention.ms": "local.retention.ms",
+    "log.message.timestamp.after.max.ms": "message.timestamp.after.max.ms",
+    "log.message.timestamp.before.max.ms": "message.timestamp.before.max.ms",
+    "log.message.timestamp.type": "message.timestamp.type",
+    "log.preallocate": "preallocate",
+    "log.retention.bytes": "retention.bytes",
+    "log.retention.ms": "retention.ms",
+    "log.roll.jitter.ms": "segment.jitter.ms",
+    "log.roll.ms": "segment.ms",
+    "log.segment.bytes": "segment.bytes",
+    "log.segment.delete.delay.ms": "file.delete.delay.ms",
+    "message.max.bytes": "max.message.bytes",
+    "min.insync.replicas": "min.insync.replicas",
+    "unclean.leader.election.enable": "unclean.leader.election.enable",
+}
+"""Those that Kafka's brokers take while they run; their names have dots, and so are nobody else's."""
+
 CONFIG_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
     {
+        **_OF_KAFKA,
         "delete_retention_ms": "retention.ms",
         "log_retention_ms": "retention.ms",
         "log_segment_size": "segment.bytes",

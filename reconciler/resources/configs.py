@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 __all__ = [
+    "BROKERS",
     "DEFAULT",
     "EMBEDDED_CONFIGS",
     "KAFKA_CONFIGS",
@@ -37,6 +38,8 @@ __all__ = [
 
 DEFAULT: Final = "default"
 """The value that resets a key to what it inherits, also where somebody else set it."""
+BROKERS: Final = "brokers"
+"""Where a value comes from that nobody set: what the brokers do by themselves, as they tell it."""
 
 
 def canonical_value(key: str, value: object, catalog: Mapping[str, ConfigKey] = EMBEDDED_CONFIGS) -> str:

@@ -105,7 +105,9 @@ class ConfigPart(Part):
 
     key: str
     value: str
-    origin: str = Field(description="Where it comes from: the topic, a namespace, the platform's default.")
+    origin: str = Field(
+        description="Where it comes from: the topic, a namespace, `brokers` (what they do by themselves), or `default`."
+    )
 
 
 class TopicMigrationPart(Part):

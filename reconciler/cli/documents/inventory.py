@@ -148,7 +148,7 @@ class ExplainDocument(Document):
     origins: dict[str, str] = Field(description="Field path to `file:line`, an address, or `default`.")
     effective: dict[str, str] = Field(description="Configs as they act, inherited ones included.")
     effective_origins: dict[str, str] = Field(
-        description="Where each acting config is from: an address with `file:line` in brackets, or `default`."
+        description="Origin of each acting config: an address with `file:line` in brackets, `brokers` or `default`."
     )
     tiering: tuple[TieringPart, ...] = Field(
         default=(), description="Of a topic: what tiering makes of it now; empty where nobody speaks of tiering it."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.render.acls_text import acls_lines
 from reconciler.cli.render.amounts import bytes_text, count_text, counted
@@ -11,13 +11,15 @@ from reconciler.cli.render.lines import EMPTY, Line, Span, Tone, line
 from reconciler.cli.render.storage_text import sums_text, tiering_lines
 from reconciler.cli.render.tables import table
 from reconciler.resources.address import cluster_of
-from reconciler.resources.configs import DEFAULT, show_value
+from reconciler.resources.configs import BROKERS, DEFAULT, show_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from reconciler.workflow.looking.actingconfigs import ConfigRow
     from reconciler.workflow.topics import TopicDescription
+
+_UNSAID: Final = frozenset({BROKERS, DEFAULT})
 
 
 def topic_text(topic: TopicDescription) -> list[Line]:
@@ -26,7 +28,7 @@ def topic_text(topic: TopicDescription) -> list[Line]:
     records = "" if topic.records is None else f", {counted(topic.records, 'record')}"
     partitions = [(str(row.partition), *map(count_text, (row.start, row.stable, row.end))) for row in topic.partitions]
     # What somebody set comes first; what nobody did is there, but quiet.
-    rows = sorted(topic.configs, key=lambda row: (row.origin == DEFAULT, row.key))
+    rows = sorted(topic.configs, key=lambda row: (row.origin in _UNSAID, row.key))
     configs = [_config(row) for row in rows]
     readers = readers_text(topic.groups)
     return [
@@ -65,5 +67,5 @@ def _following(topic: TopicDescription) -> Iterator[Line]:
 
 
 def _config(row: ConfigRow) -> tuple[Span, ...]:
-    tone = Tone.QUIET if row.origin == DEFAULT else Tone.PLAIN
+    tone = Tone.QUIET if row.origin in _UNSAID else Tone.PLAIN
     return tuple(Span(text, tone) for text in (row.key, show_value(row.key, row.value), row.origin))

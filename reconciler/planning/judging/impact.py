@@ -199,7 +199,11 @@ class Impact:
                     return value
             return None
 
-        was, will = (Keeping.read(side, limits.configs, limits.defaults) for side in (before, after))
+        was = Keeping.read(before, limits.configs, limits.defaults)
+        # What the brokers do now is the property itself, where one is taken back: nobody knows what lies beneath it.
+        gone = {key for key, value in moved.items() if value is None} if kind_of(changed) == "cluster" else set()
+        beneath = {key: value for key, value in limits.defaults.items() if key not in gone} if gone else limits.defaults
+        will = Keeping.read(after, limits.configs, beneath)
         if not will.is_stricter_than(was):
             return Loss()
         measure = self.measure(address)

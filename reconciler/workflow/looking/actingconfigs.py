@@ -17,6 +17,7 @@ from reconciler.resources.address import (
 )
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.clusterproperties import CONFIG_DEFAULTS
+from reconciler.resources.configs import BROKERS, DEFAULT
 from reconciler.resources.mirrorlink import MirrorLink, MirrorTopic
 from reconciler.resources.mounting import Mounting
 from reconciler.resources.namespace import Namespace
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ConfigRow:
-    """A value that holds. `origin` is an address, or `default`."""
+    """A value that holds. `origin` is an address, `brokers`, or `default`."""
 
     key: str
     value: str
@@ -45,10 +46,11 @@ class ConfigRow:
 def acting_configs(address: Address, observed: Inventory, capabilities: Capabilities) -> tuple[ConfigRow, ...]:
     """Return every config that acts on a topic, mirror or namespace as it is observed, sorted by key."""
     rows = {
-        key: ConfigRow(key, known.default, "default")
+        key: ConfigRow(key, known.default, DEFAULT)
         for key, known in capabilities.configs.items()
         if known.default is not None
     }
+    rows |= {key: ConfigRow(key, value, BROKERS) for key, value in capabilities.defaults.items()}
     acting: dict[str, tuple[str, str]] = {}
     for layer, configs in _layers(address, observed, capabilities):
         lay_over(acting, configs, layer)

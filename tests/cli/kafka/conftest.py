@@ -45,7 +45,7 @@ TOPIC_CONFIGS, BROKER_CONFIGS = 2, 4
 
 
 class Desk:
-    """What a person has: files, commands, and a cluster that others use as well. Names begin with a prefix of theirs."""
+    """What a person has: files, commands, and a cluster that others use as well."""
 
     def __init__(self, typed: Call, kafka: Kafka, prefix: str) -> None:
         self.typed, self.kafka, self.prefix = typed, kafka, prefix

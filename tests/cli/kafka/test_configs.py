@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final
 
 import pytest
@@ -109,9 +110,15 @@ def test_what_a_topic_has_by_the_brokers_defaults_is_told_as_theirs(desk: Desk) 
     try:
         desk.topic("orders", configs={"segment.ms": "1h"})
         desk.apply()
-        said = desk.typed("explain", desk.address("orders"))
-        described = desk.typed("topic", "describe", desk.address("orders"))
-        print(said.out, described.out)
-        raise AssertionError
+        explained = json.loads(desk.typed("explain", desk.address("orders"), "--format", "json").out)
+        assert explained["effective"]["retention.ms"] == "7200000"
+        origins = {key: explained["effective_origins"][key] for key in ("retention.ms", "flush.ms", "segment.ms")}
+        assert origins["segment.ms"].startswith(desk.address("orders"))
+        assert (origins["retention.ms"], origins["flush.ms"]) == ("cluster/live", "brokers")
+        described = json.loads(desk.typed("topic", "describe", desk.address("orders"), "--format", "json").out)
+        rows = {row["key"]: (row["value"], row["origin"]) for row in described["configs"]}
+        assert rows["retention.ms"] == ("7200000", "cluster/live")
+        assert rows["min.insync.replicas"][1] == "cluster/live"  # ELR sets it for all (facts, 9).
+        assert rows["segment.ms"] == ("3600000", desk.address("orders"))
     finally:
         desk.by_hand(None, {"log.retention.ms": None})
