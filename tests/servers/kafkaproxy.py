@@ -122,3 +122,5 @@ def _copy(source: socket.socket, target: socket.socket, answered: threading.Even
             answered.set()
             with suppress(OSError):  # Nobody hears it any more; the broker must not notice.
                 target.sendall(came)
+    with suppress(OSError):
+        target.shutdown(socket.SHUT_RDWR)  # As the broker has ended, so does what its client sees.

@@ -80,9 +80,11 @@ class KafkaClient:
         """The client of the library, for what it says well itself. Errors of its calls: `asked`."""
         with self._opening:
             if self._admin is None:
+                from reconciler.providers.kafka.connecting import let_go
+
                 self._admin = self._opened()
                 # Its thread would go on for ever, also when the cluster is gone; the end of a process waits for none.
-                weakref.finalize(self, self._admin.close).atexit = False
+                weakref.finalize(self, let_go, self._admin).atexit = False
             return self._admin
 
     def asked(self, doing: str, call: Any, *given: Any, **named: Any) -> Any:

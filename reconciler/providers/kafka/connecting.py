@@ -8,6 +8,7 @@ override are methods that it has no public way to change: its version is held be
 from __future__ import annotations
 
 import logging
+import threading
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
@@ -55,6 +56,14 @@ def opened_admin(settings: Mapping[str, Any], *, cluster: str) -> Any:
         raise route.why(doing="connecting") or translated(error, doing="connecting", cluster=cluster) from error
     route.is_open = True
     return admin
+
+
+def let_go(admin: Any) -> None:
+    """Close a client that nobody holds any more: its own thread may be who notices, and cannot await itself."""
+    if threading.current_thread() is admin._net._io_thread:  # noqa: SLF001 - as the module says
+        threading.Thread(target=admin.close, name="kafka-closing", daemon=True).start()
+    else:
+        admin.close()
 
 
 def _clear(settings: Mapping[str, Any], route: Route) -> dict[str, Any]:
