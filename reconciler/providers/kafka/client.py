@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.providers.kafka.faults import translated
+from reconciler.providers.kafka.installed import check_installed
 from reconciler.providers.kafka.security import admin_settings
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ class KafkaClient:
         """The client of the library, for what it says well itself. Errors of its calls: `asked`."""
         with self._opening:
             if self._admin is None:
+                check_installed(cluster=self.name)
                 from reconciler.providers.kafka.connecting import let_go
 
                 self._admin = self._opened()
