@@ -33,6 +33,8 @@ NAMES = (
     "fetching",
     "mirroring",
     "reading",
+    "kafkareading",
+    "kafkamirroring",
 )
 ROOT = Path(__file__).resolve().parents[2]
 TABLE, README = ROOT / "docs" / "benchmarks.md", ROOT / "README.md"

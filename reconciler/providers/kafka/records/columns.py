@@ -1,8 +1,13 @@
-"""Messages of confluent-kafka as Arrow columns and back, a column at a time: no Python code runs for each record."""
+"""Messages of confluent-kafka as Arrow columns and back: no Python code runs for each record.
+
+Messages come in small lots, for what the client makes of them is fastest while it stays in the processor's cache; to
+build arrays of so few would cost more than all the rest. So lots are only joined, and arrays are built of many.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,47 +18,105 @@ from reconciler.records.schema import CREATE_TIME, HEADERS, LOG_APPEND_TIME, REC
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy.typing as npt
+
 Header = tuple[str, bytes | None]
 Headers = list[Header] | None
 
-_TIMES: Final = np.dtype([("type", np.int64), ("ms", np.int64)])
+
+class Lots:
+    """Messages of one partition on their way to be one batch, in order; none of them is an error."""
+
+    def __init__(self, partition: int) -> None:
+        """Begin with none."""
+        self._partition = partition
+        self._offsets: list[npt.NDArray[np.int64]] = []
+        self._times: list[npt.NDArray[np.int64]] = []
+        self._headers: list[Sequence[Any]] = []
+        self._keys, self._values = _Contents(), _Contents()
+        self.rows = 0
+
+    @property
+    def bytes(self) -> int:
+        """What their keys and values take."""
+        return self._keys.bytes + self._values.bytes
+
+    def add(self, messages: Sequence[Message]) -> None:
+        """Take what follows."""
+        count = len(messages)
+        self._offsets.append(_offsets(messages))
+        # Pairs of type and time: each is gone again before the next is made.
+        self._times.append(np.fromiter(chain.from_iterable(map(Message.timestamp, messages)), np.int64, 2 * count))
+        self._keys.add(list(map(Message.key, messages)))
+        self._values.add(list(map(Message.value, messages)))
+        self._headers.append(list(map(Message.headers, messages)))
+        self.rows += count
+
+    def batch(self) -> pa.RecordBatch:
+        """Return all of them as records."""
+        times = np.concatenate(self._times)
+        types = np.where(times[::2] == TIMESTAMP_LOG_APPEND_TIME, LOG_APPEND_TIME, CREATE_TIME).astype(np.int8)
+        columns = [
+            pa.array(np.full(self.rows, self._partition, np.int32)),
+            pa.array(np.concatenate(self._offsets)),
+            pa.array(np.ascontiguousarray(times[1::2])),
+            pa.array(types),
+            self._keys.array(),
+            self._values.array(),
+            _headers(self._headers, self.rows),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
 
 
-def batch_of(messages: Sequence[Message], partition: int) -> pa.RecordBatch:
-    """Return messages of one partition as records, in their order; none of them is an error."""
-    count = len(messages)
-    times = np.fromiter(map(Message.timestamp, messages), _TIMES, count)
-    types = np.where(times["type"] == TIMESTAMP_LOG_APPEND_TIME, LOG_APPEND_TIME, CREATE_TIME).astype(np.int8)
-    columns = [
-        pa.array(np.full(count, partition, np.int32)),
-        pa.array(_offsets(messages)),
-        pa.array(np.ascontiguousarray(times["ms"])),
-        pa.array(types),
-        pa.array(list(map(Message.key, messages)), pa.binary()),
-        pa.array(list(map(Message.value, messages)), pa.binary()),
-        _headers(list(map(Message.headers, messages))),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
+class _Contents:
+    """A column of bytes in the making; a length of -1 is no bytes at all."""
+
+    def __init__(self) -> None:
+        self._joined: list[bytes] = []
+        self._lengths: list[npt.NDArray[np.int32]] = []
+        self.bytes = 0
+
+    def add(self, cells: list[bytes | None]) -> None:
+        absent = cells.count(None)
+        if absent == len(cells):
+            self._lengths.append(np.full(absent, -1, np.int32))
+            return
+        present = [cell for cell in cells if cell is not None] if absent else cells
+        joined = b"".join(present)  # type: ignore[arg-type]  # none of these is None
+        lengths = (-1 if cell is None else len(cell) for cell in cells) if absent else map(len, cells)  # type: ignore[arg-type]
+        self._lengths.append(np.fromiter(lengths, np.int32, len(cells)))
+        self._joined.append(joined)
+        self.bytes += len(joined)
+
+    def array(self) -> pa.Array:
+        lengths = np.concatenate(self._lengths)
+        absent = lengths < 0
+        starts = np.zeros(len(lengths) + 1, np.int32)
+        np.cumsum(np.maximum(lengths, 0), out=starts[1:])
+        validity = pa.py_buffer(np.packbits(~absent, bitorder="little")) if absent.any() else None
+        buffers = [validity, pa.py_buffer(starts), pa.py_buffer(b"".join(self._joined))]
+        return pa.Array.from_buffers(pa.binary(), len(lengths), buffers)
 
 
-def _offsets(messages: Sequence[Message]) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _offsets(messages: Sequence[Message]) -> npt.NDArray[np.int64]:
     first, last = messages[0].offset() or 0, messages[-1].offset() or 0
     if last - first == len(messages) - 1:  # they only go up: no gap
         return np.arange(first, last + 1, dtype=np.int64)
     return np.fromiter(map(Message.offset, messages), np.int64, len(messages))
 
 
-def _headers(headers: Sequence[Any]) -> pa.ListArray:
-    if not any(headers):
-        starts = pa.array(np.zeros(len(headers) + 1, np.int32))
+def _headers(lots: Sequence[Sequence[Any]], rows: int) -> pa.ListArray:
+    if not any(map(any, lots)):
+        starts = pa.array(np.zeros(rows + 1, np.int32))
         return pa.ListArray.from_arrays(starts, pa.array([], HEADERS.value_type), type=HEADERS)
-    counts = np.fromiter((len(each) if each else 0 for each in headers), np.int32, len(headers))
+    headers = list(chain.from_iterable(lots))
+    counts = np.fromiter((len(each) if each else 0 for each in headers), np.int32, rows)
     flat = [pair for each in headers if each for pair in each]
     names = pa.array([name for name, _ in flat], pa.string())
     values = pa.array([value for _, value in flat], pa.binary())
     pairs = pa.StructArray.from_arrays([names, values], fields=list(HEADERS.value_type))
-    starts = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(starts), pairs, type=HEADERS)
+    starts = pa.array(np.concatenate(([0], np.cumsum(counts))).astype(np.int32))
+    return pa.ListArray.from_arrays(starts, pairs, type=HEADERS)
 
 
 def contents_of(column: pa.Array) -> list[bytes | None]:

@@ -6,29 +6,31 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from reconciler.errors import RetryableError
 from reconciler.providers.kafka.faults import translated
 from reconciler.providers.kafka.records import clients
-from reconciler.providers.kafka.records.columns import batch_of
+from reconciler.providers.kafka.records.columns import Lots
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
 
     from reconciler.records.log import Isolation, OffsetRange
 
 # The library has no public names for what it finds itself.
 # ruff: noqa: SLF001
 
-_AT_ONCE: Final = 1_000
+_AT_ONCE: Final = 250
 """Messages taken at once: what the client makes of them stays in the caches of the processor."""
 _BYTES_AT_ONCE: Final = 8 << 20
 _SAMPLE: Final = 20
 _BATCH_ROWS: Final = 16_000
 _BATCH_BYTES: Final = 8 << 20
 _LOOK_S: Final = 1.0
+_GATHER_S: Final = 0.01
 _SILENCE_S: Final = 60.0
 """How long brokers may be away in the middle of a reading."""
 _ANSWER_S: Final = 30.0
@@ -67,14 +69,14 @@ def batches(place: Place, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
         UserError: There is no such partition, or it may not be read.
         RetryableError: Brokers stay away, or records were removed while they were read.
     """
-    held: list[pa.RecordBatch] = []
+    lots = Lots(place.partition)
     for found in messages(place, offsets):
-        held.append(batch_of(found, place.partition))
-        if sum(batch.num_rows for batch in held) >= _BATCH_ROWS or sum(b.nbytes for b in held) >= _BATCH_BYTES:
-            yield _joined(held)
-            held = []
-    if held:
-        yield _joined(held)
+        lots.add(found)
+        if lots.rows >= _BATCH_ROWS or lots.bytes >= _BATCH_BYTES:
+            yield lots.batch()
+            lots = Lots(place.partition)
+    if lots.rows:
+        yield lots.batch()
 
 
 def messages(place: Place, offsets: OffsetRange) -> Iterator[Sequence[Message]]:
@@ -83,10 +85,6 @@ def messages(place: Place, offsets: OffsetRange) -> Iterator[Sequence[Message]]:
         return
     with clients.consumer(place.settings, place.isolation) as consumer:
         yield from _Reading(place, consumer, offsets).run()
-
-
-def _joined(held: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return held[0] if len(held) == 1 else pa.concat_batches(held)
 
 
 class _Reading:
@@ -115,9 +113,10 @@ class _Reading:
                 self._check_there()
 
     def _taken(self) -> list[Message]:
-        """Return what has been fetched already, or the first that is: to wait for more would only delay."""
+        """Return as many as are worth to be converted together, or what has come when no more does."""
         first = self._consumer.consume(1, _LOOK_S)
-        return first + self._consumer.consume(self._at_once, 0) if first else first
+        more = min(self._at_once, self._stop - self._next) - 1
+        return first + self._consumer.consume(more, _GATHER_S) if first and more > 0 else first
 
     def _within(self, found: Sequence[Message]) -> Sequence[Message]:
         """Return what lies in the range; what lies behind it tells that all of it has come."""
