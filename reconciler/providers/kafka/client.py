@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 import weakref
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.providers.kafka.faults import translated
 from reconciler.providers.kafka.installed import check_installed
 from reconciler.providers.kafka.security import admin_settings
 
@@ -90,11 +90,11 @@ class KafkaClient:
             return self._admin
 
     def asked(self, doing: str, call: Any, *given: Any, **named: Any) -> Any:
-        """Return what a call of the library answers, its errors in our words."""
-        try:
-            return call(*given, **named)
-        except Exception as error:
-            raise translated(error, doing=doing, cluster=self.name) from error
+        """Return what a call of the library answers, one that may be made again; its errors in our words."""
+        from reconciler.providers.kafka.patience import called
+
+        connections = self.admin._manager  # noqa: SLF001 - as in `send`: what it is shared with waits together
+        return called(connections, partial(call, *given, **named), doing=doing, cluster=self.name)
 
     def send(self, request: Any, *, doing: str, node: int | None = None) -> Any:
         """Send one request of the protocol, to any broker or to one, and return its answer."""

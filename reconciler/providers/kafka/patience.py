@@ -63,6 +63,31 @@ def sent(connections: Any, request: Any, node: int | None, *, doing: str, cluste
         _pause(tries)
 
 
+def called(connections: Any, call: Callable[[], T], *, doing: str, cluster: str) -> T:
+    """Return what a call of the library answers that may be made again: it changes nothing, or to what it says.
+
+    Raises:
+        ReconcilerError: It was tried for a while where that is of use.
+    """
+    tries = 0
+    while True:
+        try:
+            answer = call()
+        except Exception as error:
+            found = translated(error, doing=doing, cluster=cluster)
+            tries += not _is_throttled(error)
+            connections.silent_since = connections.silent_since or monotonic()
+            patience = _THROTTLED_SECONDS if _is_throttled(error) else _AGAIN_SECONDS
+            if tries >= _TRIES or monotonic() - connections.silent_since > patience:
+                raise found from error
+            if not isinstance(found, RetryableError):
+                raise found from error
+        else:
+            connections.silent_since = None
+            return answer
+        _pause(tries)
+
+
 def in_rounds(
     items: Sequence[T],
     ask: Callable[[Sequence[T]], Iterable[tuple[T, A]]],

@@ -26,6 +26,9 @@ REQUEST_MS: Final = 60_000
 _BACKOFF_MAX_MS: Final = 500
 _HIGHEST_PORT: Final = 65_535
 
+_IN_FLIGHT: Final = 1_000
+"""Requests on one connection: threads share it, and beyond the limit the library finds no broker to ask."""
+
 
 def admin_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
     """Return the settings of the client for administration, as `connecting.opened_admin` takes them.
@@ -40,6 +43,7 @@ def admin_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
         "reconnect_backoff_max_ms": _BACKOFF_MAX_MS,
         "bootstrap_timeout_ms": CONNECT_MS,
         "request_timeout_ms": REQUEST_MS,
+        "max_in_flight_requests_per_connection": _IN_FLIGHT,
     }
     if connection.security is None:
         return settings
