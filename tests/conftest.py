@@ -35,7 +35,8 @@ def _shared(item: pytest.Item) -> str | None:
     fixtures = getattr(item, "fixturenames", ())
     chosen = getattr(getattr(item, "callspec", None), "params", {}).values()
     if any(str(name).startswith(("kafka", "start_kafka")) for name in (*fixtures, *chosen)):
-        return "kafka"
+        # Two workers with brokers of their own: records take as long as all the rest.
+        return "kafka-records" if item.nodeid.startswith(("tests/jobs", "tests/workflow")) else "kafka"
     return "spark" if "running" in fixtures else None
 
 
