@@ -24,6 +24,7 @@ from reconciler.workflow.deciding.verdicts import BlockedPlanError, verdict_of
 from reconciler.workflow.linking.transitions.halting import halted_of
 from reconciler.workflow.plan import Planned, show_decided
 from reconciler.workflow.running.jobs import SparkJobs
+from reconciler.workflow.running.placing import Placing
 from reconciler.workflow.running.underlease import Wish, run_under_lease
 from reconciler.workflow.stating.rollback import open_rollback
 
@@ -160,6 +161,7 @@ class _Applying:
         self._options = options
         self._hooks = hooks
         self._wanted = wanted
+        self._placing = Placing(work.loaded)
 
     def ask_and_run(self) -> Applied:
         """Plan without a lock, ask once, and do the same or less under the lease."""
@@ -205,7 +207,7 @@ class _Applying:
             command=self._command,
             lock_timeout_s=self._options.lock_timeout_s,
             parallelism=self._options.parallelism,
-            report=self._hooks.report,
+            report=self._placing.reporting(self._hooks.report),
             stop=self._hooks.stop,
             resumes=self._options.resumes,
             leaves_jobs=self._options.leaves_jobs,
@@ -214,7 +216,7 @@ class _Applying:
         )
         result = run_under_lease(self._work, wish, decide_under_lease).result
         planned, held = found[-1]
-        verdict = verdict_of(result)
+        verdict = verdict_of(result, self._placing.told)
         if result is not None and result.is_stopped and verdict is not None:
             told = halted_of(self._work.providers, planned.plan.actions, result.not_started)
             verdict.message = "; ".join([verdict.message, *(each.message for each in told)])

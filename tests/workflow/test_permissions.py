@@ -143,7 +143,7 @@ def test_what_is_hidden_is_an_error_of_the_plan_and_never_made_again(ruled: Benc
     planned = viewer.plan().plan
     assert planned.is_empty
     assert [error.address for error in planned.errors] == ["namespace/west/shop", ORDERS]
-    assert all("it is there, but hidden: User:viewer may not describe" in error.message for error in planned.errors)
+    assert all("it is hidden: User:viewer may not describe" in error.message for error in planned.errors)
     with pytest.raises(UserError, match="the plan has 2 errors"):
         viewer.apply()
     found = drift(viewer.invocation, Select())

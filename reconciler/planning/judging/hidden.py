@@ -25,7 +25,7 @@ def check_hidden(situation: Situation) -> Iterator[Finding]:
             if why is not None and situation.is_decidable(address):
                 wanted = situation.wanted.get(address)
                 yield Finding(
-                    address, wanted.source if wanted else None, f"it is there, but hidden: {why.message}", why.hint
+                    address, wanted.source if wanted else None, f"it is hidden: {why.message}", why.hint
                 )
     yield from _unproven(situation)
 

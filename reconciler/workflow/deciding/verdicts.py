@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING
 
 from reconciler.applying.alike import first_few
 from reconciler.errors import BlockedError, IncompleteError, PartialError, ReconcilerError
+from reconciler.resources.address import Address
 from reconciler.workflow.counting import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from reconciler.applying.engine import RunResult
     from reconciler.workflow.plan import Planned
 
@@ -26,8 +29,11 @@ class BlockedPlanError(BlockedError):
         self.planned = planned
 
 
-def verdict_of(result: RunResult | None) -> ReconcilerError | None:
-    """Return what the exit code says of a run. What was left to another on purpose is no failure."""
+def verdict_of(result: RunResult | None, told: Callable[[Address, str], str]) -> ReconcilerError | None:
+    """Return what the exit code says of a run. What was left to another on purpose is no failure.
+
+    `told` says of a refusal where in the files its reason is written.
+    """
     if result is None:
         return None
     if result.unknown is not None:
@@ -42,10 +48,11 @@ def verdict_of(result: RunResult | None) -> ReconcilerError | None:
         )
     if result.failed:
         first = result.failed[0]
+        why = told(Address(first.id.partition(":")[2]), first.error.message)
         failed = counted(len(result.failed), "action", "actions")
         skipped = f", {len(result.skipped)} more were not tried because of that" if result.skipped else ""
         return PartialError(
-            f"{failed} failed{skipped}; the first is {first.id}: {first.error.message}",
+            f"{failed} failed{skipped}; the first is {first.id}: {why}",
             hint=f"{first.error.hint}{_between(first.error.hint)}Then run: reconciler apply",
         )
     if result.skipped:
