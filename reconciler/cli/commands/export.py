@@ -16,7 +16,12 @@ from reconciler.cli.presenting import present, raise_verdict
 def command(
     files: Files,
     place: Place,
-    cluster: Annotated[str, Argument(metavar="CLUSTER", help="A cluster that is declared.")],
+    cluster: Annotated[
+        str,
+        Argument(
+            metavar="CLUSTER", help="A cluster that is declared, or with --bootstrap-server what it is to be called."
+        ),
+    ],
     out: Annotated[Path, Option("--out", "-o", metavar="DIR", help="A folder for the manifests.", show_default=False)],
     from_object_storage: Annotated[
         bool, Option("--from-object-storage", help="Read its objectStorage alone: topics come with recoverFrom.")

@@ -25,6 +25,15 @@ _LEAST: Final = "cloud_storage_upload_ctrl_min_shares"
 _MOST: Final = "cloud_storage_upload_ctrl_max_shares"
 _WHOLE: Final = 100
 
+_WORDS: Final = {
+    "embedded": ("a property of an embedded cluster", "Remove it: properties have Redpanda's names."),
+    "kafka": (
+        "a property that these brokers take while they run",
+        "Remove it: what is read-only is set in a broker's own file, and takes a restart.",
+    ),
+}
+"""Provider → what properties are there, and what to do with one that is none."""
+
 Said = tuple[str, str, tuple[str, ...]]
 """Message, hint, and the properties it is about."""
 
@@ -44,7 +53,7 @@ def judged_properties(wanted: Wanted, cluster: Cluster, known: Mapping[str, Conf
         return
     properties = cluster.spec.properties
     for message, hint, names in (
-        *_unknown(properties.keys() - known.keys(), sorted(known)),
+        *_unknown(properties.keys() - known.keys(), sorted(known), platform=cluster.spec.provider),
         *(_contradictions(properties) if ENABLED in known else ()),
         *_unstored(cluster),
     ):
@@ -52,11 +61,11 @@ def judged_properties(wanted: Wanted, cluster: Cluster, known: Mapping[str, Conf
         yield Finding(wanted.resource.address, wanted.source, message, hint, marks)
 
 
-def _unknown(names: AbstractSet[str], known: list[str]) -> Iterator[Said]:
+def _unknown(names: AbstractSet[str], known: list[str], *, platform: str) -> Iterator[Said]:
+    what, hint = _WORDS.get(platform, _WORDS["embedded"])
     for name in sorted(names):
         near = get_close_matches(name, known, n=1)
-        hint = f"Did you mean {near[0]}?" if near else "Remove it: properties have Redpanda's names."
-        yield f"{PROPERTIES}{name} is not a property of an embedded cluster", hint, (name,)
+        yield f"{PROPERTIES}{name} is not {what}", f"Did you mean {near[0]}?" if near else hint, (name,)
 
 
 def _contradictions(properties: Mapping[str, str]) -> Iterator[Said]:

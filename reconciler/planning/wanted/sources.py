@@ -72,8 +72,17 @@ def _check_source(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[s
         guess = f"Did you mean {' or '.join(near)}? " if near else ""
         yield (
             f"its source {source_of(mirror)} is neither there nor declared",
-            f"{guess}Declare the Topic on cluster {mirror.source_cluster}, or correct mirrorTopics.source.",
+            f"{guess}Declare the {_declared(mirror, situation)} on cluster {mirror.source_cluster}, "
+            "or correct mirrorTopics.source.",
         )
+
+
+def _declared(mirror: MirrorTopic, situation: Situation) -> str:
+    """Return what makes a source known: where names are flat a namespace that nobody names is none."""
+    namespace, _ = split_name(mirror.source)
+    cluster = situation.clusters.get(mirror.source_cluster)
+    is_flat = cluster is not None and cluster.spec.provider != "embedded"
+    return f"Namespace {namespace}, or the Topic," if namespace and is_flat else "Topic"
 
 
 def topics_on(cluster: str, situation: Situation) -> list[str]:
