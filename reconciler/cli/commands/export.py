@@ -18,9 +18,7 @@ def command(
     place: Place,
     cluster: Annotated[
         str,
-        Argument(
-            metavar="CLUSTER", help="A cluster that is declared, or with --bootstrap-server what it is to be called."
-        ),
+        Argument(metavar="CLUSTER", help="A cluster: declared, or a new name."),
     ],
     out: Annotated[Path, Option("--out", "-o", metavar="DIR", help="A folder for the manifests.", show_default=False)],
     from_object_storage: Annotated[

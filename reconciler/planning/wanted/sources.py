@@ -72,8 +72,7 @@ def _check_source(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[s
         guess = f"Did you mean {' or '.join(near)}? " if near else ""
         yield (
             f"its source {source_of(mirror)} is neither there nor declared",
-            f"{guess}Declare the {_declared(mirror, situation)} on cluster {mirror.source_cluster}, "
-            "or correct mirrorTopics.source.",
+            f"{guess}Declare {_declared(mirror, situation)}, or correct mirrorTopics.source.",
         )
 
 
@@ -82,7 +81,8 @@ def _declared(mirror: MirrorTopic, situation: Situation) -> str:
     namespace, _ = split_name(mirror.source)
     cluster = situation.clusters.get(mirror.source_cluster)
     is_flat = cluster is not None and cluster.spec.provider != "embedded"
-    return f"Namespace {namespace}, or the Topic," if namespace and is_flat else "Topic"
+    what = f"Namespace {namespace} or the Topic" if namespace and is_flat else "the Topic"
+    return f"{what} on cluster {mirror.source_cluster}"
 
 
 def topics_on(cluster: str, situation: Situation) -> list[str]:
