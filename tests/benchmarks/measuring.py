@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+# An installed package has its bytecode, as the libraries of the floors have theirs: so has the one that is measured.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 RECONCILER = str(Path(sys.executable).with_name("reconciler"))
 KIB = 1024
 

@@ -34,6 +34,7 @@ NAMES = (
     "mirroring",
     "reading",
     "kafkareading",
+    "kafkacontrol",
     "kafkamirroring",
 )
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,6 +8,8 @@ from measuring import Row
 
 BEGIN, END = "<!-- benchmarks: written by `make bench` -->", "<!-- end -->"
 
+_SMALL = 0.1
+"""A ratio below wants a third digit."""
 _PAGE = """\
 # Benchmarks
 
@@ -55,4 +57,6 @@ def verdict(row: Row) -> str:
 
 
 def _number(value: float, unit: str) -> str:
-    return f"{value:.2f}{unit}" if unit == "×" else f"{value:.0f}{unit}"
+    if unit != "×":
+        return f"{value:.0f}{unit}"
+    return f"{value:.2f}{unit}" if value >= _SMALL else f"{value:.3f}{unit}"

@@ -22,6 +22,15 @@ spec:
   embedded: {root: file://.clusters/west}
 """
 
+_KAFKA_CLUSTER = """\
+apiVersion: reconciler/v1
+kind: Cluster
+metadata: {name: west}
+spec:
+  provider: kafka
+  kafka: {bootstrapServers: ["%s"]}
+"""
+
 _NAMESPACE = """\
 apiVersion: reconciler/v1
 kind: Namespace
@@ -43,7 +52,7 @@ metadata:
   cluster: west
   labels: {team: team-%03d, tier: gold}
 spec:
-  partitions: 12
+  partitions: %d
   configs:
     cleanup.policy: delete
     max.message.bytes: 4MiB
@@ -51,15 +60,24 @@ spec:
 """
 
 
-def write_workspace(folder: Path, *, topics: int, files: int = 100) -> Path:
-    """Write a workspace of so many topics, spread over so many files, and return its folder."""
+def write_workspace(folder: Path, *, topics: int, files: int = 100, brokers: str | None = None) -> Path:
+    """Write a workspace of so many topics, spread over so many files, and return its folder.
+
+    With `brokers` it is of a Kafka cluster, and each topic has one partition: the brokers are not what is measured.
+    """
     manifests = folder / "manifests"
     manifests.mkdir(parents=True)
     (folder / "reconciler.yaml").write_text(_WORKSPACE, encoding="utf-8")
-    (manifests / "cluster.yaml").write_text(_CLUSTER, encoding="utf-8")
-    each = topics // files
+    (manifests / "cluster.yaml").write_text(_KAFKA_CLUSTER % brokers if brokers else _CLUSTER, encoding="utf-8")
+    each, partitions = topics // files, 1 if brokers else 12
     for number in range(files):
-        documents = (_TOPIC % (number * each + index, number, number) for index in range(each))
+        documents = (_TOPIC % (number * each + index, number, number, partitions) for index in range(each))
         text = _NAMESPACE % number + "".join(documents)
         (manifests / f"team-{number:03d}.yaml").write_text(text, encoding="utf-8")
     return folder
+
+
+def topic_names(topics: int, files: int) -> list[str]:
+    """Return what brokers call the topics of such a workspace."""
+    each = topics // files
+    return [f"team-{at // each:03d}.events.topic-{at:05d}" for at in range(topics)]
