@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import gc
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from reconciler.cli import signals
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_YOUNG: Final = 50_000
+"""New objects before the cyclic collector looks at them, which is 700 unless told. What a command imports and reads
+stays until it ends: looking again and again takes a tenth of the time of a plan, and frees nothing."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code. Never raises, never shows a traceback unasked."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     is_verbose = "--verbose" in given
+    gc.set_threshold(_YOUNG)
     signals.install()
     code = _code(given, is_verbose=is_verbose)
     if is_verbose:
