@@ -136,21 +136,22 @@ class Kafka:
         listeners: Mapping[str, str] | Sequence[str] = (),
         extra: Mapping[str, str] | None = None,
         scram: Mapping[str, str] | None = None,
+        racks: Sequence[str] = (),
         heap: str = "320m",
         before: Callable[[Kafka], None] = lambda _kafka: None,
     ) -> Kafka:
         """Start one and wait until metadata answers.
 
         `listeners`: names, or names with their protocols, beside `PLAINTEXT`. `extra`: broker properties, which win.
-        `scram`: users of SCRAM-SHA-256 and SCRAM-SHA-512 with their passwords. `before` is told of the brokers when
-        their ports are known and nothing runs.
+        `scram`: users of SCRAM-SHA-256 and SCRAM-SHA-512 with their passwords. `racks`: where each broker stands.
+        `before` is told of the brokers when their ports are known and nothing runs.
         """
         named = listeners if isinstance(listeners, Mapping) else {name: name for name in listeners}
         for attempt in range(_STARTS):
             kafka = cls(version, [Broker(node) for node in _nodes(version, brokers, named)], heap)
             try:
                 before(kafka)
-                kafka._format(dict(extra or {}), dict(scram or {}))
+                kafka._format(dict(extra or {}), dict(scram or {}), racks)
                 for broker in kafka.brokers:
                     broker.launch(heap=heap)
                 kafka.wait_until_ready()
@@ -263,7 +264,7 @@ class Kafka:
     def _those(self, which: tuple[int, ...]) -> list[Broker]:
         return [self.brokers[position] for position in which] if which else self.brokers
 
-    def _format(self, extra: Mapping[str, str], scram: Mapping[str, str]) -> None:
+    def _format(self, extra: Mapping[str, str], scram: Mapping[str, str], racks: Sequence[str]) -> None:
         cluster = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=").replace("-", "a")
         users = [
             part
@@ -271,9 +272,10 @@ class Kafka:
             for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")
             for part in ("--add-scram", f"{mechanism}=[name={name},password={password}]")
         ]
-        for broker in self.brokers:
+        for number, broker in enumerate(self.brokers):
             properties = broker.folder / "server.properties"
-            properties.write_text(server_properties(broker.node, [one.node for one in self.brokers], extra))
+            own = {**extra, "broker.rack": racks[number]} if racks else extra
+            properties.write_text(server_properties(broker.node, [one.node for one in self.brokers], own))
             alone = ["--standalone"] if len(self.brokers) == 1 else []
             self.tool("kafka.tools.StorageTool", "format", *alone, "-t", cluster, "-c", str(properties), *users)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import NotAuthorizedError
-from reconciler.providers.kafka.changing.replicas import reassigning
+from reconciler.providers.kafka.changing.replicas import reassigning, under_way
 from reconciler.providers.kafka.client import TopicSeen, own_values
 from reconciler.providers.kafka.permitting import placed
 from reconciler.providers.kafka.translate import LEDGER, Models, is_internal
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from reconciler.providers.base import Scope
-    from reconciler.providers.kafka.changing.replicas import Moving
     from reconciler.providers.kafka.client import KafkaClient
     from reconciler.providers.kafka.naming import Naming
     from reconciler.providers.kafka.permitting import Placed
@@ -44,10 +43,7 @@ class Looking:
 
         What is declared or recorded and does not show is asked for by name: only then brokers tell what is hidden.
         """
-        found = self.client.topics(self._names())
-        for (name, number), moving in reassigning(self.client).items():
-            if name in found:
-                found[name] = _moved(found[name], number, moving)
+        found = under_way(self.client.topics(self._names()), reassigning(self.client))
         silent = [
             name
             for address in sorted(self.known)
@@ -114,13 +110,6 @@ class Looking:
         for name in sorted(there):
             if self.is_wanted is None or self.is_wanted(address_of("namespace", self.cluster, name)):
                 yield name
-
-
-def _moved(seen: TopicSeen, number: int, moving: Moving) -> TopicSeen:
-    """Return a topic with the replicas a partition is to have: what was begun is not planned again."""
-    replicas = list(seen.replicas)
-    replicas[number] = tuple(broker for broker in replicas[number] if broker not in moving.removing)
-    return TopicSeen(seen.name, seen.id, seen.is_internal, tuple(replicas), seen.error)
 
 
 def _refused(seen: TopicSeen, code: int) -> TopicSeen:

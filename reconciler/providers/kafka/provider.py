@@ -282,8 +282,11 @@ class KafkaProvider:
         return sink_of(self._site(), record_settings(self._declared, self._edge), full_name_of(topic))
 
     def upkeep(self, means: Means) -> Mapping[str, Callable[[], Upkept]]:
-        """Return nothing: brokers keep themselves."""
-        return {}
+        """Return the one thing that brokers do not see to themselves: limits that a killed change of replicas left."""
+        from reconciler.providers.kafka.changing.replicas import swept  # noqa: PLC0415 - plans need none of it
+        from reconciler.providers.keeping import Upkept  # noqa: PLC0415 - as above
+
+        return {"sweep": lambda: Upkept("topics", swept(self._client))}
 
     @cached_property
     def _mountings(self) -> Mountings:

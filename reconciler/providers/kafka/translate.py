@@ -41,7 +41,7 @@ class Models:
     ) -> Topic:
         """Return a topic as the broker has it, with the configs it sets itself."""
         namespace, name = split_name(full_name)
-        replicas = len(seen.replicas[0]) if seen.replicas else 1
+        replicas = min(map(len, seen.replicas), default=1)
         path = tuple((each.permission, each.principal, each.host, each.operations) for each in acls)
         alike = len(seen.replicas), replicas, path, *sorted(configs.items())
         spec = self._specs.get(alike)

@@ -69,6 +69,8 @@ class Batch:
         named = [each for each in self._asked if not each.is_namespace and each.new is None]
         holders = [each for each in self._asked if each.is_namespace and each.is_gone]
         self._topics = self._client.topics(None if holders else sorted({each.name for each in named}))
+        if any(each.replicas for each in named):
+            self._topics = replicas.under_way(self._topics, replicas.reassigning(self._client))
         changed = sorted({each.name for each in named if each.changes})
         there = [name for name in changed if (seen := self._topics.get(name)) is not None and not seen.error]
         configs = {name: own_values(found) for name, found in self._client.configs(there) if not isinstance(found, int)}
@@ -173,6 +175,7 @@ class Batch:
         if moved:
             self._may_go_on()
             replicas.reassign(self._client, moved, self._may_go_on)
+            showing.wait_until_changed(self._client, open_ones(moved))
 
     def _do(
         self,

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import UserError
-from reconciler.providers.kafka.client import BROKER, TOPIC
+from reconciler.providers.kafka.client import BROKER, TOPIC, own_values
 from reconciler.providers.kafka.faults import of_code
 
 if TYPE_CHECKING:
@@ -47,8 +47,19 @@ class Moving:
 
 
 def factor_of(seen: TopicSeen) -> int:
-    """Return how many replicas each partition has."""
-    return len(seen.replicas[0]) if seen.replicas else 1
+    """Return how many replicas each partition has; of several numbers the smallest, for fewer is what hurts."""
+    return min(map(len, seen.replicas), default=1)
+
+
+def under_way(topics: Mapping[str, TopicSeen], moving: Mapping[Place, Moving]) -> dict[str, TopicSeen]:
+    """Return topics with the replicas their partitions are going to have: what was begun is not planned again."""
+    found = dict(topics)
+    for (name, number), each in moving.items():
+        if name in found:
+            replicas = list(found[name].replicas)
+            replicas[number] = tuple(broker for broker in replicas[number] if broker not in each.removing)
+            found[name] = replace(found[name], replicas=tuple(replicas))
+    return found
 
 
 def reassign(client: KafkaClient, asked: Sequence[Asked], may_go_on: Callable[[], None]) -> None:
@@ -57,10 +68,11 @@ def reassign(client: KafkaClient, asked: Sequence[Asked], may_go_on: Callable[[]
     Raises:
         LeaseError: By `may_go_on`; the brokers go on by themselves, and the next look counts what there is to be.
     """
-    seen, cluster = client.topics([each.name for each in asked]), client.cluster()
+    every, cluster = client.topics(), client.cluster()
+    seen = {each.name: every[each.name] for each in asked}
     moving = reassigning(client)
     wanted: dict[Place, list[int] | None] = {}
-    loads = Counter(broker for topic in seen.values() for replicas in topic.replicas for broker in replicas)
+    loads = Counter(broker for topic in every.values() for replicas in topic.replicas for broker in replicas)
     for each in asked:
         factor = each.replicas or 1
         if factor > len(cluster.brokers):
@@ -71,7 +83,7 @@ def reassign(client: KafkaClient, asked: Sequence[Asked], may_go_on: Callable[[]
             continue
         for number, replicas in enumerate(seen[each.name].replicas):
             place = each.name, number
-            wanted[place] = _target(replicas, factor, moving.get(place), loads, cluster.racks)
+            wanted[place] = target(replicas, factor, moving.get(place), loads, cluster.racks)
     throttle(client, {place: replicas or [] for place, replicas in wanted.items()}, seen)
     _start(client, asked, wanted)
     _wait(client, {each.name for each in asked if each.is_open}, may_go_on)
@@ -93,7 +105,7 @@ def reassigning(client: KafkaClient) -> dict[Place, Moving]:
     }
 
 
-def _target(
+def target(
     replicas: Sequence[int], factor: int, moving: Moving | None, loads: Counter[int], racks: Mapping[int, str | None]
 ) -> list[int] | None:
     """Return the brokers a partition is to have, those it has first; `None`: what is under way is taken back."""
@@ -111,6 +123,19 @@ def _target(
         kept.append(best)
         loads[best] += 1
     return kept
+
+
+def swept(client: KafkaClient) -> int:
+    """Lift the limits that moves left which nobody waited for to the end; return of how many topics."""
+    there = client.broker_configs()
+    if not any((found := there.get(key)) is not None and found.value == str(RATE) for key in _RATES):
+        return 0  # The limits of topics are somebody else's, if there are any.
+    moving = {name for name, _ in reassigning(client)}
+    names = sorted(name for name, seen in client.topics().items() if not seen.error and name not in moving)
+    limits = client.configs(names, (LEADERS, FOLLOWERS))
+    left = [name for name, configs in limits if not isinstance(configs, int) and own_values(configs)]
+    unthrottle(client, left)
+    return len(left)
 
 
 def _start(client: KafkaClient, asked: Sequence[Asked], wanted: Mapping[Place, list[int] | None]) -> None:

@@ -72,6 +72,8 @@ def wait_until_bound(client: KafkaClient, asked: Sequence[Asked]) -> None:
 def _shows(asked: Asked, seen: TopicSeen, configs: Mapping[str, ConfigSeen] | int | None) -> bool:
     if asked.partitions is not None and len(seen.replicas) < asked.partitions:
         return False
+    if asked.replicas is not None and any(len(each) != asked.replicas for each in seen.replicas):
+        return False
     own = own_values(configs) if isinstance(configs, Mapping) else {}
     return all(own.get(key) == value for key, value in asked.configs.items())
 

@@ -1,0 +1,96 @@
+"""Properties of all brokers, set while they run, by the commands; and what brokers refuse of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import pytest
+
+from tests.cli.kafka.conftest import Desk
+from tests.servers.kafka import Kafka
+
+CLUSTER: Final = """\
+apiVersion: reconciler/v1
+kind: Cluster
+metadata: {{name: live}}
+spec:
+  provider: kafka
+  kafka: {{bootstrapServers: ["{broker}"]}}
+  properties:
+{properties}
+"""
+
+
+@pytest.fixture(scope="module")
+def kafka_alone() -> Iterator[Kafka]:
+    """A broker whose properties are nobody else's concern."""
+    with Kafka.start() as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def desk(at_desk: Callable[[Kafka], Desk], kafka_alone: Kafka) -> Iterator[Desk]:
+    desk = at_desk(kafka_alone)
+    theirs = desk.own_now(None)
+    yield desk
+    desk.by_hand(None, {key: None for key in desk.own_now(None) if key not in theirs})
+
+
+def properties(desk: Desk, **given: object) -> None:
+    lines = "\n".join(f"    {key.replace('_', '.')}: {value}" for key, value in given.items()) or "    {}"
+    desk.write("cluster", CLUSTER.format(broker=desk.kafka.bootstrap(), properties=lines))
+
+
+def test_properties_are_set_changed_and_taken_back(desk: Desk) -> None:
+    before = desk.own_now(None)
+    properties(desk, log_cleaner_threads=2, message_max_bytes="2MiB", log_retention_ms="7d")
+    desk.apply()
+    assert desk.own_now(None) == {
+        **before,
+        "log.cleaner.threads": "2",
+        "message.max.bytes": "2097152",
+        "log.retention.ms": "604800000",
+    }
+    desk.settled()
+    properties(desk, log_cleaner_threads=1)
+    desk.apply("--allow", "update:cluster/live")
+    assert desk.own_now(None) == {**before, "log.cleaner.threads": "1"}
+    desk.settled()
+    desk.by_hand(None, {"log.cleaner.threads": "2"})
+    assert desk.typed("drift").code == 3
+    desk.apply()
+    desk.settled()
+
+
+def test_what_brokers_refuse_is_told_with_their_words_and_our_line(desk: Desk) -> None:
+    before = desk.own_now(None)
+    desk.topic("orders")
+    properties(desk, log_retention_ms="7d", num_io_threads=1000)
+    said = desk.apply(code=8)
+    text = said.out + said.err
+    assert "manifests/cluster.yaml:9: " in text, text
+    assert "num.io.threads" in text
+    assert desk.own_now(None) == before
+
+
+def test_what_cannot_be_set_while_brokers_run_is_refused_at_plan(desk: Desk) -> None:
+    properties(desk, auto_create_topics_enable="true", nonsense=1)
+    said = desk.plan()
+    text = said.out + said.err
+    assert said.code == 1, text
+    assert "manifests/cluster.yaml:8" in text
+    assert "auto.create.topics.enable" in text
+    assert "nonsense" in text
+
+
+def test_a_retention_that_all_brokers_are_to_lower_is_blocked_as_a_loss(desk: Desk) -> None:
+    name = desk.topic("orders")
+    desk.apply()
+    desk.typed("topic", "produce", desk.address("orders"), "--input", "-", "--input-format", "jsonl", stdin=b'"a"\n')
+    properties(desk, log_retention_ms=1000)
+    said = desk.plan()
+    assert "1 blocked" in said.out, said.out
+    desk.apply(code=7)
+    assert "log.retention.ms" not in desk.own_now(None)
+    assert name in desk.kafka.topics("--list")
