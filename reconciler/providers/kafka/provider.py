@@ -174,7 +174,7 @@ class KafkaProvider:
         """Return what mounts would restore: a GET for each, and for each of its partitions."""
         return self._mountings.recoverable(topics)
 
-    def archived(self, cluster_id: str | None = None) -> Iterator[tuple[str, Recoverable | UserError]]:
+    def archived(self, cluster_id: str | None = None) -> Iterator[tuple[str, Recoverable | UserError]]:  # noqa: ARG002 - of the protocol
         """Refuse: its brokers keep their remote segments as they like."""
         raise self._cannot("list what lies in object storage")
 
@@ -253,7 +253,7 @@ class KafkaProvider:
         topic: TopicAddress,
         *,
         isolation: Isolation = "read_committed",
-        on_missing: Callable[[Lost], None] | None = None,
+        on_missing: Callable[[Lost], None] | None = None,  # noqa: ARG002 - brokers do not say what they lost
     ) -> TopicLog:
         """Return the records of a topic; where brokers have lost some, reading says so and fails."""
         from reconciler.providers.kafka.records.log import KafkaLog  # noqa: PLC0415 - brings Arrow
@@ -281,7 +281,7 @@ class KafkaProvider:
 
         return sink_of(self._site(), record_settings(self._declared, self._edge), full_name_of(topic))
 
-    def upkeep(self, means: Means) -> Mapping[str, Callable[[], Upkept]]:
+    def upkeep(self, means: Means) -> Mapping[str, Callable[[], Upkept]]:  # noqa: ARG002 - it takes no executors
         """Return the one thing that brokers do not see to themselves: limits that a killed change of replicas left."""
         from reconciler.providers.kafka.changing.replicas import swept  # noqa: PLC0415 - plans need none of it
         from reconciler.providers.keeping import Upkept  # noqa: PLC0415 - as above
