@@ -37,7 +37,9 @@ def measured(client: KafkaClient, names: Mapping[Address, str], now_ms: int) -> 
         return {}
     bounds, sizes = bounds_of(client, places), sizes_of(client, {name for name, _ in places})
     marks = [ms for hours in _AGES_H if (ms := now_ms - hours * _HOUR_MS) >= 0]
-    at = {ms: offsets_at(client, places, ms) for ms in marks}
+    # What holds no offsets has no ages: most of what people delete by the hundred is empty.
+    filled = [place for place in places if bounds[place].end > bounds[place].start]
+    at, aged = {ms: offsets_at(client, filled, ms) for ms in marks}, set(filled)
     tiered = offsets_at(client, [place for place in places if bounds[place].local_start > bounds[place].start], TIERED)
     found: dict[Address, Measure] = {}
     for address, seen in topics.items():
@@ -45,7 +47,7 @@ def measured(client: KafkaClient, names: Mapping[Address, str], now_ms: int) -> 
         found[address] = Measure(
             sum(sizes.get(place, 0) + _remote(bounds[place], sizes.get(place, 0)) for place in here),
             sum(max(0, bounds[place].stable - bounds[place].start) for place in here),
-            ages=tuple(_ages(here, bounds, sizes, at)),
+            ages=tuple(_ages([place for place in here if place in aged], bounds, sizes, at)),
             tiered=tuple(
                 _tiered(place, bounds[place], sizes.get(place, 0), tiered[place]) for place in here if place in tiered
             ),
