@@ -23,6 +23,15 @@ def _check_separator(separator: str) -> str:
     return separator
 
 
+def _check_servers(servers: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse the one text with commas that Kafka's own tools take: it would be looked up as the name of one host."""
+    for position, each in enumerate(servers):
+        if "," in each:
+            words = ", ".join(part.strip() for part in each.split(","))
+            raise refusal(Complaint("names several brokers in one text", f"Write a list: [{words}]", (position,)))
+    return servers
+
+
 class EmbeddedConnection(Model):
     """Where an embedded cluster lives."""
 
@@ -79,7 +88,7 @@ class SecuritySpec(Model):
 class KafkaConnection(Model):
     """How an Apache Kafka cluster is reached."""
 
-    bootstrap_servers: Many[str] = Field(
+    bootstrap_servers: Annotated[Many[str], AfterValidator(_check_servers)] = Field(
         min_length=1, description="Some of its brokers, host:port.", examples=[["broker-1:9092"]]
     )
     security: SecuritySpec | None = Field(

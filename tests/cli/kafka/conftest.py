@@ -25,7 +25,7 @@ CLUSTER = """\
 apiVersion: reconciler/v1
 kind: Cluster
 metadata: {{name: live}}
-spec: {{provider: kafka, kafka: {{bootstrapServers: ["{broker}"]}}}}
+spec: {{provider: kafka, kafka: {{bootstrapServers: [{broker}]}}}}
 """
 TOPIC = """\
 ---
