@@ -1,6 +1,7 @@
 """Comparing logs that number their records differently: by the order of records, never by their offsets.
 
-What transactions and compaction leave out on either side does not count. Each record is weighed by how many come before
+What transactions leave out on either side does not count, nor what compaction took, where a map tells which record of
+one is which of the other. Each record is weighed by how many come before
 it in its range; pieces are read on their own, and moved to their place once it is known how many came before them.
 """
 
@@ -16,6 +17,7 @@ import pyarrow as pa
 
 from reconciler.jobs.comparison import Comparison, PartitionComparison, Side
 from reconciler.jobs.ranges import Piece, pieces_of, tasks_of
+from reconciler.jobs.realigned import explained_renumbered
 from reconciler.jobs.stage import Cores, described, run_stage
 from reconciler.records.digest import Digest
 from reconciler.records.hashing import digest_of, hashes_of
@@ -75,8 +77,9 @@ def verify_renumbered(
         for piece in pieces_of(number, both[side], logs[side].extents(number, both[side]))
     ]
     digests = _summed(_readings(session, logs, work))
-    results = [_compared(number, both, digests) for number, both in ranges]
-    located = [result.partition for result in results if not result.is_equal][:_LOCATED]
+    results = [_explained(logs, spans, _compared(number, both, digests)) for number, both in ranges]
+    is_open = [result.partition for result in results if not result.is_equal and result.first_difference is None]
+    located = is_open[:_LOCATED]
     return Comparison(
         tuple(_located(logs, spans, result) if result.partition in located else result for result in results),
         is_deep=True,
@@ -147,6 +150,18 @@ def _compared(
     if sides[LEFT].digest != sides[RIGHT].digest:
         found.append("digest")
     return PartitionComparison(number, sides[LEFT], sides[RIGHT], tuple(found))
+
+
+def _explained(
+    logs: tuple[TopicLog, TopicLog], spans: Mapping[int, Spans], result: PartitionComparison
+) -> PartitionComparison:
+    """Return what differs of a partition; what compaction explains does not. Both brokers compact when they like."""
+    why = None if result.is_equal else explained_renumbered(*logs, result.partition, spans[result.partition])
+    if why is None:
+        return result
+    if why.first_difference is None:
+        return replace(result, differences=(), superseded=why.superseded)
+    return replace(result, first_difference=why.first_difference)
 
 
 def _located(

@@ -8,7 +8,7 @@ same rule, so the newest record of a key is in both, or deletes it. Offsets that
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -23,10 +23,17 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from reconciler.jobs.comparison import Pair
-    from reconciler.records.log import TopicLog
 
 _HELD: Final = 2_000_000
 """Records that wait to be found superseded; of more, a part of a log is read once more."""
+
+
+class Records(Protocol):
+    """What is needed of a log."""
+
+    def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
+        """Yield what is readable in `offsets`, in order."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +44,7 @@ class Explained:
     first_difference: int | None
 
 
-def explained(left: TopicLog, right: TopicLog, pair: Pair) -> Explained:
+def explained(left: Records, right: Records, pair: Pair) -> Explained:
     """Compare what both logs have of the offsets both span, record for record; reads all of it."""
     if pair.left is None or pair.right is None:
         return Explained(0, pair.common.start)
@@ -57,7 +64,7 @@ def explained(left: TopicLog, right: TopicLog, pair: Pair) -> Explained:
 class _Missing:
     """Records that one log lacks, until a later record of their key is found."""
 
-    logs: tuple[TopicLog, TopicLog]
+    logs: tuple[Records, Records]
     pair: Pair
     compacted_to: int
     """How far the log that lacks them was compacted."""

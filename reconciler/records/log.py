@@ -5,7 +5,7 @@ Logs and sinks are picklable and are opened on the executors of a job.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, Protocol, get_args, runtime_checkable
 
 from reconciler.errors import UserError
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from reconciler.records.digest import Digest
+    from reconciler.records.offsetmap import OffsetMap
 
 
 Isolation = Literal["read_committed", "read_uncommitted"]
@@ -161,6 +162,8 @@ class Spans:
 
     left: OffsetRange
     right: OffsetRange
+    offsets: OffsetMap | None = field(default=None, compare=False, repr=False)
+    """Where each record of the right one is in the left one; `None`: nobody kept that."""
 
 
 class TopicLog(Protocol):
@@ -203,6 +206,15 @@ class TopicLog(Protocol):
 
         Their weights count offsets from 0, so they add up and compare with those of any other log.
         """
+        ...
+
+
+@runtime_checkable
+class Compacting(Protocol):
+    """A log that is compacted, or is not, without saying how far: brokers do not tell."""
+
+    def compacts(self) -> bool:
+        """Tell whether records may be gone that later ones of their keys supersede."""
         ...
 
 

@@ -111,6 +111,7 @@ class OffsetMap:
         self._pieces = [piece for chunk in ordered for piece in chunk.pieces]
         self._starts = [piece.source for piece in self._pieces]
         self.through = through
+        self._columns: npt.NDArray[np.int64] | None = None
 
     def __iter__(self) -> Iterator[Piece]:
         """Yield its pieces, in order."""
@@ -130,6 +131,17 @@ class OffsetMap:
         if at + 1 < len(self._pieces):
             return self._pieces[at + 1].target
         return self._pieces[at].target_end
+
+    def sources_of(self, targets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the source's offsets of records of the copy; -1: it was not copied from there."""
+        if not self._pieces:
+            return np.full(len(targets), -1, np.int64)
+        if self._columns is None:
+            self._columns = np.array(self._pieces, np.int64).T
+        sources, starts, lengths = self._columns
+        at = np.maximum(np.searchsorted(starts, targets, side="right") - 1, 0)
+        within = targets - starts[at]
+        return np.where((within >= 0) & (within < lengths[at]), sources[at] + within, -1)
 
     def source_of(self, target: int) -> int:
         """Return the source's offset of the first copied record at or after an offset of the copy, else `through`."""

@@ -57,6 +57,18 @@ def test_an_offset_leads_to_its_record_or_to_the_next_one(copy: tuple[list[Recor
     assert found.target_of(through + 1) is None
 
 
+@pytest.mark.fact("F-K-091")
+@given(copies())
+def test_an_offset_of_a_copy_leads_back_to_its_record_and_one_of_somebody_else_to_none(
+    copy: tuple[list[Records], int],
+) -> None:
+    batches, through = copy
+    back = {target: source for batch in batches for source, target in batch}
+    targets = np.arange(max(back, default=0) + 3)
+    found = OffsetMap(mapped(batches).values(), through).sources_of(targets)
+    assert found.tolist() == [back.get(int(target), -1) for target in targets]
+
+
 @given(copies())
 def test_an_offset_of_the_copy_leads_back_to_its_record_or_to_the_next_one(copy: tuple[list[Records], int]) -> None:
     batches, through = copy

@@ -107,7 +107,7 @@ class CopySink:
             stop = max(start, min(offsets.through, bounds.stable))
             ends = offsets.target_of(start), offsets.target_of(stop)
             both = OffsetRange(0, 0) if None in ends else OffsetRange(ends[0] or 0, ends[1] or 0)
-            found[number] = Spans(both, OffsetRange(start, stop))
+            found[number] = Spans(both, OffsetRange(start, stop), offsets)
         return found
 
     def following(self, source: SourceSeen) -> CopySink:

@@ -69,6 +69,17 @@ class KafkaLog:
         found = bounds_of(self._client, [(self.topic, number) for number in wanted])
         return {number: found[self.topic, number] for number in wanted}
 
+    def compacts(self) -> bool:
+        """Tell whether records may be gone that later ones of their keys supersede.
+
+        Raises:
+            NotAuthorizedError: Its configs may not be described.
+        """
+        ((_, found),) = self._client.configs([self.topic], ["cleanup.policy"])
+        if isinstance(found, int):
+            raise of_code(found, "", what=f"configs of topic {self.topic} of cluster {self.cluster}")
+        return "compact" in (found["cleanup.policy"].value or "")
+
     def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
         """Yield what is readable in `offsets`, in offset order, as batches of `RECORD_SCHEMA`.
 
