@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reconciler.providers.kafka.linking.configuring import KEPT
-from reconciler.providers.kafka.linking.states import states_of
+from reconciler.providers.kafka.linking.states import CREATING, states_of
 from reconciler.providers.kafka.translate import INJECTED
 from reconciler.providers.linkmodels import link_in, mirror_in
 from reconciler.resources.address import address_of, kind_of
@@ -37,7 +37,8 @@ def laid_over(
     def becomes(topic: str) -> Resource | None:
         return inventory[names[topic]].resource if topic in names else None
 
-    followers = {names[topic] for topic in following(entries, topics) if topic in names}
+    no_topics = following(entries, topics) | announced(entries)
+    followers = {names[topic] for topic in no_topics if topic in names}
     links = observed_links(entries, topics, cluster, configs, becomes)
     kept = {address: each for address, each in inventory.items() if address not in followers}
     return kept | {address: each for address, each in links.items() if is_wanted is None or is_wanted(address)}
@@ -60,6 +61,16 @@ def following(entries: Entries, topics: Mapping[str, TopicSeen]) -> frozenset[st
     """Return the topics that are mirrors, by the names their broker gives them: those are no ordinary topics."""
     live = states_of(entries).live({name: seen.id for name, seen in topics.items()})
     return frozenset(topic for topic, kept in live.mirrors.items() if kept.follows)
+
+
+def announced(entries: Entries) -> frozenset[str]:
+    """Return what is to become a mirror: a topic whose maker was killed is nobody's but its link's."""
+    states = states_of(entries)
+    return frozenset(
+        topic
+        for topic, kept in states.mirrors.items()
+        if kept.entry.state == CREATING and states.found(kept) is not None
+    )
 
 
 def observed_links(
