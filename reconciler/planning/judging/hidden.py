@@ -24,9 +24,7 @@ def check_hidden(situation: Situation) -> Iterator[Finding]:
             why = hidden.get(address) or hidden.get(mirror_at(address))
             if why is not None and situation.is_decidable(address):
                 wanted = situation.wanted.get(address)
-                yield Finding(
-                    address, wanted.source if wanted else None, f"it is hidden: {why.message}", why.hint
-                )
+                yield Finding(address, wanted.source if wanted else None, f"it is hidden: {why.message}", why.hint)
     yield from _unproven(situation)
 
 

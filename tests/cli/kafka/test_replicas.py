@@ -128,7 +128,7 @@ def test_what_was_killed_goes_on_by_itself_and_run_lifts_its_limits(
     killed(desk)
     assert limits(desk) == (LIMITS, RATES)
     assert desk.typed("run", "--once", "--only", "sweep").code == 0
-    assert limits(desk) == (LIMITS, RATES)  # What moves still is limited.
+    assert limits(desk) == (LIMITS, RATES) or not moving(desk)  # What moves still is limited.
     until("it does not end", lambda: not moving(desk))
     assert [len(in_sync) for _, in_sync in placed(desk)] == [3, 3]
     desk.apply()
