@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from examples import kafkajars
 from tests.servers.kafka import Kafka
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,7 +73,10 @@ def test_three_brokers_are_one_cluster_which_survives_one_of_them(start_kafka: C
 @pytest.mark.xdist_group("kafka")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_a_broker_ends_with_whoever_started_it(how: signal.Signals) -> None:
-    starter = subprocess.Popen([sys.executable, "-c", STARTER], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    environ = {**os.environ, "XDG_CACHE_HOME": str(kafkajars._CACHE.parents[1])}  # where the jars are already
+    starter = subprocess.Popen(
+        [sys.executable, "-c", STARTER], cwd=ROOT, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     assert starter.stdout is not None
     broker, folder = starter.stdout.readline().decode().split()
     os.kill(int(broker), 0)
