@@ -29,7 +29,12 @@ class BlockedPlanError(BlockedError):
         self.planned = planned
 
 
-def verdict_of(result: RunResult | None, told: Callable[[Address, str], str]) -> ReconcilerError | None:
+def as_it_is(_address: Address, message: str) -> str:
+    """Return a refusal as it is: nobody knows the files."""
+    return message
+
+
+def verdict_of(result: RunResult | None, told: Callable[[Address, str], str] = as_it_is) -> ReconcilerError | None:
     """Return what the exit code says of a run. What was left to another on purpose is no failure.
 
     `told` says of a refusal where in the files its reason is written.
