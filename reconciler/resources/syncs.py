@@ -41,6 +41,8 @@ class Brought:
     """Some lay beyond what is mirrored yet: they were set to its end, and are to be brought again."""
     reading: tuple[str, ...] = ()
     """Mirrors that the group itself reads here; then nothing was brought."""
+    own: tuple[str, ...] = ()
+    """Mirrors of which the group has offsets of its own here; of others they were brought."""
 
 
 RuleFields: TypeAlias = Mapping[str, tuple[str, ...]]

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from reconciler.cli.documents.base import Document, Part
 from reconciler.cli.documents.mounts import UnreadPart
-from reconciler.lifecycles.mirror import MIRROR, MirrorStatus
+from reconciler.lifecycles.mirror import MirrorStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -108,7 +108,7 @@ class MirrorDescriptionPart(MirrorPart):
             operation=None if seen.operation is None else seen.operation.verb,
             stopped_by=seen.stopped_by,
             trouble=None if seen.trouble is None else TroublePart.of(seen.trouble),
-            legal=MIRROR.legal(seen.status),
+            legal=row.legal,
         )
 
 

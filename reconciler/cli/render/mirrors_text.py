@@ -127,7 +127,7 @@ def _facts(row: MirrorRow) -> Iterator[tuple[str, str]]:
         yield "under way", f"{seen.operation.verb}; {GOES_ON} goes on with it"
     if seen.trouble is not None:
         yield "error", f"{seen.trouble.code}: {seen.trouble.message}"
-    yield "may be asked", legal_words(seen.status) or "nothing"
+    yield "may be asked", legal_words(row.legal) or "nothing"
 
 
 def _partition(row: MirrorRow, lag: PartitionLag) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from reconciler.providers.kafka.offsets import bounds_of, offsets_at
 from reconciler.resources.groups import ConsumerGroup, GroupOffset, move_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from reconciler.providers.kafka.client import KafkaClient
     from reconciler.providers.kafka.naming import Naming
@@ -45,6 +45,7 @@ class KafkaGroups:
             UserError: There is no such group.
         """
         states = self._states()
+        group = self._called(group, states)
         if group not in states:
             raise UserError(f"group {group} does not exist", hint="See which there are: reconciler group list")
         committed = self._committed([group])[group]
@@ -84,6 +85,7 @@ class KafkaGroups:
     def committed(self, group: str, topics: Iterable[str]) -> Mapping[tuple[str, int], int]:
         """Return where a group goes on reading; what it never committed is absent."""
         wanted = {self.naming.physical(topic): topic for topic in topics}
+        group = self._called(group)
         found = self._committed([group]).get(group, {})
         return {(wanted[name], part): at.offset for (name, part), at in found.items() if name in wanted}
 
@@ -99,7 +101,8 @@ class KafkaGroups:
                 if name == topic and (self.naming.physical(name), partition) not in known:
                     message = f"group {group}: {name}, partition {partition}: there is no such partition"
                     raise UserError(message, hint=f"The topic has {len(known)} partitions.")
-        self._set(group, {(self.naming.physical(name), part): at for (name, part), at in offsets.items()})
+        places = {(self.naming.physical(name), part): at for (name, part), at in offsets.items()}
+        self._set(self._called(group), places)
 
     def moves(
         self, group: str, reset: Reset, *, topic: str | None = None, partition: int | None = None
@@ -109,6 +112,7 @@ class KafkaGroups:
         Raises:
             UserError: There is no such group, topic or partition.
         """
+        group = self._called(group)
         if topic is None and group not in self._states():
             raise UserError(f"group {group} does not exist", hint="Name a topic to give a new group its first offsets.")
         committed = self._committed([group]).get(group, {})
@@ -128,6 +132,7 @@ class KafkaGroups:
         """
         if not moves:
             return
+        group = self._called(group)
         self._check_idle(group, force=force)
         self._set(group, {(self.naming.physical(move.topic), move.partition): move.after for move in moves})
 
@@ -137,6 +142,7 @@ class KafkaGroups:
         Raises:
             BlockedError: It has members; as of `move`.
         """
+        group = self._called(group)
         if group not in self._states():
             return False
         self._check_idle(group, force=force)
@@ -153,6 +159,17 @@ class KafkaGroups:
             for answer in answers.values():
                 _checked(answer, f"group {group}")
         return bool(places)
+
+    def _called(self, group: str, there: Collection[str] | None = None) -> str:
+        """Return what the broker calls a group: flat, as topics are, if only that is there; a new one as it is named.
+
+        Links bring groups under the very names they have at the source.
+        """
+        if ":" not in group:
+            return group
+        there = self._states() if there is None else there
+        flat = self.naming.physical(group)
+        return flat if flat in there and group not in there else group
 
     def _states(self) -> dict[str, str]:
         """Return the state of every group, by name."""

@@ -125,3 +125,34 @@ def test_a_reversal_is_refused_at_plan(demo: Demo) -> None:
     entry = f'{{source: "{demo.prefix}:orders", state: reversed}}'
     Path("manifests/all.yaml").write_text(FILES.format(**demo.fields, mirrors=entry))
     assert demo.typed("plan").code != 0
+
+
+def test_only_verbs_are_offered_that_its_cluster_has(demo: Demo) -> None:
+    demo.applied("mirroring")
+    said = demo.typed("mirror", "describe", demo.mirror, "--format", "json")
+    (mirror,) = json.loads(said.out)["mirrors"]
+    assert mirror["legal"] == ["pause", "promote", "failover", "delete"]
+    assert "reverse" not in demo.typed("mirror", "describe", demo.mirror).out
+    refused = demo.typed("mirror", "resume", demo.mirror)
+    assert "Legal there: pause, promote, failover, delete (by the files)" in refused.err
+    demo.applied("promoted")
+    assert "restore" not in demo.typed("mirror", "describe", demo.mirror).out
+
+
+def test_a_group_that_was_reset_on_the_mirror_is_told(demo: Demo) -> None:
+    demo.applied("mirroring")
+    demo.produce("a", "b", "c")
+    files = Path("manifests/all.yaml")
+    syncing = 'consumerOffsetSync: {enabled: true, interval: 1s, filters: [{name: "*"}]}'
+    files.write_text(files.read_text().replace("  mirrorTopics", f"  {syncing}\n  mirrorTopics"))
+    assert demo.typed("apply", "--yes").code == 0
+    assert demo.typed("run", "--once", "--only", "mirror").code == 0
+    group, topic = f"{demo.prefix}:bill", f"{demo.prefix}:orders"
+    for cluster, to in (("east", "earliest"), ("west", "latest")):
+        done = demo.typed("group", "reset", cluster, group, "--to", to, "--topic", topic, "--yes")
+        assert done.code == 0, done.err
+    ran = demo.typed("run", "--once", "--only", "mirror")
+    assert "with --topic" in ran.out + ran.err
+    told = demo.typed("mirror", "errors")
+    assert "CONSUMER_GROUP_IN_USE_ERROR" in told.out
+    assert f"group {group}: it committed offsets of {topic} on the destination itself" in told.out

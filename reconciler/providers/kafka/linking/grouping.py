@@ -75,6 +75,7 @@ class _Bringing:
         self.states: States = states_of(self.entries).live(ids)
         self.members = {name for name, state in _states(self.site).items() if state in _READING}
         self.there = _committed(self.site, self.groups)
+        self.own: dict[str, set[tuple[str, int]]] = defaultdict(set)
 
     def brought(self) -> dict[str, Brought | ReconcilerError]:
         """Note what is to be committed, then commit it."""
@@ -105,6 +106,8 @@ class _Bringing:
             for group, of in wanted.items():
                 key, there = (BROUGHT, link, group), self.there.get(group, {})
                 known = _noted(entries.get(key, {}))
+                own = {place for place, at in of.items() if _is_own(there.get(place), at, known.get(place, ()))}
+                self.own[group] = (self.own[group] - of.keys()) | own
                 news = {
                     place: at
                     for place, at in of.items()
@@ -125,7 +128,7 @@ class _Bringing:
                 return Brought(reading=self._names(news))
         except ReconcilerError as error:
             return error
-        return Brought(is_changed=bool(news), is_clamped=is_clamped)
+        return Brought(is_changed=bool(news), is_clamped=is_clamped, own=self._names(self.own.get(group, ())))
 
     def _wanted(self, offsets: GroupOffsets) -> tuple[_Committed, bool]:
         """Return where a group goes on in mirrors, and whether some partition has not come that far."""
@@ -174,6 +177,11 @@ class _Bringing:
 def _is_ours(there: GroupPosition | None, brought: tuple[int, ...]) -> bool:
     """Tell whether what a group has here was brought, or is what was there before that was: then it was not yet."""
     return there is None or there.offset in brought
+
+
+def _is_own(there: GroupPosition | None, wanted: GroupPosition, brought: tuple[int, ...]) -> bool:
+    """Tell whether a group goes on elsewhere here than a link would bring it, because it said so itself."""
+    return not _is_ours(there, brought) and _offset(there) != wanted.offset
 
 
 def _offset(position: GroupPosition | None) -> int:

@@ -20,7 +20,7 @@ from reconciler.resources.mirrortopic import MirrorTopic
 from reconciler.workflow.linking.commands.naming import Named, find_mirror
 from reconciler.workflow.linking.commands.showing import PartitionLag, absent_cluster, lags_between
 from reconciler.workflow.linking.commands.sourcing import another_cluster, source_standing
-from reconciler.workflow.linking.commands.wording import legal_words
+from reconciler.workflow.linking.commands.wording import legal_verbs, legal_words
 from reconciler.workflow.linking.transitions.driving import PROMOTE, RESTORE, REVERSALS, UNDER_WAY, Driver
 from reconciler.workflow.looking.observing import committed_of
 
@@ -193,7 +193,8 @@ class Readying:
             MIRROR.step(status, self.verb, condition=condition)
         except UserError as error:
             said = error.message.removeprefix("mirror: ")
-            legal = legal_words(status)
+            roles = self.site.providers[named.cluster].capabilities.mirror_states
+            legal = legal_words(legal_verbs(status, roles))
             hint = f"Legal there: {legal}." if legal else error.hint
             hint = f"{hint} {_GOES_ON}" if status in UNDER_WAY else hint
             raise UserError(f"{named.address} is {status}: {said}", hint=hint) from error

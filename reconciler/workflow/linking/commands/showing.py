@@ -11,6 +11,7 @@ from reconciler.resources.address import Address, address_of, cluster_of, full_n
 from reconciler.resources.mirroring import NEVER_FETCHED
 from reconciler.workflow.linking.commands.naming import Named, find_mirror, mirrors_named
 from reconciler.workflow.linking.commands.sourcing import another_cluster
+from reconciler.workflow.linking.commands.wording import legal_verbs
 from reconciler.workflow.looking.overviews import stands
 from reconciler.workflow.mounting.reaching import ask_each, verdict_on
 
@@ -44,6 +45,8 @@ class MirrorRow:
 
     seen: MirrorSeen
     partitions: tuple[PartitionLag, ...] = ()
+    legal: tuple[str, ...] = ()
+    """The verbs that may be asked for, where that was looked up."""
 
     @property
     def address(self) -> Address:
@@ -159,7 +162,8 @@ def describe_mirrors(reach: Reach, addresses: Sequence[str]) -> tuple[MirrorRow,
     site = reach.site(is_reader=True)
     lags = Lags(site)
     found = [_found(reach, site, named) for named in mirrors_named(addresses)]
-    return tuple(MirrorRow(seen, lags.of(seen)) for seen in found)
+    roles = {seen.cluster: site.providers[seen.cluster].capabilities.mirror_states for seen in found}
+    return tuple(MirrorRow(seen, lags.of(seen), legal_verbs(seen.status, roles[seen.cluster])) for seen in found)
 
 
 def mirror_errors(reach: Reach, addresses: Sequence[str]) -> MirrorErrors:

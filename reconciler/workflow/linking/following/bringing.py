@@ -66,6 +66,9 @@ def brought(
             in_use[f"group {name}"] = _in_use(outcome.reading)
             continue
         count += outcome.is_changed
+        if outcome.own:
+            in_use[f"group {name}"] = _has_its_own(outcome.own)
+            continue  # Until that is gone it is looked at again.
         if settled is not None and not outcome.is_clamped:
             settled[0][name] = settled[1][name]
     if errors or not in_use:
@@ -89,6 +92,12 @@ def _called(spec: MirrorLinkSpec, group: str) -> str:
 def _in_use(topics: Collection[str]) -> UserError:
     message = f"it reads {', '.join(sorted(topics)[:3])} on the destination itself: it committed within 24 hours"
     return UserError(message, hint="Exclude it from consumerOffsetSync.filters, or stop it there.")
+
+
+def _has_its_own(topics: Collection[str]) -> UserError:
+    message = f"it committed offsets of {', '.join(sorted(topics)[:3])} on the destination itself, or was reset there"
+    hint = "Exclude it from consumerOffsetSync.filters, or let the link go on: reconciler group delete, with --topic."
+    return UserError(message, hint=hint)
 
 
 @dataclass

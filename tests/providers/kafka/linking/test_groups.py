@@ -88,8 +88,24 @@ def test_what_a_group_committed_itself_wins(linked: Linked) -> None:
     _bring(linked, group)
     _commit(linked, group, linked.mirror, 1)
     _commit(linked, group, linked.topic, 6)
-    assert not _bring(linked, group).is_changed
+    assert _bring(linked, group) == Brought(own=(linked.mirror,))
     assert _there(linked, group) == 1
+
+
+def test_a_group_whose_own_offsets_are_forgotten_is_brought_again(linked: Linked) -> None:
+    group = f"{linked.topic}-group"
+    _commit(linked, group, linked.mirror, 1)
+    _commit(linked, group, linked.topic, 6)
+    assert _bring(linked, group).own == (linked.mirror,)
+    assert linked.east.groups.delete(group, linked.mirror)
+    assert _bring(linked, group) == Brought(is_changed=True)
+
+
+def test_a_group_that_went_on_by_itself_to_where_its_link_would_bring_it_is_not_told(linked: Linked) -> None:
+    group = f"{linked.topic}-group"
+    _commit(linked, group, linked.mirror, 0)
+    _commit(linked, group, linked.topic, 0)
+    assert _bring(linked, group) == Brought()
 
 
 def test_a_group_that_was_there_first_is_left_alone(linked: Linked) -> None:
