@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from reconciler.applying.events import Event
-    from reconciler.jobs.comparison import Comparison, PartitionComparison
+    from reconciler.jobs.comparison import Comparison, Difference, PartitionComparison
     from reconciler.jobs.progress import JobProgress
     from reconciler.records.log import Spans, TopicLog
     from reconciler.resources.address import Address
@@ -67,7 +67,7 @@ def verify(
         if spans is None:
             comparison = compare_logs(session, *logs, deep=deep, progress=tell)
         else:
-            comparison = renumbered(session, logs, spans)
+            comparison = renumbered(session, logs, spans, begins=mirror.begins if mirror is not None else None)
     if mirror is not None and spans is None:
         comparison = _without_starts(comparison, mirror, provider_of(work, ours).links.links())
     named = ours if mirror is None else address_of("mirror", mirror.cluster, mirror.name)
@@ -93,16 +93,31 @@ def _spans(
     return whole_spans(logs[0].bounds(), logs[1].bounds())
 
 
-def renumbered(session: Any, logs: tuple[TopicLog, TopicLog], spans: Mapping[int, Spans]) -> Comparison:
-    """Compare logs by the order of their records; where the right one goes on behind that, its end differs."""
+def renumbered(
+    session: Any,
+    logs: tuple[TopicLog, TopicLog],
+    spans: Mapping[int, Spans],
+    *,
+    begins: Mapping[int, int] | None = None,
+) -> Comparison:
+    """Compare logs by the order of their records; where the right one goes on behind that, its end differs.
+
+    Its start differs where it has records before that: the left one let go of them. Where a mirror `begins` by its
+    link is none.
+    """
     from reconciler.jobs.renumbered import verify_renumbered  # noqa: PLC0415 - with the rest of what reads records
 
-    ends = {number: bounds.stable for number, bounds in logs[1].bounds().items()}
+    right = logs[1].bounds()
     comparison = verify_renumbered(session, *logs, spans)
 
     def behind(each: PartitionComparison) -> PartitionComparison:
-        is_behind = spans[each.partition].right.stop < ends.get(each.partition, 0)
-        return replace(each, differences=(*each.differences, "end")) if is_behind else each
+        bounds, compared = right.get(each.partition), spans[each.partition].right
+        if bounds is None:
+            return each
+        first = max(bounds.start, (begins or {}).get(each.partition, 0))
+        lacks: list[Difference] = ["start"] if first < min(compared.start, bounds.stable) else []
+        lacks += ["end"] if compared.stop < bounds.stable else []
+        return replace(each, differences=(*each.differences, *lacks)) if lacks else each
 
     return replace(comparison, partitions=tuple(map(behind, comparison.partitions)))
 

@@ -49,5 +49,6 @@ def _check(name: str, found: Comparison) -> None:
         named = ", ".join(str(part.partition) for part in wrong)
         raise UserError(
             f"{name}: the copy differs from its source in partitions {named}",
-            hint="Look at where they begin to differ with: reconciler verify. Nothing was deleted.",
+            hint="Look at where they begin to differ with: reconciler verify. Nothing was deleted. "
+            "Old records expire on arrival where the copy keeps them for less time than its source.",
         )

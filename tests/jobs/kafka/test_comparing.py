@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from reconciler.jobs.mirror import mirror
 from reconciler.jobs.renumbered import verify_renumbered, whole_spans
 from reconciler.jobs.verify import verify
 from reconciler.providers.kafka.copying.sink import Limits
+from reconciler.workflow.verify import renumbered
 from tests.jobs.doubles import TOPIC
 from tests.jobs.kafka.copies import Place, copied, never, produce
 
@@ -75,3 +77,19 @@ def test_it_is_said_where_a_copy_begins_to_differ(place: Place, partition: int) 
     assert differing.differences == ("records", "digest")
     marker = 1
     assert differing.first_difference == 40 + marker
+
+
+@pytest.mark.parametrize(("begins", "differences"), [({}, ("start",)), ({0: 30}, ())])
+def test_a_copy_that_let_go_of_what_its_source_has_is_not_equal(
+    place: Place, begins: dict[int, int], differences: tuple[str, ...]
+) -> None:
+    source, target = place.create("orders", 1), place.create("copy", 1)
+    produce(place, source, 40, partitions=1)
+    sink = place.sink(target)
+    copied(place.log(source), sink)
+    copy = place.log(target)
+    admin = AdminClient({"bootstrap.servers": place.settings["bootstrap.servers"]})
+    for deleted in admin.delete_records([TopicPartition(target, 0, 30)]).values():
+        deleted.result()
+    found = renumbered(None, (copy, place.log(source)), sink.spans(place.log(source).bounds()), begins=begins)
+    assert [each.differences for each in found.partitions] == [differences]
