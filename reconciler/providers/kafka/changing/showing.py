@@ -79,6 +79,7 @@ def _shows(asked: Asked, seen: TopicSeen, configs: Mapping[str, ConfigSeen] | in
 
 
 def _wait(left_of: Callable[[Sequence[str]], list[str]], names: Sequence[str], words: str) -> None:
+    """Look until none is left; give up only after a while in which brokers have shown nothing more."""
     deadline, pause = time.monotonic() + _PATIENCE_S, _FIRST_S
     left = left_of(names) if names else []
     while left:
@@ -86,5 +87,9 @@ def _wait(left_of: Callable[[Sequence[str]], list[str]], names: Sequence[str], w
             message = f"{len(left)} {words} after {_PATIENCE_S:.0f} s, such as {left[0]}"
             raise RetryableError(message, hint="The brokers lag behind their controller: plan again.")
         threading.Event().wait(pause)
-        pause = min(2 * pause, _MOST_S)
+        began, before = time.monotonic(), len(left)
         left = left_of(left)
+        if len(left) < before:
+            deadline = time.monotonic() + _PATIENCE_S
+        # Brokers that are slow to answer have other things to do.
+        pause = max(min(2 * pause, _MOST_S), time.monotonic() - began)
