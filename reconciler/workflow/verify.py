@@ -102,12 +102,12 @@ def renumbered(
 ) -> Comparison:
     """Compare logs by the order of their records; where the right one goes on behind that, its end differs.
 
-    Its start differs where it has records before that: the left one let go of them. Where a mirror `begins` by its
-    link is none.
+    Its start differs where the left one let go of all that the right one still has, from where a mirror `begins` on:
+    each lets go of old records in its own time, but nothing is not the same as something.
     """
     from reconciler.jobs.renumbered import verify_renumbered  # noqa: PLC0415 - with the rest of what reads records
 
-    right = logs[1].bounds()
+    left, right = (log.bounds() for log in logs)
     comparison = verify_renumbered(session, *logs, spans)
 
     def behind(each: PartitionComparison) -> PartitionComparison:
@@ -115,7 +115,8 @@ def renumbered(
         if bounds is None:
             return each
         first = max(bounds.start, (begins or {}).get(each.partition, 0))
-        lacks: list[Difference] = ["start"] if first < min(compared.start, bounds.stable) else []
+        is_gone = not compared.length and left[each.partition].start > 0 and first < bounds.stable
+        lacks: list[Difference] = ["start"] if is_gone else []
         lacks += ["end"] if compared.stop < bounds.stable else []
         return replace(each, differences=(*each.differences, *lacks)) if lacks else each
 

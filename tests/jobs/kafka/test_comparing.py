@@ -79,9 +79,11 @@ def test_it_is_said_where_a_copy_begins_to_differ(place: Place, partition: int) 
     assert differing.first_difference == 40 + marker
 
 
-@pytest.mark.parametrize(("begins", "differences"), [({}, ("start",)), ({0: 30}, ())])
-def test_a_copy_that_let_go_of_what_its_source_has_is_not_equal(
-    place: Place, begins: dict[int, int], differences: tuple[str, ...]
+@pytest.mark.parametrize(
+    ("deleted_to", "begins", "differences"), [(30, {}, ()), (40, {}, ("start",)), (40, {0: 40}, ())]
+)
+def test_a_copy_that_let_go_of_all_that_its_source_has_is_not_equal(
+    place: Place, deleted_to: int, begins: dict[int, int], differences: tuple[str, ...]
 ) -> None:
     source, target = place.create("orders", 1), place.create("copy", 1)
     produce(place, source, 40, partitions=1)
@@ -89,7 +91,7 @@ def test_a_copy_that_let_go_of_what_its_source_has_is_not_equal(
     copied(place.log(source), sink)
     copy = place.log(target)
     admin = AdminClient({"bootstrap.servers": place.settings["bootstrap.servers"]})
-    for deleted in admin.delete_records([TopicPartition(target, 0, 30)]).values():
+    for deleted in admin.delete_records([TopicPartition(target, 0, deleted_to)]).values():
         deleted.result()
     found = renumbered(None, (copy, place.log(source)), sink.spans(place.log(source).bounds()), begins=begins)
     assert [each.differences for each in found.partitions] == [differences]
