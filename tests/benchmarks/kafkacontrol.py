@@ -53,7 +53,7 @@ class Bench:
 
     @property
     def repetitions(self) -> int:
-        return self.scale.of(5, 1)
+        return self.scale.of(3, 1)
 
     @property
     def files(self) -> int:
