@@ -338,3 +338,10 @@ def test_new_records_go_in_through_a_producer_of_the_topic(provider: Provider) -
     assert producer.flush() == {1: OffsetRange(0, 2)}
     assert producer.flush() == {}
     assert [row["value"] for row in rows_of(provider.log(address).read(1, OffsetRange(0, 2)))] == [b"a", b"b"]
+
+
+def test_measuring_is_not_bounded_by_what_was_never_written_to(provider: Provider) -> None:
+    wide = [topic(f"wide-{number}", partitions=400) for number in range(4)]
+    done(provider, *map(create, wide))
+    found = provider.measure([one.address for one in wide])
+    assert [found[one.address].bytes for one in wide] == [0, 0, 0, 0]

@@ -205,13 +205,6 @@ def test_what_exists_with_other_rules_is_not_created(provider: Provider) -> None
     assert "exists and differs" in str(refused(provider, create(topic("orders", acls=rules))))
 
 
-def test_measuring_is_not_bounded_by_what_was_never_written_to(provider: Provider) -> None:
-    wide = [topic(f"wide-{number}", partitions=400) for number in range(4)]
-    done(provider, *map(create, wide))
-    found = provider.measure([one.address for one in wide])
-    assert [found[one.address].bytes for one in wide] == [0, 0, 0, 0]
-
-
 # -- links and mirrors
 
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from reconciler.resources.measures import Measures
 
 MEASURED_PARTITIONS: Final = 1_000
-"""How many partitions one `measure` looks at; what is beyond stays unmeasured."""
+"""How many partitions one `measure` looks at; what is beyond stays unmeasured. Topics without offsets hold nothing."""
+_NOTHING: Final = Measure(0, 0)
 _AGES_H: Final = (1, 3, 6, 12, 24, 48, 72, 168, 336, 720, 2_160, 8_760)
 """Ages at which logs are cut into stretches: retentions people use."""
 _HOUR_MS: Final = 60 * 60 * 1000
@@ -31,19 +32,26 @@ def measured(client: KafkaClient, names: Mapping[Address, str], now_ms: int) -> 
 
     About 20 requests to each leader, however many topics.
     """
-    topics = _bounded(client, names)
-    places = [(seen.name, number) for seen in topics.values() for number in range(len(seen.replicas))]
+    seen = client.topics(sorted(set(names.values())))
+    there = {
+        address: topic for address, name in names.items() if (topic := seen.get(name)) is not None and not topic.error
+    }
+    bounds = bounds_of(client, [place for topic in there.values() for place in _places(topic)])
+    # What was never written to has no offsets: most of what people delete, or keep for less time, by the hundred.
+    found: dict[Address, Measure] = {
+        address: _NOTHING for address, topic in there.items() if not any(bounds[each].end for each in _places(topic))
+    }
+    topics = _bounded({address: topic for address, topic in there.items() if address not in found})
+    places = [place for topic in topics.values() for place in _places(topic)]
     if not places:
-        return {}
-    bounds, sizes = bounds_of(client, places), sizes_of(client, {name for name, _ in places})
+        return found
+    sizes = sizes_of(client, {name for name, _ in places})
     marks = [ms for hours in _AGES_H if (ms := now_ms - hours * _HOUR_MS) >= 0]
-    # What holds no offsets has no ages: most of what people delete by the hundred is empty.
     filled = [place for place in places if bounds[place].end > bounds[place].start]
     at, aged = {ms: offsets_at(client, filled, ms) for ms in marks}, set(filled)
     tiered = offsets_at(client, [place for place in places if bounds[place].local_start > bounds[place].start], TIERED)
-    found: dict[Address, Measure] = {}
-    for address, seen in topics.items():
-        here = [(seen.name, number) for number in range(len(seen.replicas))]
+    for address, topic in topics.items():
+        here = _places(topic)
         found[address] = Measure(
             sum(sizes.get(place, 0) + _remote(bounds[place], sizes.get(place, 0)) for place in here),
             sum(max(0, bounds[place].stable - bounds[place].start) for place in here),
@@ -86,12 +94,15 @@ def storage_of(client: KafkaClient, seen: TopicSeen, address: Address) -> TopicS
     return TopicStorage(address, None, partitions)
 
 
-def _bounded(client: KafkaClient, names: Mapping[Address, str]) -> dict[Address, TopicSeen]:
-    seen, left = client.topics(sorted(set(names.values()))), MEASURED_PARTITIONS
-    found: dict[Address, TopicSeen] = {}
-    for address, name in names.items():
-        topic = seen.get(name)
-        if topic is not None and not topic.error and len(topic.replicas) <= left:
+def _places(topic: TopicSeen) -> list[Place]:
+    return [(topic.name, number) for number in range(len(topic.replicas))]
+
+
+def _bounded(topics: Mapping[Address, TopicSeen]) -> dict[Address, TopicSeen]:
+    """Return topics as long as partitions are left to look at."""
+    left, found = MEASURED_PARTITIONS, {}
+    for address, topic in topics.items():
+        if len(topic.replicas) <= left:
             left -= len(topic.replicas)
             found[address] = topic
     return found
