@@ -161,7 +161,7 @@ def desk(at_desk: Callable[[Kafka], Desk], kafka_broker: Kafka) -> Desk:
     return at_desk(kafka_broker)
 
 
-@pytest.fixture(params=["kafka_broker", "kafka_39"])
+@pytest.fixture(params=["kafka_broker", pytest.param("kafka_39", marks=pytest.mark.soak)])
 def either(at_desk: Callable[[Kafka], Desk], request: pytest.FixtureRequest) -> Desk:
     """Before the newest version, and before the oldest that has KIP-950."""
     return at_desk(request.getfixturevalue(request.param))

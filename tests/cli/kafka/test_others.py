@@ -13,6 +13,9 @@ import pytest
 from tests.cli.conftest import COMMAND, environment
 from tests.cli.kafka.conftest import WORKSPACE, Desk
 
+pytestmark = pytest.mark.soak  # minutes: brokers are started, killed and asked by whole commands
+
+
 ONLY: Final = 'spec: {state: "file://state", manifests: [manifests], guards: {only: [PATTERNS]}}'
 TOPICS: Final = 25
 CONFIG_TOOL: Final = "kafka.admin.ConfigCommand"

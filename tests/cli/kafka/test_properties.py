@@ -10,6 +10,9 @@ import pytest
 from tests.cli.kafka.conftest import Desk
 from tests.servers.kafka import Kafka
 
+pytestmark = pytest.mark.soak  # minutes: brokers are started, killed and asked by whole commands
+
+
 CLUSTER: Final = """\
 apiVersion: reconciler/v1
 kind: Cluster

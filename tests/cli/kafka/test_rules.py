@@ -14,6 +14,9 @@ from kafka.admin import ACL, ACLFilter, ACLOperation, ACLPermissionType, Resourc
 from tests.cli.kafka.conftest import Desk
 from tests.servers.kafka import Kafka
 
+pytestmark = pytest.mark.soak  # minutes: brokers are started, killed and asked by whole commands
+
+
 READER: Final = {"principal": "User:checkout", "operations": ["read", "describe"]}
 WRITER: Final = {"principal": "User:checkout", "operations": ["write"]}
 DENIED: Final = {"principal": "User:intern", "permission": "deny", "operations": ["write"], "host": "10.0.0.7"}

@@ -10,6 +10,9 @@ import pytest
 from tests.cli.kafka.conftest import CLUSTER, TOPIC, Desk
 from tests.servers.kafka import Kafka
 
+pytestmark = pytest.mark.soak  # minutes: brokers are started, killed and asked by whole commands
+
+
 MANY: Final = 380
 CONFIGS: Final = {
     "cleanup.policy": "delete",

@@ -14,6 +14,9 @@ from kafka import TopicPartition as KafkaPlace
 from tests.cli.kafka.conftest import Desk
 from tests.servers.kafka import Kafka
 
+pytestmark = pytest.mark.soak  # minutes: brokers are started, killed and asked by whole commands
+
+
 VALUE: Final = b"v" * 700 * 1024
 POLICY: Final = """\
 ---

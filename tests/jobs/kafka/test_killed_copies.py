@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from reconciler.records.log import TopicLog
     from tests.servers.kafka import Kafka
 
+pytestmark = pytest.mark.soak  # minutes: brokers are started, killed and asked by whole commands
+
+
 SMALL = Limits(records=40)
 RECORDS = 1200
 

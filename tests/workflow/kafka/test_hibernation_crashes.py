@@ -12,6 +12,9 @@ from tests.workflow.kafka.hibernated import read_all, unnumbered
 if TYPE_CHECKING:
     from tests.workflow.kafka.hibernated import Site
 
+pytestmark = pytest.mark.soak  # minutes: brokers are started, killed and asked by whole commands
+
+
 CLUSTER = "reconciler.providers.kafka.mounting.hibernating"
 WRITING = "reconciler.embedded.archiving.writing"
 TAKING = "reconciler.embedded.archiving.taking"

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from reconciler.records.log import TopicLog
     from tests.workflow.kafka.hibernated import Site
 
+pytestmark = pytest.mark.soak  # minutes: brokers are started, killed and asked by whole commands
+
+
 MOVED: Final = """\
 apiVersion: reconciler/v1
 kind: Topic

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from reconciler.workflow.apply import Applied
     from reconciler.workflow.plan import Planned
 
+pytestmark = pytest.mark.soak  # minutes: brokers are started, killed and asked by whole commands
+
+
 SOON_SECONDS: Final = 60
 """Ten for connecting, twenty for trying again, thirty for a request that hangs; a busy machine is slower."""
 CLUSTER: Final = """\

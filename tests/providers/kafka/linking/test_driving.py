@@ -33,6 +33,9 @@ from tests.embedded.samples import ids
 from tests.providers.kafka.linking.linked import EAST, NOW_MS, PREFIX, WEST, Linked
 from tests.servers.kafka import Kafka
 
+pytestmark = pytest.mark.soak  # minutes: brokers are started, killed and asked by whole commands
+
+
 _M = MirrorStatus
 
 

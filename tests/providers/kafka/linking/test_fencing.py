@@ -18,6 +18,9 @@ from reconciler.workflow.linking.copying import FETCHING
 from tests.providers.kafka.linking.linked import Linked
 from tests.servers.kafka import Kafka
 
+pytestmark = pytest.mark.soak  # minutes: brokers are started, killed and asked by whole commands
+
+
 _M = MirrorStatus
 
 
