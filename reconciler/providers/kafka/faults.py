@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from reconciler.errors import NotAuthorizedError, ProducerFencedError, ReconcilerError, RetryableError, UserError
@@ -60,7 +61,7 @@ def of_code(code: int, message: str, *, what: str) -> ReconcilerError:
     """Return a refusal of the brokers as one of ours; `message` is theirs, where they gave one."""
 
     def said(words: Mapping[int, str]) -> str:
-        return f"{what}: {message.strip().rstrip('.') or words[code]}"
+        return f"{what}: {_plain(message) or words[code]}"
 
     if code in TRANSIENT:
         return RetryableError(said(TRANSIENT), hint=_HINTS.get(code, "Run the same command again."))
@@ -83,6 +84,13 @@ def of_code(code: int, message: str, *, what: str) -> ReconcilerError:
     return UserError(said(fallback), hint=_HINTS.get(code, "Correct it in the files, and plan again."))
 
 
+def _plain(message: str) -> str:
+    """Return a broker's message without the request it prints whole in front of what it lacks."""
+    needed = _NEEDED.fullmatch(message.strip())
+    return f"it needs {needed[1]}" if needed else message.strip().rstrip(".")
+
+
+_NEEDED: Final = re.compile(r"Request Request\(.*\) needs (.+? permission)\.?", re.DOTALL)
 _AUTHENTICATION: Final = -169
 
 

@@ -73,3 +73,8 @@ def test_what_has_no_code_may_pass(error: Exception, said: str) -> None:
 def test_what_is_an_error_of_ours_already_stays_as_it_is() -> None:
     ours = UserError("cannot be", hint="Do otherwise")
     assert translated(ours, doing="reading", cluster="west") is ours
+
+
+def test_what_a_broker_prints_of_a_request_is_left_out_of_what_it_lacks() -> None:
+    dump = "Request Request(processor=1, header=Header(HeapByteBuffer[pos=47 lim=3]), x=(y)) needs ALTER permission."
+    assert of_code(31, dump, what="topic/west/orders").message == "topic/west/orders: it needs ALTER permission"
