@@ -267,12 +267,14 @@ class KafkaProvider:
         """Return where new records of a topic go in.
 
         Raises:
-            UserError: It does not exist.
+            UserError: It does not exist, or it is a mirror: only its link writes to it.
         """
         from reconciler.providers.kafka.records.producing import KafkaProducer  # noqa: PLC0415 - brings Arrow
         from reconciler.providers.kafka.security import record_settings  # noqa: PLC0415 - as above
 
-        return KafkaProducer(self._seen(topic).name, record_settings(self._declared, self._edge), self._client.name)
+        seen = self._seen(topic)
+        self._site().check_no_mirror(full_name_of(topic), seen)
+        return KafkaProducer(seen.name, record_settings(self._declared, self._edge), self._client.name)
 
     def sink(self, topic: TopicAddress) -> TransactionalSink:
         """Return where records of a topic are written: that of its link where it is a mirror."""

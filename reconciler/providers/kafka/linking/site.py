@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reconciler.errors import ReconcilerError
+from reconciler.errors import ReconcilerError, UserError
 from reconciler.planning.actions import Change, Create, Delete, Update
 from reconciler.planning.fields import CONFIGS
 from reconciler.providers.base import Failed
@@ -50,6 +50,21 @@ class Site:
     def states(self) -> States:
         """Return its links and mirrors, also those whose topics are gone."""
         return states_of(self.ledger.read())
+
+    def check_no_mirror(self, full_name: str, seen: TopicSeen) -> None:
+        """Refuse what producers want of a mirror: its brokers would let them in, and it would be no copy any more.
+
+        Raises:
+            UserError: It follows a source.
+        """
+        states = self.states().live({seen.name: seen.id})
+        kept = states.mirrors.get(seen.name)
+        if kept is None or not kept.follows:
+            return
+        link = states.found(kept)
+        of = kept.entry.source if link is None else f"topic/{link[1].source_cluster}/{kept.entry.source}"
+        message = f"mirror/{self.cluster}/{full_name} is a mirror of {of}: only its link writes to it"
+        raise UserError(message, hint="Produce to the source, or promote the mirror first.")
 
     def topic(self, full_name: str) -> tuple[str, TopicSeen | None]:
         """Return what its brokers call a topic, and the topic where it is there."""

@@ -9,7 +9,7 @@ from reconciler.errors import BlockedError, UserError
 from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
 from reconciler.planning.actions import Change, Create, Delete, Update
 from reconciler.providers.base import Failed
-from reconciler.resources.address import address_of
+from reconciler.resources.address import Address, address_of
 from reconciler.resources.mirroring import Trouble
 from tests.providers.kafka.linking.linked import EAST, NOW_MS, PREFIX, WEST, Linked
 from tests.servers.kafka import Kafka
@@ -115,6 +115,15 @@ def test_transitions_of_a_plan_are_done_once_however_often(linked: Linked) -> No
         linked.done(linked.transition(verb))
         linked.other().done(linked.transition(verb))
         assert linked.seen.status is state
+
+
+def test_a_mirror_takes_no_records_from_our_own_producer_until_it_is_stopped(linked: Linked) -> None:
+    linked.make_mirror()
+    topic = Address(linked.address.replace("mirror/", "topic/", 1))
+    with pytest.raises(UserError, match="only its link writes to it"):
+        linked.east.producer(topic)
+    linked.links.ask(linked.mirror, "failover")
+    assert linked.east.producer(topic).flush() == {}
 
 
 def test_a_stopped_mirror_is_an_ordinary_topic_that_has_a_record(linked: Linked) -> None:
