@@ -23,6 +23,8 @@ TOPIC: Final = 2
 BROKER: Final = 4
 OWN: Final = 1
 """Source of a config that a topic sets itself (6.1): only those are declared on it."""
+_COORDINATING: Final = frozenset({14, 15, 16})
+"""What brokers answer while nobody, or somebody else, coordinates a group."""
 _CONFIGS_AT_ONCE: Final = 5_000
 """Topics whose configs one answer has: about 10 MB."""
 
@@ -95,6 +97,19 @@ class KafkaClient:
 
         connections = self.admin._manager  # noqa: SLF001 - as in `send`: what it is shared with waits together
         return called(connections, partial(call, *given, **named), doing=doing, cluster=self.name)
+
+    def asked_of_group(self, doing: str, call: Any, *given: Any) -> Mapping[Any, Any]:
+        """Return what the coordinator of a group answers, item by item; one that moves, or begins, is waited for."""
+
+        def answered() -> Mapping[Any, Any]:
+            answers: Mapping[Any, Any] = call(*given)
+            for answer in answers.values():
+                if getattr(answer, "errno", 0) in _COORDINATING:
+                    raise answer
+            return answers
+
+        found: Mapping[Any, Any] = self.asked(doing, answered)
+        return found
 
     def send(self, request: Any, *, doing: str, node: int | None = None) -> Any:
         """Send one request of the protocol, to any broker or to one, and return its answer."""

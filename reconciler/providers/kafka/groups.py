@@ -147,7 +147,7 @@ class KafkaGroups:
             return False
         self._check_idle(group, force=force)
         if topic is None:
-            found = self.client.asked("deleting a group", self.client.admin.delete_groups, [group])
+            found = self.client.asked_of_group("deleting a group", self.client.admin.delete_groups, [group])
             return _checked(found.get(group), f"group {group}")
         from kafka.structs import TopicPartition
 
@@ -155,7 +155,7 @@ class KafkaGroups:
         if places:
             asked = [TopicPartition(*place) for place in places]
             admin = self.client.admin
-            answers = self.client.asked("deleting offsets", admin.delete_group_offsets, group, asked)
+            answers = self.client.asked_of_group("deleting offsets", admin.delete_group_offsets, group, asked)
             for answer in answers.values():
                 _checked(answer, f"group {group}")
         return bool(places)
@@ -226,7 +226,7 @@ class KafkaGroups:
         from kafka.structs import OffsetAndMetadata, TopicPartition
 
         asked = {TopicPartition(*place): OffsetAndMetadata(at, "", -1) for place, at in offsets.items()}
-        answers = self.client.asked("setting offsets", self.client.admin.alter_group_offsets, group, asked)
+        answers = self.client.asked_of_group("setting offsets", self.client.admin.alter_group_offsets, group, asked)
         for answer in answers.values():
             _checked(answer, f"group {group}")
 

@@ -82,6 +82,7 @@ def called(connections: Any, call: Callable[[], T], *, doing: str, cluster: str)
                 raise found from error
             if not isinstance(found, RetryableError):
                 raise found from error
+            connections.cluster._coordinators.clear()  # noqa: SLF001 - kept for ever, also when they move
         else:
             connections.silent_since = None
             return answer

@@ -161,7 +161,7 @@ class _Bringing:
 
         asked = {TopicPartition(*place): OffsetAndMetadata(at.offset, at.metadata, -1) for place, at in offsets.items()}
         admin = self.site.client.admin
-        answers = self.site.client.asked("committing offsets", admin.alter_group_offsets, group, asked)
+        answers = self.site.client.asked_of_group("committing offsets", admin.alter_group_offsets, group, asked)
         for place, answer in answers.items():
             code = getattr(answer, "errno", 0)
             if code in _MEMBERS:
