@@ -161,10 +161,9 @@ def test_another_cluster_in_the_same_place_is_seen_as_another(tmp_path: Path) ->
     assert {address: found.incarnation for address, found in seen.items()} == {west.address: "another"}
 
 
-@pytest.mark.parametrize("platform", ["kafka", "redpanda", "confluent"])
+@pytest.mark.parametrize("platform", ["redpanda", "confluent"])
 def test_platforms_of_later_versions_are_said_to_be_that(tmp_path: Path, platform: str) -> None:
     connection: dict[str, object] = {
-        "kafka": {"bootstrapServers": ["broker:9092"]},
         "redpanda": {"bootstrapServers": ["broker:9092"], "adminUrls": ["http://broker:9644"]},
         "confluent": {
             "restEndpoint": "https://pkc.example",
