@@ -127,9 +127,9 @@ def test_a_platform_that_is_not_driven_is_said(bench: Bench) -> None:
     bench.write(
         "manifests/north.yaml",
         "apiVersion: reconciler/v1\nkind: Cluster\nmetadata: {name: north}\n"
-        "spec: {provider: kafka, kafka: {bootstrapServers: [north:9092]}}\n",
+        "spec: {provider: redpanda, redpanda: {bootstrapServers: ['north:9092'], adminUrls: ['http://north:9644']}}\n",
     )
-    with pytest.raises(UserError, match=r"north.*kafka"):
+    with pytest.raises(UserError, match=r"north.*redpanda"):
         bench.plan()
     assert ids(bench.plan(Select(excludes=("*/north/*",))))[0] == "create:cluster/west"
 
