@@ -70,7 +70,9 @@ def begin() -> None:
         shown = " ".join(f"--config {key}={value}" for key, value in configs.items())
         say(f"   $ kafka-topics.sh --create --topic {name} --partitions 2 {shown}")
     by_hand.create_acls(rules())
-    by_hand.create_topics(wanted)  # Returns when the broker has them, and with them what came before.
+    by_hand.create_topics(wanted)
+    while not wanted.keys() <= set(by_hand.list_topics()):
+        pass  # The controller has them; the broker hears of them a moment later.
     by_hand.close()
 
 

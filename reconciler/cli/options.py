@@ -18,6 +18,10 @@ _FORMATS: Final = get_args(Form)
 
 AnyForm = Annotated[Form, Option("--format", help="What to print; junit and sarif are for pages that collect results.")]
 TextOrJson = Annotated[Literal["text", "json"], Option("--format", help="What to print.")]
+OutFolder = Annotated[
+    Path, Option("--out", "-o", metavar="DIR", help="A folder for the manifests.", show_default=False)
+]
+IntoFolder = Annotated[bool, Option("--force", help="Also into a folder that holds something; no file is overwritten.")]
 
 
 @dataclass(frozen=True, slots=True)

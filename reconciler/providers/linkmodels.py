@@ -24,8 +24,18 @@ _NOT_KEPT: Final = frozenset({"mirrorTopics", "movedFrom"})
 
 
 def link_in(name: str, cluster: str, entry: LinkEntry) -> MirrorLink:
-    """Return a link of a cluster as it was declared, without its mirrors."""
+    """Return a link of a cluster as it was declared, without its mirrors.
+
+    Raises:
+        UserError: Whoever declared it calls its source what this cluster is called here.
+    """
     spec = MirrorLinkSpec.model_validate(entry.declared, context=KEPT)
+    if spec.source == cluster:
+        message = (
+            f"link {name} of cluster {cluster} was declared elsewhere, where {spec.source} is the name of its source"
+        )
+        hint = "A link keeps the name of its source: call clusters the same in every workspace that has links of one."
+        raise UserError(message, hint=hint)
     return MirrorLink(metadata=OnCluster(name=name, cluster=cluster), spec=spec)
 
 

@@ -45,6 +45,15 @@ def delete_topic(kafka: Kafka, name: str) -> None:
     admin.delete_topics([name])[name].result(_SECONDS)
 
 
+def forget_links(kafka: Kafka) -> None:
+    """Forget every link and mirror of a broker that tests share: `run` and plans look after all there are."""
+    from reconciler.providers.kafka.ledger import Ledger
+
+    ledger = Ledger(record_settings(kafka), "shared")
+    ledger.change("tests", dict.fromkeys)
+    ledger.close()
+
+
 def kafka_log(kafka: Kafka, name: str, isolation: Isolation = "read_committed") -> KafkaLog:
     from reconciler.providers.kafka.records.log import KafkaLog
 

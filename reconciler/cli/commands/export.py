@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 from typer import Argument, Option
 
 from reconciler.cli.bundles import bundled
-from reconciler.cli.options import Files, Place, TextOrJson
+from reconciler.cli.options import Files, IntoFolder, OutFolder, Place, TextOrJson
 from reconciler.cli.presenting import present, raise_verdict
 
 
@@ -20,7 +19,7 @@ def command(
         str,
         Argument(metavar="CLUSTER", help="A cluster: declared, or a new name."),
     ],
-    out: Annotated[Path, Option("--out", "-o", metavar="DIR", help="A folder for the manifests.", show_default=False)],
+    out: OutFolder,
     from_object_storage: Annotated[
         bool, Option("--from-object-storage", help="Read its objectStorage alone: topics come with recoverFrom.")
     ] = False,
@@ -33,9 +32,7 @@ def command(
             show_default=False,
         ),
     ] = None,
-    force: Annotated[
-        bool, Option("--force", help="Also into a folder that holds something; no file is overwritten.")
-    ] = False,
+    force: IntoFolder = False,
     bootstrap_server: Annotated[
         list[str] | None,
         Option(

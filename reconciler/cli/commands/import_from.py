@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from typer import Argument, Option
 
 from reconciler.cli.bundles import bundled
-from reconciler.cli.options import Place, TextOrJson
+from reconciler.cli.options import IntoFolder, OutFolder, Place, TextOrJson
 from reconciler.cli.presenting import present, raise_verdict
 
 Tool = Literal[
@@ -31,7 +31,7 @@ def command(
         Tool,
         Option("--from", help="Whose it is; terraform: the state where there is one, else *.tf.", show_default=False),
     ],
-    out: Annotated[Path, Option("--out", "-o", metavar="DIR", help="A folder for the manifests.", show_default=False)],
+    out: OutFolder,
     cluster: Annotated[
         list[str] | None,
         Option(
@@ -69,9 +69,7 @@ def command(
             show_default=False,
         ),
     ] = None,
-    force: Annotated[
-        bool, Option("--force", help="Also into a folder that holds something; no file is overwritten.")
-    ] = False,
+    force: IntoFolder = False,
     form: TextOrJson = "text",
 ) -> None:
     """Write manifests of what another tool's files say, and tell what they could not carry over. Asks no cluster."""

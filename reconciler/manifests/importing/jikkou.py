@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.manifests.importing.fields import Fields
 from reconciler.manifests.importing.found import FoundTopic
-from reconciler.manifests.importing.rules import SaidRule
+from reconciler.manifests.importing.rules import take_rule_of_resource
 from reconciler.manifests.importing.wording import NO_CLIENT_QUOTA, NO_CREDENTIALS, NO_TEXT, NOT_KAFKA
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def _take_principal(fields: Fields, roles: Mapping[str, Fields]) -> None:
         return
     principal = _name(fields)
     for entry in spec.each("acls"):
-        _take_rule(entry, principal)
+        take_rule_of_resource(entry, principal, name="pattern")
     for name in spec.texts("roles"):
         role = roles.get(name)
         of_role = role.inside("spec") if role is not None else None
@@ -142,24 +142,6 @@ def _take_principal(fields: Fields, roles: Mapping[str, Fields]) -> None:
             continue
         for entry in of_role.each("acls"):
             entry.subject = f"{fields.subject} by role {name}"
-            _take_rule(entry, principal)
+            take_rule_of_resource(entry, principal, name="pattern")
     spec.rest()
     fields.rest()
-
-
-def _take_rule(entry: Fields, principal: str) -> None:
-    resource = entry.inside("resource")
-    if resource is None:
-        entry.lost("", "it names no resource")
-        return
-    SaidRule(
-        resource=resource.text("type"),
-        name=resource.text("pattern"),
-        pattern=resource.text("patternType"),
-        principal=principal,
-        permission=entry.text("type"),
-        host=entry.text("host"),
-        operations=entry.texts("operations"),
-    ).add_to(entry)
-    resource.rest()
-    entry.rest()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, get_args
 
 from reconciler.manifests.importing.found import FoundRule
 from reconciler.manifests.suggestions import one_of
+from reconciler.resources.acls import Operation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -26,23 +27,8 @@ _RESOURCES: Final[Mapping[str, str]] = {
     "user": "user",
     "delegationtoken": "delegation-token",
 }
-_OPERATIONS: Final[frozenset[str]] = frozenset(
-    {
-        "all",
-        "read",
-        "write",
-        "create",
-        "delete",
-        "alter",
-        "describe",
-        "cluster-action",
-        "describe-configs",
-        "alter-configs",
-        "idempotent-write",
-        "create-tokens",
-        "describe-tokens",
-    }
-)
+_OPERATIONS: Final = frozenset(get_args(get_args(Operation)[0])) | {"create-tokens", "describe-tokens"}
+"""Those on tokens manifests have no words for; that is told by what is about them."""
 _PREFIX: Final[Mapping[str, bool]] = {"literal": False, "": False, "prefixed": True, "prefix": True}
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -97,6 +83,28 @@ class SaidRule:
                 at.lost("", f"{said!r} is no operation: there are {one_of(_OPERATIONS)}")
             else:
                 yield word
+
+
+def take_rule_of_resource(
+    entry: Fields, principal: str, *, name: str, operations: tuple[str, ...] = ("operations",), cluster: str = ""
+) -> None:
+    """Take a rule that says what it is about in a `resource` of its own; `name` and `operations` are its fields."""
+    resource = entry.inside("resource")
+    if resource is None:
+        entry.lost("", "it names no resource")
+        return
+    SaidRule(
+        resource=resource.text("type"),
+        name=resource.text(name),
+        pattern=resource.text("patternType"),
+        principal=principal,
+        permission=entry.text("type"),
+        host=entry.text("host"),
+        operations=[word for field in operations for word in entry.texts(field)],
+        cluster=cluster,
+    ).add_to(entry)
+    resource.rest()
+    entry.rest()
 
 
 def operation_word(text: str) -> str | None:

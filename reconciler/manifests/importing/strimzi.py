@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.manifests.importing.fields import Fields
 from reconciler.manifests.importing.found import FoundCluster, FoundTopic
-from reconciler.manifests.importing.rules import SaidRule
+from reconciler.manifests.importing.rules import take_rule_of_resource
 from reconciler.manifests.importing.wording import NO_CLIENT_QUOTA, NO_CREDENTIALS, NO_TEXT, NOT_KAFKA
 
 if TYPE_CHECKING:
@@ -138,28 +138,11 @@ def _take_user(metadata: Fields, spec: Fields, name: str) -> None:
     if authorization is not None:
         authorization.text("type")
         for entry in authorization.each("acls"):
-            _take_rule(entry, principal, cluster)
+            take_rule_of_resource(
+                entry, principal, name="name", operations=("operations", "operation"), cluster=cluster
+            )
         authorization.rest()
     spec.rest()
-
-
-def _take_rule(entry: Fields, principal: str, cluster: str) -> None:
-    resource = entry.inside("resource")
-    if resource is None:
-        entry.lost("", "it names no resource")
-        return
-    SaidRule(
-        resource=resource.text("type"),
-        name=resource.text("name"),
-        pattern=resource.text("patternType"),
-        principal=principal,
-        permission=entry.text("type"),
-        host=entry.text("host"),
-        operations=(*entry.texts("operations"), *entry.texts("operation")),
-        cluster=cluster,
-    ).add_to(entry)
-    resource.rest()
-    entry.rest()
 
 
 def _take_cluster(fields: Fields, metadata: Fields, spec: Fields, name: str) -> None:

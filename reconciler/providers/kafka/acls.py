@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 _ANY: Final = 1
 _LITERAL, _PREFIXED = 3, 4
-SECURITY_DISABLED: Final = 54
-"""There is no authorizer."""
 
 _RESOURCES: Final[Mapping[int, str]] = {
     2: "topics",
@@ -52,21 +50,14 @@ def _codes(words: Mapping[int, str]) -> dict[str, int]:
 _RESOURCE_CODES, _OPERATION_CODES, _PERMISSION_CODES = _codes(_RESOURCES), _codes(_OPERATIONS), _codes(_PERMISSIONS)
 
 
+def refusal_of_bindings(client: KafkaClient) -> int:
+    """Return the code of why access rules cannot be read, asked of the few on the cluster itself; 0: they can."""
+    return int(_described(client, _RESOURCE_CODES["cluster"]).error_code)
+
+
 def read_bindings(client: KafkaClient) -> tuple[list[Binding], int]:
     """Return every binding, or the code of why they cannot be read."""
-    from kafka.protocol.admin import DescribeAclsRequest
-
-    request = DescribeAclsRequest(
-        resource_type_filter=_ANY,
-        resource_name_filter=None,
-        pattern_type_filter=_ANY,
-        principal_filter=None,
-        host_filter=None,
-        operation=_ANY,
-        permission_type=_ANY,
-        min_version=1,
-    )
-    answer = client.send(request, doing="reading access rules")
+    answer = _described(client, _ANY)
     found = [
         Binding(
             _RESOURCES.get(resource.resource_type, "unknown"),
@@ -81,6 +72,22 @@ def read_bindings(client: KafkaClient) -> tuple[list[Binding], int]:
         for each in resource.acls
     ]
     return found, answer.error_code
+
+
+def _described(client: KafkaClient, resource: int) -> Any:
+    from kafka.protocol.admin import DescribeAclsRequest
+
+    request = DescribeAclsRequest(
+        resource_type_filter=resource,
+        resource_name_filter=None,
+        pattern_type_filter=_ANY,
+        principal_filter=None,
+        host_filter=None,
+        operation=_ANY,
+        permission_type=_ANY,
+        min_version=1,
+    )
+    return client.send(request, doing="reading access rules")
 
 
 def create_bindings(client: KafkaClient, bindings: Sequence[Binding]) -> list[tuple[int, str]]:

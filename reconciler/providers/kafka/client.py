@@ -6,13 +6,13 @@ import threading
 import weakref
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from reconciler.providers.kafka.installed import check_installed
 from reconciler.providers.kafka.security import admin_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from reconciler.providers.base import Edge
     from reconciler.providers.kafka.describing import Described
@@ -73,10 +73,16 @@ class ConfigSeen:
 class KafkaClient:
     """One connection to one cluster, opened when it is first needed. Safe to share between threads."""
 
-    def __init__(self, declared: Cluster, edge: Edge) -> None:
-        self._declared, self._edge = declared, edge
+    def __init__(self, name: str, settings: Callable[[], Mapping[str, Any]]) -> None:
+        """Take what the cluster is called in the files, and what gives the settings `connecting.opened_admin` takes."""
+        self.name, self._settings = name, settings
         self._admin: Any = None
         self._opening = threading.Lock()
+
+    @classmethod
+    def of(cls, declared: Cluster, edge: Edge) -> Self:
+        """Return the client of a declared cluster; secrets are looked up when it is opened."""
+        return cls(declared.metadata.name, lambda: admin_settings(declared, edge))
 
     @property
     def admin(self) -> Any:
@@ -84,9 +90,9 @@ class KafkaClient:
         with self._opening:
             if self._admin is None:
                 check_installed(cluster=self.name)
-                from reconciler.providers.kafka.connecting import let_go
+                from reconciler.providers.kafka.connecting import let_go, opened_admin
 
-                self._admin = self._opened()
+                self._admin = opened_admin(self._settings(), cluster=self.name)
                 # Its thread would go on for ever, also when the cluster is gone; the end of a process waits for none.
                 weakref.finalize(self, let_go, self._admin).atexit = False
             return self._admin
@@ -117,11 +123,6 @@ class KafkaClient:
 
         connections = self.admin._manager  # noqa: SLF001 - the library has no other way to send what it has no method for
         return sent(connections, request, node, doing=doing, cluster=self.name)
-
-    @property
-    def name(self) -> str:
-        """The name of the cluster in the files."""
-        return self._declared.metadata.name
 
     def cluster(self) -> ClusterSeen:
         """Return who answers, and which brokers are alive."""
@@ -176,11 +177,6 @@ class KafkaClient:
 
         found: Sequence[Described] = self.send(DescribeAllConfigsRequest(wanted), doing=doing, node=node).results
         return found
-
-    def _opened(self) -> Any:
-        from reconciler.providers.kafka.connecting import opened_admin
-
-        return opened_admin(admin_settings(self._declared, self._edge), cluster=self.name)
 
 
 def _topic(topic: Any) -> TopicSeen:

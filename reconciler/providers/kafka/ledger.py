@@ -20,7 +20,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from reconciler.errors import ProducerFencedError, RetryableError
+from reconciler.objectstore.nonces import jitter
 from reconciler.providers.kafka.ledgerwire import Tail, Writer
+from reconciler.providers.kafka.patience import pause
 from reconciler.providers.kafka.translate import LEDGER
 
 if TYPE_CHECKING:
@@ -168,7 +170,7 @@ class Ledger:
                     if not isinstance(error, ProducerFencedError):
                         raise
                 # Two that fence each other at the same pace would go on doing so: their pauses differ.
-                threading.Event().wait(_PAUSE_S * (attempt + 1) * (1 + (id(self) >> 6) % 97 / 97))
+                pause(_PAUSE_S * (attempt + 1) * (1 + jitter()))
         message = f"{TOPIC} of cluster {self.cluster}: somebody else writes as {writer} all the time"
         raise RetryableError(message, hint="Run the same command again.")
 

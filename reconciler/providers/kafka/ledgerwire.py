@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from reconciler.errors import ProducerFencedError, ReconcilerError, RetryableError
+from reconciler.providers.kafka.faults import translated
+from reconciler.providers.kafka.revealing import revealed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,34 +24,16 @@ WAIT_S: Final = TRANSACTION_MS / 1000 + 15.0
 _ANSWER_S: Final = 30.0
 _POLL_S: Final = 0.1
 _MISSING: Final = -1
+_QUICKLY: Final = {"retry.backoff.ms": 20}
+"""Little is written, and somebody waits for it."""
 _READING: Final = {
     "group.id": "reconciler",  # Required by the library; nothing is committed under it.
     "enable.auto.commit": False,
     "enable.partition.eof": True,
     "isolation.level": "read_committed",
     "fetch.wait.max.ms": 20,
+    **_QUICKLY,
 }
-_log: Final = logging.getLogger("reconciler.kafka")
-_log.addHandler(logging.NullHandler())
-_log.propagate = False  # What it says there is raised, too.
-
-
-@runtime_checkable
-class _Secret(Protocol):
-    def reveal(self) -> str: ...
-
-
-def opened(settings: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings of a client of records, secrets in clear: for its constructor alone."""
-    found = {key: value.reveal() if isinstance(value, _Secret) else value for key, value in settings.items()}
-    return {
-        "reconnect.backoff.ms": 50,
-        "reconnect.backoff.max.ms": 1000,
-        "retry.backoff.ms": 20,
-        **found,
-        **more,
-        "logger": _log,
-    }
 
 
 class Tail:
@@ -129,7 +112,7 @@ class Tail:
         from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
         if self._consumer is None:
-            self._consumer = Consumer(opened(self._settings, _READING))
+            self._consumer = Consumer(revealed({**self._settings, **_READING}))
         try:
             return cast("int", self._consumer.get_watermark_offsets(TopicPartition(self._topic, 0), _ANSWER_S)[1])
         except KafkaException as error:
@@ -150,7 +133,7 @@ def starts_of(
     """
     from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-    consumer: Any = Consumer(opened(settings, _READING))
+    consumer: Any = Consumer(revealed({**settings, **_READING}))
     try:
         return {place: consumer.get_watermark_offsets(TopicPartition(*place), _ANSWER_S)[0] for place in places}
     except KafkaException as error:
@@ -165,8 +148,13 @@ class Writer:
     def __init__(self, settings: Mapping[str, Any], transactional_id: str, cluster: str) -> None:
         from confluent_kafka import Producer
 
-        how = {"transactional.id": transactional_id, "linger.ms": 0, "transaction.timeout.ms": TRANSACTION_MS}
-        self._producer, self._cluster = Producer(opened(settings, how)), cluster
+        how = {
+            "transactional.id": transactional_id,
+            "linger.ms": 0,
+            "transaction.timeout.ms": TRANSACTION_MS,
+            **_QUICKLY,
+        }
+        self._producer, self._cluster = Producer(revealed({**settings, **how})), cluster
         self._asked(self._producer.init_transactions, WAIT_S)
 
     def write(self, topic: str, messages: Sequence[tuple[bytes, bytes | None]]) -> None:
@@ -208,7 +196,9 @@ def is_fenced(error: Any) -> bool:
 
 def told(error: Any, doing: str, cluster: str) -> ReconcilerError:
     """Return what went wrong in our words."""
-    message = f"{doing} on cluster {cluster}: {error.str()}"
+    from confluent_kafka import KafkaException
+
     if is_fenced(error):
+        message = f"{doing} on cluster {cluster}: {error.str()}"
         return ProducerFencedError(message, hint="Somebody else took over: run the same command again.")
-    return RetryableError(message, hint="Check that its brokers are alive, then run the same command again.")
+    return translated(KafkaException(error), doing=doing, cluster=cluster)

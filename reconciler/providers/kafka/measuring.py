@@ -11,7 +11,7 @@ from reconciler.resources.mirroring import Position
 from reconciler.resources.storages import Held, PartitionStorage, TopicStorage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from reconciler.providers.kafka.client import KafkaClient, TopicSeen
     from reconciler.providers.kafka.offsets import Place
@@ -53,8 +53,8 @@ def measured(client: KafkaClient, names: Mapping[Address, str], now_ms: int) -> 
     for address, topic in topics.items():
         here = _places(topic)
         found[address] = Measure(
-            sum(sizes.get(place, 0) + _remote(bounds[place], sizes.get(place, 0)) for place in here),
-            sum(max(0, bounds[place].stable - bounds[place].start) for place in here),
+            sum(_held(bounds[place], sizes.get(place, 0)) for place in here),
+            sum(_records(bounds[place]) for place in here),
             ages=tuple(_ages([place for place in here if place in aged], bounds, sizes, at)),
             tiered=tuple(
                 _tiered(place, bounds[place], sizes.get(place, 0), tiered[place]) for place in here if place in tiered
@@ -68,15 +68,22 @@ def measured(client: KafkaClient, names: Mapping[Address, str], now_ms: int) -> 
 
 def standing_of(client: KafkaClient, seen: TopicSeen, address: Address) -> Standing:
     """Return what a topic holds. Offsets may be more than records: markers of transactions and compaction."""
-    storage = storage_of(client, seen, address)
-    bounds = bounds_of(client, [(seen.name, number) for number in range(len(seen.replicas))])
+    bounds, sizes = bounds_of(client, _places(seen)), sizes_of(client, [seen.name])
+    storage = _storage(address, _places(seen), bounds, sizes)
     return Standing({number: each for (_, number), each in bounds.items()}, None, storage.log_bytes, storage)
 
 
-def storage_of(client: KafkaClient, seen: TopicSeen, address: Address) -> TopicStorage:
-    """Return what a topic takes on the brokers' disks."""
-    places = [(seen.name, number) for number in range(len(seen.replicas))]
-    bounds, sizes = bounds_of(client, places), sizes_of(client, [seen.name])
+def storages_of(client: KafkaClient, topics: Mapping[Address, TopicSeen]) -> Iterator[TopicStorage]:
+    """Yield what topics take on the brokers' disks, in their order: six requests, however many they are."""
+    bounds = bounds_of(client, [place for seen in topics.values() for place in _places(seen)])
+    sizes = sizes_of(client, {seen.name for seen in topics.values()})
+    for address, seen in topics.items():
+        yield _storage(address, _places(seen), bounds, sizes)
+
+
+def _storage(
+    address: Address, places: Sequence[Place], bounds: Mapping[Place, Bounds], sizes: Mapping[Place, int]
+) -> TopicStorage:
     partitions = tuple(
         PartitionStorage(
             partition=place[1],
@@ -85,13 +92,21 @@ def storage_of(client: KafkaClient, seen: TopicSeen, address: Address) -> TopicS
             end=bounds[place].end,
             local=Held(sizes.get(place, 0), 0),
             remote=None,
-            log_bytes=sizes.get(place, 0) + _remote(bounds[place], sizes.get(place, 0)),
-            log_records=max(0, bounds[place].stable - bounds[place].start),
+            log_bytes=_held(bounds[place], sizes.get(place, 0)),
+            log_records=_records(bounds[place]),
             pending_bytes=None,
         )
         for place in places
     )
     return TopicStorage(address, None, partitions)
+
+
+def _held(bounds: Bounds, size: int) -> int:
+    return size + _remote(bounds, size)
+
+
+def _records(bounds: Bounds) -> int:
+    return max(0, bounds.stable - bounds.start)
 
 
 def _places(topic: TopicSeen) -> list[Place]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from reconciler.errors import ReconcilerError
 from reconciler.records.log import Bounds
 
 if TYPE_CHECKING:
@@ -39,23 +38,15 @@ def offsets_at(client: KafkaClient, places: Iterable[Place], spec: int, *, is_st
 
 
 def bounds_of(client: KafkaClient, places: Iterable[Place]) -> dict[Place, Bounds]:
-    """Return the bounds of partitions: four requests to each leader, three where it knows no tiers."""
+    """Return the bounds of partitions: four requests to each leader."""
     wanted = list(places)
     starts = offsets_at(client, wanted, EARLIEST)
     stable = offsets_at(client, wanted, LATEST, is_stable=True)
     ends = offsets_at(client, wanted, LATEST)
-    local = _local_starts(client, wanted) or starts
+    local = offsets_at(client, wanted, LOCAL)
     return {
         place: Bounds(starts[place], max(local[place], starts[place]), stable[place], ends[place]) for place in wanted
     }
-
-
-def _local_starts(client: KafkaClient, places: list[Place]) -> dict[Place, int]:
-    """Return where each log turns local; nothing where brokers do not say."""
-    try:
-        return offsets_at(client, places, LOCAL)
-    except ReconcilerError:
-        return {}
 
 
 def sizes_of(client: KafkaClient, names: Iterable[str]) -> dict[Place, int]:

@@ -43,24 +43,24 @@ def sent(connections: Any, request: Any, node: int | None, *, doing: str, cluste
         UnansweredError: It would change something, and nobody knows whether it did.
         ReconcilerError: It was not sent, or changes nothing; it was tried for a while where that is of use.
     """
-    tries = 0
     reads = _reads(request)
     limit = READ_MS if reads else WRITE_MS
-    while True:
-        try:
-            answer = connections.run(connections.send, request, node, limit)
-        except Exception as error:
-            found = translated(error, doing=doing, cluster=cluster)
-            tries += not _is_throttled(error)
-            connections.silent_since = connections.silent_since or monotonic()
-            patience = _THROTTLED_SECONDS if _is_throttled(error) else _AGAIN_SECONDS
-            is_over = tries >= _TRIES or monotonic() - connections.silent_since > patience
-            if is_over or not isinstance(found, RetryableError) or not (reads or _is_unsent(error)):
-                raise _in_doubt(found, reads=reads, error=error) from error
-        else:
-            connections.silent_since = None
-            return answer
-        _pause(tries)
+
+    def may_repeat(error: BaseException) -> bool:
+        return reads or _is_unsent(error)
+
+    try:
+        return _again(
+            connections,
+            lambda: connections.run(connections.send, request, node, limit),
+            may_repeat,
+            lambda error: translated(error, doing=doing, cluster=cluster),
+        )
+    except RetryableError as error:
+        if error.__cause__ is None or may_repeat(error.__cause__):
+            raise
+        message = f"{error.message}; whether it was done is not known"
+        raise UnansweredError(message, hint=error.hint) from error.__cause__
 
 
 def called(connections: Any, call: Callable[[], T], *, doing: str, cluster: str) -> T:
@@ -69,24 +69,37 @@ def called(connections: Any, call: Callable[[], T], *, doing: str, cluster: str)
     Raises:
         ReconcilerError: It was tried for a while where that is of use.
     """
+
+    def told(error: Exception) -> ReconcilerError:
+        connections.cluster._coordinators.clear()  # noqa: SLF001 - kept for ever, also when they move
+        return translated(error, doing=doing, cluster=cluster)
+
+    return _again(connections, call, lambda _error: True, told)
+
+
+def _again(
+    connections: Any,
+    call: Callable[[], T],
+    may_repeat: Callable[[BaseException], bool],
+    told: Callable[[Exception], ReconcilerError],
+) -> T:
+    """Call until there is an answer, as long as that is of use; what is raised is in our words."""
     tries = 0
     while True:
         try:
             answer = call()
         except Exception as error:
-            found = translated(error, doing=doing, cluster=cluster)
+            found = told(error)
             tries += not _is_throttled(error)
             connections.silent_since = connections.silent_since or monotonic()
             patience = _THROTTLED_SECONDS if _is_throttled(error) else _AGAIN_SECONDS
-            if tries >= _TRIES or monotonic() - connections.silent_since > patience:
+            is_over = tries >= _TRIES or monotonic() - connections.silent_since > patience
+            if is_over or not isinstance(found, RetryableError) or not may_repeat(error):
                 raise found from error
-            if not isinstance(found, RetryableError):
-                raise found from error
-            connections.cluster._coordinators.clear()  # noqa: SLF001 - kept for ever, also when they move
         else:
             connections.silent_since = None
             return answer
-        _pause(tries)
+        pause(_after(tries))
 
 
 def in_rounds(
@@ -115,7 +128,7 @@ def in_rounds(
         left = [item for item, _ in undone]
         if left:
             tries += 1
-            _pause(tries)
+            pause(_after(tries))
             may_go_on()
 
 
@@ -132,12 +145,11 @@ def _is_unsent(error: BaseException) -> bool:
     return type(error).__name__ == "NodeNotReadyError" or getattr(error, "is_unsent", False)
 
 
-def _in_doubt(found: ReconcilerError, *, reads: bool, error: BaseException) -> ReconcilerError:
-    if reads or _is_unsent(error) or not isinstance(found, RetryableError):
-        return found
-    return UnansweredError(f"{found.message}; whether it was done is not known", hint=found.hint)
+def _after(tries: int) -> float:
+    """Return how long to wait after so many tries, in seconds."""
+    return float(min(_LONGEST_SECONDS, _FIRST_SECONDS * 2 ** min(tries, _TRIES)) * jitter())
 
 
-def _pause(tries: int) -> None:
-    pause = min(_LONGEST_SECONDS, _FIRST_SECONDS * 2 ** min(tries, _TRIES)) * jitter()
-    time.sleep(pause)  # noqa: TID251 - a blocking call below Effects; correctness never rests on it
+def pause(seconds: float) -> None:
+    """Wait before asking again."""
+    time.sleep(seconds)  # noqa: TID251 - a blocking call below Effects; correctness never rests on it

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from reconciler.errors import NotAuthorizedError, ReconcilerError, UserError
+from reconciler.errors import UserError
 from reconciler.planning.actions import Update
-from reconciler.providers.base import Done, Failed, Scope, go_on
-from reconciler.providers.kafka.acls import read_bindings
+from reconciler.providers.base import Scope, go_on
+from reconciler.providers.kafka.acls import read_bindings, refusal_of_bindings
 from reconciler.providers.kafka.capabilities import capabilities_of
 from reconciler.providers.kafka.client import KafkaClient
 from reconciler.providers.kafka.linking.about import is_about_links
 from reconciler.providers.kafka.naming import naming_of
 from reconciler.providers.kafka.observing import Looking
 from reconciler.providers.kafka.permitting import placed
+from reconciler.providers.kafka.properties import change_cluster, observed_cluster
 from reconciler.providers.kafka.translate import LEDGER, is_internal
 from reconciler.providers.scoping import wanted_in
-from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, tiers_of
+from reconciler.resources.address import Address, cluster_of, full_name_of
 from reconciler.resources.capabilities import ClusterIdentity
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Observed
-from reconciler.resources.overviews import Overview, TopicShown
+from reconciler.resources.overviews import Overview
 from reconciler.resources.vitals import Vitals
 
 if TYPE_CHECKING:
@@ -48,16 +49,13 @@ if TYPE_CHECKING:
     from reconciler.resources.sourcetopic import SourceTopic
     from reconciler.resources.storages import TopicStorage
 
-_DYNAMIC_DEFAULT: Final = 3
-"""Source of a property that holds for all brokers and was set while they ran."""
-
 
 class KafkaProvider:
     """One Kafka cluster, as a manifest declares it."""
 
     def __init__(self, declared: Cluster, edge: Edge) -> None:
         self._declared, self._edge = declared, edge
-        self._client = KafkaClient(declared, edge)
+        self._client = KafkaClient.of(declared, edge)
         self._known: frozenset[Address] = frozenset()
         self._naming: Naming = naming_of(self._separator, ())
         self._learn(edge.declared)
@@ -68,7 +66,7 @@ class KafkaProvider:
     def capabilities(self) -> Capabilities:
         """The limits of this cluster, asked once."""
         if self._capabilities is None:
-            _, code = read_bindings(self._client)
+            code = refusal_of_bindings(self._client)
             self._capabilities = capabilities_of(self._client, self._client.cluster(), code)
         return self._capabilities
 
@@ -89,7 +87,7 @@ class KafkaProvider:
         bindings, _ = read_bindings(self._client)
         inventory: dict[Address, Observed] = {}
         if wanted is None or wanted(self._declared.address):
-            inventory[self._declared.address] = self._observed_cluster()
+            inventory[self._declared.address] = observed_cluster(self._client, self._declared)
         inventory.update(looking.observed(topics, configs, bindings))
         if LEDGER in topics:
             from reconciler.providers.kafka.linking.observed import laid_over  # noqa: PLC0415 - only who mirrors pays
@@ -110,25 +108,11 @@ class KafkaProvider:
 
     def overview(self) -> Overview:
         """Return names and shapes of all that may be described: one request, and the ledger where there is one."""
-        every = self._client.topics()
-        topics = {name: seen for name, seen in every.items() if not is_internal(seen)}
-        mirrors: Mapping[str, TopicShown] = {}
-        if LEDGER in every:
-            from reconciler.providers.kafka.linking.observed import shown_mirrors  # noqa: PLC0415 - only who mirrors pays
+        from reconciler.providers.kafka.overviewing import overview_of  # noqa: PLC0415 - plans need none of it
 
-            mirrors = shown_mirrors(self._ledger.read(), topics, self._declared.metadata.name)
-        there = {tier for name in topics for tier in tiers_of(self._naming.placed(name)[0])}
-        shown = [
-            mirrors.get(name)
-            or TopicShown(
-                address_of("topic", self._declared.metadata.name, self._naming.full_name(name)),
-                len(seen.replicas),
-                len(seen.replicas[0]),
-            )
-            for name, seen in sorted(topics.items())
-            if seen.replicas
-        ]
-        return Overview(shown, {name: {} for name in sorted(there)})
+        every = self._client.topics()
+        entries = self._ledger.read() if LEDGER in every else None
+        return overview_of(self._client.name, self._naming, every, entries)
 
     def apply(self, actions: Sequence[ControlAction], *, may_go_on: Callable[[], None] = go_on) -> Iterator[Outcome]:
         """Do a batch: one look, then one request for each kind of change."""
@@ -139,7 +123,7 @@ class KafkaProvider:
         for action in actions:
             match action:
                 case Update(after=Cluster()):
-                    yield self._change_cluster(action, may_go_on)
+                    yield change_cluster(self._client, action, may_go_on)
                 case _:
                     rest.append(action)
         self._learn(action.address for action in rest)
@@ -205,15 +189,14 @@ class KafkaProvider:
         return standing_of(self._client, self._seen(topic), topic)
 
     def storages(self, topics: Sequence[TopicAddress]) -> Iterator[TopicStorage]:
-        """Yield what topics take on the brokers' disks.
+        """Return what topics take on the brokers' disks, one after the other.
 
         Raises:
             UserError: One does not exist.
         """
-        from reconciler.providers.kafka.measuring import storage_of  # noqa: PLC0415 - as above
+        from reconciler.providers.kafka.measuring import storages_of  # noqa: PLC0415 - as above
 
-        for topic in topics:
-            yield storage_of(self._client, self._seen(topic), topic)
+        return storages_of(self._client, self._seen_all(topics))
 
     def vitals(self) -> Vitals:
         """Return how much there is; the rest brokers say over JMX."""
@@ -323,49 +306,16 @@ class KafkaProvider:
             self._naming = naming_of(self._separator, self._known)
 
     def _seen(self, topic: Address) -> TopicSeen:
-        name = self._naming.physical(full_name_of(topic))
-        seen = self._client.topics([name]).get(name)
-        if seen is None or seen.error:
-            message = f"{topic}: topic {full_name_of(topic)} does not exist"
-            raise UserError(message, hint="See which there are: reconciler topic list")
-        return seen
+        return self._seen_all([topic])[topic]
 
-    def _observed_cluster(self) -> Observed:
-        cluster_id, hidden, properties = self._client.cluster().id, None, {}
-        try:
-            properties = self._properties()
-        except NotAuthorizedError as error:
-            hidden = error if self._declared.spec.properties else None  # Else nobody asks for them.
-        spec = self._declared.spec.model_copy(update={"cluster_id": cluster_id, "properties": properties})
-        return Observed(self._declared.model_copy(update={"spec": spec}), cluster_id, hidden=hidden)
-
-    def _properties(self) -> dict[str, str]:
-        """Return what holds for all brokers and was set while they ran."""
-        return {
-            key: each.value
-            for key, each in sorted(self._client.broker_configs().items())
-            if each.source == _DYNAMIC_DEFAULT and each.value is not None
-        }
-
-    def _change_cluster(self, action: Update, may_go_on: Callable[[], None]) -> Outcome:
-        from reconciler.planning.fields import PROPERTIES  # noqa: PLC0415 - as above
-        from reconciler.providers.changes import check_unmoved  # noqa: PLC0415 - as above
-        from reconciler.providers.kafka.changing.writing import configure_brokers  # noqa: PLC0415 - as above
-
-        try:
-            changes = [change for change in action.changes if change.path.startswith(PROPERTIES)]
-            there = {PROPERTIES + key: value for key, value in self._properties().items()}
-            check_unmoved(action.address, changes, there)
-            wanted = {
-                change.path.removeprefix(PROPERTIES): None if change.after is None else str(change.after)
-                for change in changes
-            }
-            if wanted:
-                may_go_on()
-                configure_brokers(self._client, wanted)
-        except ReconcilerError as error:
-            return Failed(action.id, error)
-        return Done(action.id, self._client.cluster().id)
+    def _seen_all(self, topics: Sequence[Address]) -> dict[Address, TopicSeen]:
+        names = {topic: self._naming.physical(full_name_of(topic)) for topic in topics}
+        there = self._client.topics(sorted(set(names.values())))
+        for topic, name in names.items():
+            if name not in there or there[name].error:
+                message = f"{topic}: topic {full_name_of(topic)} does not exist"
+                raise UserError(message, hint="See which there are: reconciler topic list")
+        return {topic: there[name] for topic, name in names.items()}
 
     def _cannot(self, what: str) -> UserError:
         message = f"{self._declared.address}: this version cannot {what} on Kafka clusters"

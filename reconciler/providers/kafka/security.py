@@ -1,7 +1,7 @@
 """How a cluster is reached, in the words of both client libraries.
 
 Both results are plain values that travel to executors; passwords and keys stay `Secret` in them, and whoever opens a
-client reveals them: `connecting.py` for administration, `records/clients.py` for records.
+client reveals them: `connecting.py` for administration, `revealing.py` for records.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.providers.kafka.ledger import Ledger
 from tests.cli.conftest import Call
 from tests.servers.kafka import Kafka
+from tests.servers.kafkatopics import forget_links
 
 FILES = """\
 apiVersion: reconciler/v1
@@ -93,9 +93,7 @@ class Demo:
 @pytest.fixture
 def demo(typed: Call, kafka_broker: Kafka, kafka_prefix: str) -> Iterator[Demo]:
     yield Demo(typed, kafka_broker, kafka_prefix)
-    # The broker is shared, and `run` looks after all mirrors of a cluster.
-    ledger = Ledger({"bootstrap.servers": kafka_broker.bootstrap()}, "east")
-    ledger.change("reconciler.test", lambda entries: {key: None for key in entries if kafka_prefix in str(key)})
+    forget_links(kafka_broker)
 
 
 @pytest.mark.parametrize("last", ["promoted", "failed-over"])

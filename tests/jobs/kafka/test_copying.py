@@ -14,6 +14,7 @@ from reconciler.providers.kafka.ledger import Ledger, mirror_key, writer_of
 from reconciler.records.log import OffsetRange
 from tests.jobs.doubles import TOPIC, fill
 from tests.jobs.kafka.copies import Place, assert_copied, copied, produce
+from tests.servers.kafkatopics import forget_links
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -121,6 +122,7 @@ def test_a_task_does_not_begin_where_a_state_was_written_since_the_driver_looked
         return next(wanted)
 
     copy = copied(place.log(source), place.sink(target), is_wanted=paused_meanwhile)
+    forget_links(place.kafka)
     assert not copy.is_whole
     assert place.read(target) == {}
 

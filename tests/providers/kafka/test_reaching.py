@@ -15,7 +15,7 @@ from confluent_kafka import Consumer
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError
 from reconciler.providers.kafka.client import KafkaClient
 from reconciler.providers.kafka.connecting import opened_admin
-from reconciler.providers.kafka.records.clients import opened
+from reconciler.providers.kafka.revealing import revealed
 from reconciler.providers.kafka.security import admin_settings, record_settings
 from reconciler.resources.cluster import Cluster
 from tests.servers.kafkasecured import CLIENT, ENVIRON, Secured, declared
@@ -114,7 +114,7 @@ def secured_by(there: Secured, listener: str, security: dict[str, str]) -> Clust
 def failed(cluster: Cluster, there: Secured) -> tuple[ReconcilerError, float]:
     begun = time.monotonic()
     with pytest.raises(ReconcilerError) as raised:
-        KafkaClient(cluster, there.edge()).cluster()
+        KafkaClient.of(cluster, there.edge()).cluster()
     return raised.value, time.monotonic() - begun
 
 
@@ -130,7 +130,7 @@ def test_administration_logs_in_by(way: str, there: Secured) -> None:
 def test_records_are_reached_by(way: str, there: Secured) -> None:
     settings = record_settings(secured_by(there, *GOOD[way]), there.edge())
     settings = pickle.loads(pickle.dumps(settings))  # noqa: S301 - as to an executor
-    consumer = Consumer({**opened(settings), "group.id": "reaching"})
+    consumer = Consumer({**revealed(settings), "group.id": "reaching"})
     assert consumer.list_topics(timeout=SOON_SECONDS).cluster_id
     consumer.close()
 
@@ -195,7 +195,7 @@ def test_a_host_that_is_known_nowhere(there: Secured) -> None:
 
 def test_one_address_of_several_is_enough(there: Secured) -> None:
     servers = f"no-such-host.invalid:9092,127.0.0.1:1,{there.kafka.bootstrap()}"
-    assert KafkaClient(declared(servers), there.edge()).cluster().id
+    assert KafkaClient.of(declared(servers), there.edge()).cluster().id
 
 
 def test_a_token_endpoint_that_is_out_of_order_may_come_back(there: Secured) -> None:
@@ -207,7 +207,7 @@ def test_a_token_endpoint_that_is_out_of_order_may_come_back(there: Secured) -> 
         there.tokens.fails_with = None
     assert isinstance(error, RetryableError)
     assert "answers 503" in error.message
-    assert KafkaClient(cluster, there.edge()).cluster().id
+    assert KafkaClient.of(cluster, there.edge()).cluster().id
 
 
 UNREADABLE = {

@@ -7,14 +7,15 @@ not done yet. What was moved at most at a time is lifted once nothing moves any 
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import UserError
+from reconciler.providers.kafka.changing.altering import alter
 from reconciler.providers.kafka.client import BROKER, TOPIC, own_values
 from reconciler.providers.kafka.faults import of_code
+from reconciler.providers.kafka.patience import pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,7 +33,6 @@ RATE: Final = 50 * 1024 * 1024
 LEADERS: Final = "leader.replication.throttled.replicas"
 FOLLOWERS: Final = "follower.replication.throttled.replicas"
 _RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
-_SET, _DELETE = 0, 1
 _NOTHING_MOVES: Final = 85
 """What brokers answer where there is nothing to take back."""
 _LOOK_S: Final = 0.5
@@ -162,7 +162,7 @@ def _start(client: KafkaClient, asked: Sequence[Asked], wanted: Mapping[Place, l
 def _wait(client: KafkaClient, names: set[str], may_go_on: Callable[[], None]) -> None:
     while any(name in names for name, _ in reassigning(client)):
         may_go_on()
-        threading.Event().wait(_LOOK_S)
+        pause(_LOOK_S)
 
 
 def throttle(client: KafkaClient, wanted: Mapping[Place, Sequence[int]], seen: Mapping[str, TopicSeen]) -> None:
@@ -180,8 +180,8 @@ def throttle(client: KafkaClient, wanted: Mapping[Place, Sequence[int]], seen: M
     there = client.broker_configs()
     missing = {key: str(RATE) for key in _RATES if key not in there}
     if missing:
-        alter(client, [(BROKER, "", missing)])
-    alter(
+        _limit(client, [(BROKER, "", missing)])
+    _limit(
         client,
         [(TOPIC, name, {LEADERS: ",".join(leaders[name]), FOLLOWERS: ",".join(followers[name])}) for name in followers],
     )
@@ -189,25 +189,12 @@ def throttle(client: KafkaClient, wanted: Mapping[Place, Sequence[int]], seen: M
 
 def unthrottle(client: KafkaClient, names: Iterable[str]) -> None:
     """Lift what was set for topics, and our rate once nothing moves any more; another rate is somebody's wish."""
-    alter(client, [(TOPIC, name, {LEADERS: None, FOLLOWERS: None}) for name in names])
+    _limit(client, [(TOPIC, name, {LEADERS: None, FOLLOWERS: None}) for name in names])
     there = client.broker_configs()
     ours = {key: None for key in _RATES if (found := there.get(key)) is not None and found.value == str(RATE)}
     if ours and not reassigning(client):
-        alter(client, [(BROKER, "", ours)])
+        _limit(client, [(BROKER, "", ours)])
 
 
-def alter(client: KafkaClient, wanted: Sequence[tuple[int, str, Mapping[str, str | None]]]) -> None:
-    """Set and reset configs of topics and brokers.
-
-    Raises:
-        ReconcilerError: The brokers refuse one.
-    """
-    from kafka.protocol.admin import IncrementalAlterConfigsRequest
-
-    resources = [
-        (kind, name, [(key, _DELETE if value is None else _SET, value) for key, value in configs.items()])
-        for kind, name, configs in wanted
-    ]
-    for answer in client.send(IncrementalAlterConfigsRequest(resources=resources), doing="limiting moves").responses:
-        if answer.error_code:
-            raise of_code(answer.error_code, answer.error_message or "", what=answer.resource_name or "the brokers")
+def _limit(client: KafkaClient, wanted: Sequence[tuple[int, str, Mapping[str, str | None]]]) -> None:
+    alter(client, wanted, doing="limiting moves", what="the brokers")

@@ -5,7 +5,6 @@ Whoever looks next must see it, or it would be decided on what was there before.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.errors import RetryableError
 from reconciler.providers.kafka.acls import read_bindings
 from reconciler.providers.kafka.client import own_values
+from reconciler.providers.kafka.patience import pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -80,16 +80,16 @@ def _shows(asked: Asked, seen: TopicSeen, configs: Mapping[str, ConfigSeen] | in
 
 def _wait(left_of: Callable[[Sequence[str]], list[str]], names: Sequence[str], words: str) -> None:
     """Look until none is left; give up only after a while in which brokers have shown nothing more."""
-    deadline, pause = time.monotonic() + _PATIENCE_S, _FIRST_S
+    deadline, wait = time.monotonic() + _PATIENCE_S, _FIRST_S
     left = left_of(names) if names else []
     while left:
         if time.monotonic() > deadline:
             message = f"{len(left)} {words} after {_PATIENCE_S:.0f} s, such as {left[0]}"
             raise RetryableError(message, hint="The brokers lag behind their controller: plan again.")
-        threading.Event().wait(pause)
+        pause(wait)
         began, before = time.monotonic(), len(left)
         left = left_of(left)
         if len(left) < before:
             deadline = time.monotonic() + _PATIENCE_S
         # Brokers that are slow to answer have other things to do.
-        pause = max(min(2 * pause, _MOST_S), time.monotonic() - began)
+        wait = max(min(2 * wait, _MOST_S), time.monotonic() - began)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.providers.base import go_on
 from reconciler.providers.kafka.acls import create_bindings, delete_bindings
+from reconciler.providers.kafka.changing.altering import alter, altered
 from reconciler.providers.kafka.client import BROKER, TOPIC
 from reconciler.providers.kafka.faults import of_code
 from reconciler.providers.kafka.patience import in_rounds
@@ -25,18 +26,44 @@ RECORDS_AT_ONCE: Final = 9_000
 TIMEOUT_MS: Final = 60_000
 EXISTS: Final = 36
 ABSENT: Final = frozenset({3, 100})
-_SET, _DELETE = 0, 1
+
+
+def creation(topics: Iterable[tuple[str, int | None, int | None, Mapping[str, str]]]) -> Any:
+    """Return the request that makes topics: name, partitions, replicas and configs; `None`: as many as brokers give."""
+    from kafka.protocol.admin import CreateTopicsRequest
+
+    kind = CreateTopicsRequest.CreatableTopic
+    made = [
+        kind(
+            name=name,
+            num_partitions=partitions or -1,
+            replication_factor=replicas or -1,
+            assignments=[],
+            configs=[kind.CreatableTopicConfig(name=key, value=value) for key, value in sorted(configs.items())],
+        )
+        for name, partitions, replicas, configs in topics
+    ]
+    return CreateTopicsRequest(topics=made, timeout_ms=TIMEOUT_MS, validate_only=False, min_version=7)
+
+
+def deletion(ids: Iterable[str]) -> Any:
+    """Return the request that deletes topics by their ids: one made anew under the same name is another one."""
+    from uuid import UUID
+
+    from kafka.protocol.admin import DeleteTopicsRequest
+
+    topics = [DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=UUID(each)) for each in ids]
+    return DeleteTopicsRequest(topics=topics, timeout_ms=TIMEOUT_MS, min_version=6)
 
 
 def create(client: KafkaClient, asked: Sequence[Asked], may_go_on: Callable[[], None] = go_on) -> list[Asked]:
     """Make new topics; return those that are there already, for their looks tell whose they are."""
-    from kafka.protocol.admin import CreateTopicsRequest
-
     there: list[Asked] = []
 
     def ask(some: Sequence[Asked]) -> list[tuple[Asked, Any]]:
-        made = [_creatable(CreateTopicsRequest.CreatableTopic, each) for each in some]
-        request = CreateTopicsRequest(topics=made, timeout_ms=TIMEOUT_MS, validate_only=False, min_version=7)
+        request = creation(
+            (each.name, each.spec.partitions, each.spec.replication_factor, each.spec.configs) for each in some
+        )
         answers = {each.name: each for each in client.send(request, doing="creating topics").topics}
         return [(each, answers[each.name]) for each in some]
 
@@ -75,8 +102,8 @@ def configure(
     """Set and reset configs of topics, all of one topic at once; as a trial nothing is done."""
 
     def ask(some: Sequence[Asked]) -> list[tuple[Asked, Any]]:
-        resources = [(TOPIC, each.name, _operations(each.configs)) for each in some]
-        found = _altered(client, resources, doing="changing configs of topics", is_trial=is_trial)
+        wanted = [(TOPIC, each.name, each.configs) for each in some]
+        found = altered(client, wanted, doing="changing configs of topics", is_trial=is_trial)
         answers = {each.resource_name: each for each in found}
         return [(each, answers[each.name]) for each in some]
 
@@ -90,22 +117,16 @@ def configure_brokers(client: KafkaClient, wanted: Mapping[str, str | None]) -> 
     Raises:
         ReconcilerError: The brokers refuse one; nothing was changed.
     """
-    (answer,) = _altered(client, [(BROKER, "", _operations(wanted))], doing="changing properties", is_trial=False)
-    if answer.error_code:
-        raise of_code(answer.error_code, answer.error_message or "", what=f"cluster {client.name}")
+    alter(client, [(BROKER, "", wanted)], doing="changing properties", what=f"cluster {client.name}")
 
 
 def delete(
     client: KafkaClient, asked: Sequence[Asked], ids: Mapping[str, str], may_go_on: Callable[[], None] = go_on
 ) -> None:
     """Delete topics by their ids: one that was made anew under the same name is another one."""
-    from uuid import UUID
-
-    from kafka.protocol.admin import DeleteTopicsRequest
 
     def ask(some: Sequence[Asked]) -> list[tuple[Asked, Any]]:
-        topics = [DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=UUID(ids[each.name])) for each in some]
-        request = DeleteTopicsRequest(topics=topics, timeout_ms=TIMEOUT_MS, min_version=6)
+        request = deletion(ids[each.name] for each in some)
         answers = {str(each.topic_id): each for each in client.send(request, doing="deleting topics").responses}
         return [(each, answers[ids[each.name]]) for each in some]
 
@@ -134,28 +155,6 @@ def _each_binding(
                 code, message = next(answers)
                 if code and each.error is None:
                     each.error = of_code(code, message, what=str(each.action.address))
-
-
-def _altered(client: KafkaClient, resources: list[Any], *, doing: str, is_trial: bool) -> Any:
-    from kafka.protocol.admin import IncrementalAlterConfigsRequest
-
-    request = IncrementalAlterConfigsRequest(resources=resources, validate_only=is_trial)
-    return client.send(request, doing=doing).responses
-
-
-def _operations(configs: Mapping[str, str | None]) -> list[tuple[str, int, str | None]]:
-    return [(key, _DELETE if value is None else _SET, value) for key, value in sorted(configs.items())]
-
-
-def _creatable(kind: Any, each: Asked) -> Any:
-    spec = each.spec
-    return kind(
-        name=each.name,
-        num_partitions=spec.partitions or -1,
-        replication_factor=spec.replication_factor or -1,
-        assignments=[],
-        configs=[kind.CreatableTopicConfig(name=key, value=value) for key, value in sorted(spec.configs.items())],
-    )
 
 
 def _records_of_new(each: Asked) -> int:

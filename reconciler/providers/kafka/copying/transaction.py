@@ -10,7 +10,8 @@ import numpy as np
 
 from reconciler.errors import LostRaceError, RetryableError, UserError
 from reconciler.providers.kafka.ledger import TOPIC
-from reconciler.providers.kafka.ledgerwire import TRANSACTION_MS, is_fenced, opened, told
+from reconciler.providers.kafka.ledgerwire import TRANSACTION_MS, is_fenced, told
+from reconciler.providers.kafka.revealing import revealed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,6 +29,7 @@ _ABORT_S: Final = 10.0
 _FULL_S: Final = 0.1
 _QUEUED_MESSAGES: Final = 200_000
 _WRITING: Final = {
+    "retry.backoff.ms": 20,
     "transaction.timeout.ms": TRANSACTION_MS,
     # A batch is sent when it is full, or when there is nothing more to come.
     "linger.ms": 20,
@@ -52,7 +54,7 @@ class Transactions:
         self._targets: list[int] = []
         self._errors: list[Any] = []
         self._is_open = False
-        self._producer: Any = Producer(opened({**_WRITING, **settings}, {}))
+        self._producer: Any = Producer(revealed({**_WRITING, **settings}))
         self._asked(self._producer.init_transactions, WAIT_S)
 
     def take(self, batch: Sequence[Sent]) -> None:

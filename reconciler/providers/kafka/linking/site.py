@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from reconciler.resources.address import Address
     from reconciler.resources.capabilities import Capabilities
 
-_EXISTS = 36
-
 
 @dataclass(frozen=True)
 class Site:
@@ -148,21 +146,9 @@ def make_ledger(client: KafkaClient) -> None:
     Raises:
         ReconcilerError: The brokers refuse it.
     """
-    from kafka.protocol.admin import CreateTopicsRequest  # noqa: PLC0415 - only who changes links pays
+    from reconciler.providers.kafka.changing import onetopic  # noqa: PLC0415 - only who changes links pays
 
-    from reconciler.providers.kafka.faults import of_code  # noqa: PLC0415 - as above
-
-    if TOPIC in client.topics([TOPIC]) and not client.topics([TOPIC])[TOPIC].error:
-        return
-    kind = CreateTopicsRequest.CreatableTopic
-    asked = kind(
-        name=TOPIC,
-        num_partitions=1,
-        replication_factor=min(REPLICAS, len(client.cluster().brokers)),
-        assignments=[],
-        configs=[kind.CreatableTopicConfig(name=key, value=value) for key, value in LEDGER_CONFIGS.items()],
-    )
-    request = CreateTopicsRequest(topics=[asked], timeout_ms=60_000, validate_only=False, min_version=2)
-    (answer,) = client.send(request, doing=f"creating {TOPIC}").topics
-    if answer.error_code and answer.error_code != _EXISTS:
-        raise of_code(answer.error_code, answer.error_message or "", what=f"topic {TOPIC}")
+    seen = onetopic.seen(client, TOPIC)
+    if seen is None or seen.error:
+        shape = 1, min(REPLICAS, len(client.cluster().brokers))
+        onetopic.create(client, TOPIC, shape, LEDGER_CONFIGS)

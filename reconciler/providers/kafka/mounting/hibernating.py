@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 from reconciler.embedded.archiving.writing import ArchivedTopic
 from reconciler.errors import UserError
 from reconciler.providers.hibernating import Kept, LiveTopic
+from reconciler.providers.kafka.changing import onetopic
 from reconciler.providers.kafka.client import OWN, own_values
 from reconciler.providers.kafka.copying.progress import map_of
 from reconciler.providers.kafka.copying.sink import CopySink, Target
 from reconciler.providers.kafka.ledger import MAP, PROGRESS
-from reconciler.providers.kafka.mounting import requests
 from reconciler.providers.kafka.mounting.keeping import (
     KINDS,
     WRITER,
@@ -98,7 +98,7 @@ class KafkaHibernation:
 
     def place(self, full_name: str) -> str:
         """Return the location of a topic: its id gives one, unless it was mounted from another."""
-        seen = requests.seen(self.client, self.naming.physical(full_name))
+        seen = onetopic.seen(self.client, self.naming.physical(full_name))
         if seen is None:
             raise UserError(f"topic {full_name} does not exist", hint="Plan again.")
         known = places_in(self.ledger.read(*KINDS)).get(seen.id)
@@ -107,7 +107,7 @@ class KafkaHibernation:
     def topic(self, full_name: str) -> LiveTopic | None:
         """Return a topic with its configs and the offsets of its groups."""
         name = self.naming.physical(full_name)
-        seen = requests.seen(self.client, name)
+        seen = onetopic.seen(self.client, name)
         if seen is None:
             return None
         configs = dict(self.client.configs([name]))[name]
@@ -127,10 +127,10 @@ class KafkaHibernation:
         """Make a topic from which nothing expires; one of that name that is empty and has such configs is ours."""
         name, configs = self.naming.physical(full_name), filling(self.capabilities().configs)
         factor = min(found.replication_factor, self.capabilities().max_replication_factor)
-        made = requests.create(self.client, name, (found.partitions, factor), configs)
+        made = onetopic.create(self.client, name, (found.partitions, factor), configs)
         if made is not None:
             return made
-        there, has = requests.seen(self.client, name), dict(self.client.configs([name])).get(name, 0)
+        there, has = onetopic.seen(self.client, name), dict(self.client.configs([name])).get(name, 0)
         own = {} if isinstance(has, int) else {key: each.value for key, each in has.items() if each.source == OWN}
         is_ours = there is not None and len(there.replicas) == found.partitions and own == configs
         if there is None or not is_ours or any(each.end for each in self.log(full_name).bounds().values()):
@@ -141,7 +141,7 @@ class KafkaHibernation:
     def finish(self, full_name: str, found: TopicManifest) -> None:
         """Give a topic the configs it had, in one request."""
         changes = finished(found, self.capabilities().configs, self.capabilities().defaults)
-        requests.configure(self.client, self.naming.physical(full_name), changes)
+        onetopic.configure(self.client, self.naming.physical(full_name), changes)
 
     def filler(self, move: Kept, begins: Mapping[int, int]) -> CopySink:
         """Return a sink whose progress and offset maps are written with the records."""
@@ -158,7 +158,7 @@ class KafkaHibernation:
 
     def remove(self, full_name: str, topic_id: str) -> None:
         """Delete a topic by its id."""
-        requests.delete(self.client, self.naming.physical(full_name), topic_id)
+        onetopic.delete(self.client, self.naming.physical(full_name), topic_id)
 
     def _offsets(self, full_name: str) -> dict[str, dict[int, int]]:
         """Return where groups go on reading; of too many to ask at once, each is asked."""

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from reconciler.errors import RetryableError, StalePlanError
 from reconciler.providers.copymoves import CopyMove
+from reconciler.providers.kafka.changing import onetopic
 from reconciler.providers.kafka.client import own_values
 from reconciler.providers.kafka.copying.progress import map_of
 from reconciler.providers.kafka.copying.rekeyed import REKEYED, KeyedSink, Rekeyed
 from reconciler.providers.kafka.copying.sink import CopySink, Target
 from reconciler.providers.kafka.ledger import MAP, PROGRESS
-from reconciler.providers.kafka.mounting import requests
 from reconciler.providers.kafka.mounting.keeping import FILLED, LEFT, WRITER
 from reconciler.providers.kafka.mounting.refitting import filling
 from reconciler.providers.kafka.offsets import bounds_of
@@ -57,7 +57,7 @@ class KafkaCopyMoves:
         elif any(own.get(config) != value for config, value in wanted.items()):
             kept = {config: value for config, value in own.items() if wanted.get(config) != value}
             self._write({key: {"configs": {**self.ledger.read(FILLED)[key]["configs"], **kept}}}, FILLED)
-        requests.configure(self.client, name, dict(wanted))
+        onetopic.configure(self.client, name, dict(wanted))
 
     def sink(self, move: CopyMove) -> CopySink:
         """Return a sink whose progress, and where records went, are written with the records."""
@@ -98,7 +98,7 @@ class KafkaCopyMoves:
         name, kept = self.naming.physical(move.new), self.ledger.read(FILLED).get((FILLED, move.new_id))
         if kept is not None:
             wanted: dict[str, str | None] = {**dict.fromkeys(filling(self.capabilities().configs)), **kept["configs"]}
-            requests.configure(self.client, name, wanted)
+            onetopic.configure(self.client, name, wanted)
         ends = {str(number): [found.stable, found.end] for number, found in sorted(bounds.items())}
         changes: Changes = {(FILLED, move.new_id): None, (LEFT, move.old_id): {"ends": ends, "new": name}}
         self._write(changes, FILLED, LEFT)
@@ -111,7 +111,7 @@ class KafkaCopyMoves:
         """
         left = {key[1]: value for key, value in self.ledger.read(LEFT).items()}
         for name in names:
-            seen = requests.seen(self.client, name)
+            seen = onetopic.seen(self.client, name)
             said = left.get(seen.id) if seen is not None else None
             if seen is None or said is None:
                 continue
@@ -162,13 +162,13 @@ class KafkaCopyMoves:
         return own_values(configs)
 
     def _id(self, full_name: str) -> str:
-        seen = requests.seen(self.client, self.naming.physical(full_name))
+        seen = onetopic.seen(self.client, self.naming.physical(full_name))
         if seen is None:
             raise StalePlanError(f"topic {full_name} is gone since it was looked at", hint="Plan again.")
         return seen.id
 
     def _seen(self, full_name: str) -> tuple[tuple[int, ...], ...]:
-        seen = requests.seen(self.client, self.naming.physical(full_name))
+        seen = onetopic.seen(self.client, self.naming.physical(full_name))
         return () if seen is None else seen.replicas
 
     def _write(self, changes: Changes, *kinds: str) -> None:

@@ -10,13 +10,13 @@ from reconciler.embedded.catalog.tiering import TopicLocation
 from reconciler.embedded.remote.recovery.locating import location_named, recoverable
 from reconciler.embedded.threads import side_by_side
 from reconciler.errors import UserError
+from reconciler.providers.kafka.changing.onetopic import seen
 from reconciler.providers.kafka.ledger import TOPIC, Ledger
 from reconciler.providers.kafka.linking.site import make_ledger
 from reconciler.providers.kafka.mounting.hibernating import KafkaHibernation
 from reconciler.providers.kafka.mounting.keeping import KINDS, moves_in, places_in
 from reconciler.providers.kafka.mounting.migrating import KafkaMigrations, mountings_in
 from reconciler.providers.kafka.mounting.places import cluster_uuid
-from reconciler.providers.kafka.mounting.requests import seen
 from reconciler.providers.kafka.security import record_settings
 from reconciler.providers.mountables import mountable_in
 from reconciler.providers.stores import opened

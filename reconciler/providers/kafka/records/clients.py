@@ -1,4 +1,4 @@
-"""Clients of one process: settings made plain only here, consumers kept open between readings, what they log kept off.
+"""Consumers of one process, kept open between readings.
 
 Opening a consumer costs tens of milliseconds and a connection to every broker; a job reads thousands of ranges.
 """
@@ -6,14 +6,15 @@ Opening a consumer costs tens of milliseconds and a connection to every broker; 
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import pickle
 import threading
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import Consumer
+
+from reconciler.providers.kafka.revealing import revealed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -22,14 +23,6 @@ if TYPE_CHECKING:
 
 _IDLE: Final = 4
 """Consumers of the same settings that are kept open while nobody reads through them."""
-_BASE: Final = {
-    "client.id": "reconciler",
-    "reconnect.backoff.ms": 50,
-    "reconnect.backoff.max.ms": 1000,
-    "retry.backoff.ms": 50,
-    # A topic that was just made is known everywhere after that; one that is still unknown does not exist.
-    "topic.metadata.propagation.max.ms": 5000,
-}
 _CONSUMER: Final = {
     "group.id": "reconciler",  # the library demands one; nothing is ever committed, so no group exists
     "enable.auto.commit": False,
@@ -39,24 +32,12 @@ _CONSUMER: Final = {
     "auto.offset.reset": "error",
     # How long the end of a partition is waited for: an empty answer is what tells that it was reached.
     "fetch.wait.max.ms": 5,
+    # A topic that was just made is known everywhere after that; one that is still unknown does not exist.
+    "topic.metadata.propagation.max.ms": 5000,
     "fetch.message.max.bytes": 4 << 20,
     "queued.min.messages": 100_000,
     "queued.max.messages.kbytes": 64 << 10,
 }
-_quiet: Final = logging.getLogger("reconciler.kafka")
-_quiet.addHandler(logging.NullHandler())
-_quiet.propagate = False  # whatever matters of it is raised, too
-
-
-@runtime_checkable
-class _Hidden(Protocol):
-    def reveal(self) -> str: ...
-
-
-def opened(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings of a client, secrets in clear: for its constructor alone."""
-    clear = {name: value.reveal() if isinstance(value, _Hidden) else value for name, value in settings.items()}
-    return {**_BASE, **clear, "logger": _quiet}
 
 
 class _Pool:
@@ -107,7 +88,7 @@ _pool: Final = _Pool()
 def consumer(settings: Mapping[str, Any], isolation: Isolation) -> Iterator[Consumer]:
     """Lend a consumer that reads what `isolation` may see; after an error it is closed, else kept for the next."""
     key = pickle.dumps((dict(settings), isolation))
-    lent = _pool.take(key, {**_CONSUMER, **opened(settings), "isolation.level": isolation})
+    lent = _pool.take(key, {**_CONSUMER, **revealed(settings), "isolation.level": isolation})
     try:
         yield lent
     except GeneratorExit:

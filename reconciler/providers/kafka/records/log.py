@@ -9,7 +9,7 @@ from reconciler.errors import ReconcilerError
 from reconciler.providers.kafka.faults import of_code
 from reconciler.providers.kafka.offsets import EARLIEST, LATEST, bounds_of, offsets_at, sizes_of
 from reconciler.providers.kafka.records import fetching
-from reconciler.providers.kafka.records.asking import Asking
+from reconciler.providers.kafka.records.asking import asking
 from reconciler.records.hashing import digest_of
 from reconciler.records.log import Extent, OffsetRange
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from confluent_kafka import Message
 
-    from reconciler.providers.kafka.client import TopicSeen
+    from reconciler.providers.kafka.client import KafkaClient, TopicSeen
     from reconciler.records.digest import Digest
     from reconciler.records.log import Bounds, Isolation
 
@@ -133,5 +133,5 @@ class KafkaLog:
         return fetching.Place(self.settings, self.cluster, self.topic, partition, self.isolation)
 
     @property
-    def _client(self) -> Asking:
-        return Asking.of(self.admin, self.cluster)
+    def _client(self) -> KafkaClient:
+        return asking(self.admin, self.cluster)

@@ -8,8 +8,8 @@ import pyarrow.compute as pc
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from reconciler.providers.kafka.faults import translated
-from reconciler.providers.kafka.records.clients import opened
 from reconciler.providers.kafka.records.sending import BATCH_BYTES, PRODUCER, Sender
+from reconciler.providers.kafka.revealing import revealed
 from reconciler.records.log import OffsetRange
 from reconciler.records.partitioner import Spread, partitions_of
 
@@ -44,7 +44,7 @@ class KafkaProducer:
     ) -> None:
         """Open the client; brokers are asked when the first records come."""
         how = {"message.timeout.ms": _PATIENCE_MS, "compression.type": compression, "batch.size": batch_bytes}
-        self._producer = Producer({**PRODUCER, **how, **opened(settings)})
+        self._producer = Producer({**PRODUCER, **how, **revealed(settings)})
         self._sender = Sender(self._producer, topic, cluster)
         self._reports: dict[int, _Reports] = {}
         self._spread = Spread()

@@ -28,6 +28,8 @@ PRODUCER: Final = {
     "acks": "all",
     # One record may be larger than a batch: whether that is too large is for the topic to say.
     "message.max.bytes": 500_000_000,
+    # A topic that was just made is known everywhere after that; one that is still unknown does not exist.
+    "topic.metadata.propagation.max.ms": 5000,
     "linger.ms": 20,
     "batch.num.messages": 100_000,
     "queue.buffering.max.messages": 1_000_000,

@@ -1,4 +1,4 @@
-"""What tests of links opened is closed after each."""
+"""What tests of links opened is closed after each, and what they made is forgotten."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from tests.providers.kafka.linking import linked
+from tests.servers.kafkatopics import forget_links
 
 
 @pytest.fixture(autouse=True)
-def _closed() -> Iterator[None]:
+def _closed(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     while linked.OPENED:
         linked.OPENED.pop()._client.close()
+    for shared in {"kafka_broker", "kafka_39"} & set(request.fixturenames):
+        forget_links(request.getfixturevalue(shared))

@@ -57,6 +57,9 @@ def test_an_open_transaction_is_read_only_by_who_asks_for_it(kafka: Kafka, topic
     assert contents(committed) == [(0, b"a0")]
     assert contents(everything) == [(0, b"a0"), (1, b"b0"), (2, b"b1")]
     opened.commit_transaction(30)
+    deadline = time.monotonic() + 30
+    while committed.bounds()[0].stable == 1:  # a commit is answered before its markers are written
+        assert time.monotonic() < deadline, "the transaction stays open"
     assert contents(committed) == [(0, b"a0"), (1, b"b0"), (2, b"b1")]
 
 

@@ -1,0 +1,21 @@
+"""Links as their destination keeps them, whoever reads them."""
+
+from __future__ import annotations
+
+import pytest
+
+from reconciler.errors import UserError
+from reconciler.providers.linkmodels import link_in
+from reconciler.resources.linkentries import LinkEntry
+
+KEPT = LinkEntry("id", "west", {"source": "west"})
+
+
+def test_a_link_is_read_back_as_it_was_declared() -> None:
+    assert link_in("dr", "east", KEPT).spec.source == "west"
+
+
+def test_a_workspace_that_calls_the_destination_what_another_calls_the_source_is_told() -> None:
+    with pytest.raises(UserError, match="link dr of cluster west was declared elsewhere") as raised:
+        link_in("dr", "west", KEPT)
+    assert "call clusters the same" in str(raised.value)
