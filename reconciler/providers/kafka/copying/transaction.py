@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from reconciler.errors import LostRaceError, RetryableError, UserError
+from reconciler.providers.kafka.copying.fatal import named
 from reconciler.providers.kafka.ledger import TOPIC
 from reconciler.providers.kafka.ledgerwire import TRANSACTION_MS, is_fenced, told
 from reconciler.providers.kafka.revealing import revealed
@@ -172,6 +173,7 @@ class Transactions:
 
     def _told(self, error: Any) -> ReconcilerError:
         where = f"{self._topic}, partition {self._partition} of cluster {self._cluster}"
+        error = named(self._producer, error)
         if is_fenced(error):
             return LostRaceError(where, None, hint="Somebody else copies it now: it is looked at again next time.")
         return told(error, f"copying into {where}", self._cluster)

@@ -1,0 +1,37 @@
+"""A copier that another has taken over from is told so, at whatever call it notices."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from reconciler.errors import LostRaceError
+from reconciler.providers.kafka.copying.messages import Sent
+from reconciler.providers.kafka.copying.transaction import Transactions
+from tests.servers.kafka import Kafka
+
+ROW: Sent = (b"value", b"key", 1_000, [], 0)
+
+
+@pytest.mark.fact("F-K-090")
+def test_who_copies_on_after_being_fenced_is_told_who_copies_now(kafka_broker: Kafka, kafka_prefix: str) -> None:
+    topic = f"{kafka_prefix}.copy"
+    kafka_broker.topics("--create", "--topic", topic)
+    settings = {"bootstrap.servers": kafka_broker.bootstrap(), "transactional.id": f"{kafka_prefix}-copier"}
+    first = Transactions(settings, (topic, 0), "east")
+    first.take([ROW])
+    first.settle()
+    second = Transactions(settings, (topic, 0), "east")
+    told: list[str] = []
+    deadline = time.monotonic() + 60
+    while len(told) < 3:  # The first time the client names the reason; from then on it only says that it is fatal.
+        assert time.monotonic() < deadline, told
+        try:
+            first.take([ROW])
+            first.settle()
+        except LostRaceError as error:
+            told.append(str(error))
+    assert all("somebody else" in each.lower() for each in told), told
+    for each in (first, second):
+        each.close()
