@@ -69,6 +69,8 @@ class Reason(StrEnum):
     """What is there already is copied to object storage."""
     REPLICAS_MOVE = "replicas_move"
     """Brokers copy it to each other, or drop their copies: for another replication factor."""
+    ONLY_A_PREFIX = "only_a_prefix"
+    """Others' topics begin as it does, and nothing else of it is there: it is ours from the start."""
     RECOVERED = "recovered"
     """Made from what object storage has of it."""
     LAST_ALLOWANCE = "last_allowance"

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Protocol, TypeAlias, assert_never
 
 from reconciler.lifecycles.mounting import MOUNT
-from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
+from reconciler.planning.actions import Adopt, Create, Delete, Forget, Reason, RunJob, Transition, Update
 from reconciler.planning.situation import mounted_by
 from reconciler.planning.wanted.commandmarks import without_marks
 from reconciler.planning.wanted.ways import peer_of
@@ -100,7 +100,7 @@ def _adopted(action: Adopt, record: Record, run: str) -> RecordChanges:
         resource=action.after,
         incarnation=incarnation,
         physical_name=_known(action.physical_name, last.physical_name if last else None),
-        ownership=last.ownership if last else "adopted",
+        ownership=last.ownership if last else "created" if Reason.ONLY_A_PREFIX in action.reasons else "adopted",
         protect=_protect(action.after, last),
         run=run,
         origins=dict(action.origins),

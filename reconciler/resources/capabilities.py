@@ -17,6 +17,8 @@ class Capabilities:
 
     platform: str
     namespaces: bool = True
+    namespaces_are_rules: bool = False
+    """A namespace is the access rules on its prefix: deleting it takes ours away, whosever topics carry the prefix."""
     tiering: bool = False
     """On Kafka: KIP-405, switched on in the brokers and controllers."""
     untiering: bool = True

@@ -57,6 +57,7 @@ EMBEDDED: dict[str, Any] = {
 
 KAFKA: dict[str, Any] = {
     "platform": "kafka",
+    "namespaces_are_rules": True,
     "tiering": True,
     "tiering_words": "kip-405",
     "links": True,

@@ -111,6 +111,7 @@ def reason_text(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 -
             | Reason.DESTROYED
             | Reason.FIRST_COPY
             | Reason.RECORD_ONLY
+            | Reason.ONLY_A_PREFIX
             | Reason.ROLE_WANTED
         ):
             return ""

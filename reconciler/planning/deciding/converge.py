@@ -10,6 +10,7 @@ from reconciler.planning.canonical import plain
 from reconciler.planning.deciding.adopting import as_observed, observed_origins
 from reconciler.planning.deciding.decision import Decision, precondition
 from reconciler.planning.deciding.differences import Comparison, Differences, differences, drifted
+from reconciler.planning.deciding.rulenamespaces import is_only_a_prefix
 from reconciler.planning.deciding.tiering import is_disabling, parted, problems
 from reconciler.planning.fields import LINK_FEATURES, QUOTAS
 from reconciler.planning.judging.limits import FIXED, check_changes
@@ -57,7 +58,8 @@ def converge(sides: Sides, situation: Situation, decision: Decision) -> None:
         )
     elif last is None:
         if wanted.implied_by is None:
-            _adopt_new(sides, before, situation, decision, Reason.ALREADY_EXISTS)
+            reason = Reason.ONLY_A_PREFIX if is_only_a_prefix(wanted, before, situation) else Reason.ALREADY_EXISTS
+            _adopt_new(sides, before, situation, decision, reason)
     elif is_another(last, before):
         decision.drift.append(drifted(address, "incarnation", last.incarnation, before.incarnation))
         _adopt_new(sides, before, situation, decision, Reason.RECREATED)

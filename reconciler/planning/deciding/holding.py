@@ -29,6 +29,7 @@ class Holding:
         self._actions = actions
         self._situation = situation
         self._deletes = {action.address: action for action in actions if isinstance(action, Delete)}
+        self._forgotten = {action.address for action in actions if isinstance(action, Forget)}
         going = [action for action in actions if action.blocked is None]
         self._moved = {moved_from(action) for action in going}
         self._detached = {unmounted_by(action) for action in going}
@@ -99,7 +100,9 @@ class Holding:
             seen = self._situation.observed.get(address)
             is_stopped = seen is not None and not is_live(seen) and kind_of(address) == "mirror"
             for holder in self._holders(address):
-                if holder in self._deletes and not (is_stopped and kind_of(holder) == "link"):
+                if not self._is_kept_by(holder, address) or (is_stopped and kind_of(holder) == "link"):
+                    continue
+                if holder in self._deletes:
                     found.setdefault(holder, []).append(address)
         for source, mirrors in self._situation.mirrored.items():
             staying = [mirror for mirror in mirrors if not self._goes(mirror)]
@@ -108,6 +111,16 @@ class Holding:
                 if deleted in self._deletes and staying:
                     found[deleted] = staying
         return found
+
+    def _is_kept_by(self, holder: Address, address: Address) -> bool:
+        """Tell whether something that stays keeps what it lies in: rules on a prefix are kept by what is ours alone."""
+        capabilities = self._situation.given.capabilities.get(cluster_of(holder) or "")
+        if kind_of(holder) != "namespace" or capabilities is None or not capabilities.namespaces_are_rules:
+            return True
+        if self._situation.given.is_destroy:
+            return False
+        is_ours = address in self._situation.recorded and address not in self._forgotten
+        return is_ours or address in self._situation.wanted
 
     def _goes(self, address: Address) -> bool:
         delete = self._deletes.get(address)

@@ -16,6 +16,7 @@ from reconciler.planning.deciding.leavingmirrors import (
     wait_for_end,
 )
 from reconciler.planning.deciding.mirrored import belongs_to_entry, say_kept
+from reconciler.planning.deciding.rulenamespaces import going, say_rules_stay, say_what_stays
 from reconciler.planning.estimates import Estimate
 from reconciler.planning.judging.hidden import may_be_hidden
 from reconciler.planning.plan import Waiting
@@ -23,6 +24,7 @@ from reconciler.planning.situation import IMPLIED, STOPPED, Situation
 from reconciler.planning.wanted.commanded import is_left
 from reconciler.resources.address import Address, cluster_address, cluster_of, kind_of, rank
 from reconciler.resources.mountable import MIGRATING
+from reconciler.resources.namespace import Namespace
 
 if TYPE_CHECKING:
     from reconciler.resources.inventory import Observed, Recorded
@@ -70,6 +72,7 @@ def _leave(address: Address, last: Recorded, situation: Situation, decision: Dec
     kept = Estimate(location=situation.asleep.get(address))
     if _is_only_forgotten(address, last, before, situation):
         decision.actions.append(Forget(address=address, reasons=(reason,), estimate=kept))
+        say_rules_stay(address, last, situation, decision)
     elif before is None or is_another(last, before):
         # What is there now under its name was made by somebody else: it is not ours to delete.
         decision.actions.append(Forget(address=address, reasons=(Reason.ALREADY_GONE,), estimate=kept))
@@ -85,15 +88,18 @@ def _leave(address: Address, last: Recorded, situation: Situation, decision: Dec
         hint = "`reconciler run` finishes it, unless it waits to be told. See how far it is: reconciler mount status"
         decision.refuse(address, None, message, hint)
     else:
+        gone = going(last, before, situation)
         decision.actions.append(
             Delete(
                 address=address,
-                before=before.resource,
+                before=gone,
                 incarnation=before.incarnation,
                 reasons=(reason,),
                 precondition=precondition(address, before),
             )
         )
+        if isinstance(gone, Namespace):
+            say_what_stays(gone, situation, decision)
 
 
 def _is_only_forgotten(address: Address, last: Recorded, before: Observed | None, situation: Situation) -> bool:

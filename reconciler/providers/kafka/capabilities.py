@@ -39,6 +39,7 @@ _TYPES: Final[Mapping[int, ConfigType]] = {
 
 KAFKA: Final = Capabilities(
     platform="kafka",
+    namespaces_are_rules=True,
     untiering=False,
     tiering_words="kip-405",
     mountings=True,

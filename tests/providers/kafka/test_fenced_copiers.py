@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 
-import pytest
-
 from reconciler.errors import LostRaceError
 from reconciler.providers.kafka.copying.messages import Sent
 from reconciler.providers.kafka.copying.transaction import Transactions
@@ -14,7 +12,6 @@ from tests.servers.kafka import Kafka
 ROW: Sent = (b"value", b"key", 1_000, [], 0)
 
 
-@pytest.mark.fact("F-K-090")
 def test_who_copies_on_after_being_fenced_is_told_who_copies_now(kafka_broker: Kafka, kafka_prefix: str) -> None:
     topic = f"{kafka_prefix}.copy"
     kafka_broker.topics("--create", "--topic", topic)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reconciler.errors import BlockedError, ReconcilerError, StalePlanError, UserError
+from reconciler.errors import ReconcilerError, StalePlanError, UserError
 from reconciler.planning.fields import CONFIGS
 from reconciler.providers.base import Done, Failed
 from reconciler.providers.changes import check_unmoved
@@ -14,7 +14,6 @@ from reconciler.providers.kafka.changing.asked import Asked, asked, open_ones
 from reconciler.providers.kafka.client import own_values
 from reconciler.providers.kafka.permitting import placed
 from reconciler.resources.aclpaths import ACLS, rule_fields
-from reconciler.resources.address import full_name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -67,15 +66,14 @@ class Batch:
     def _look(self) -> None:
         """Read what the actions are about, and refuse what was decided on something else."""
         named = [each for each in self._asked if not each.is_namespace and each.new is None]
-        holders = [each for each in self._asked if each.is_namespace and each.is_gone]
-        self._topics = self._client.topics(None if holders else sorted({each.name for each in named}))
+        self._topics = self._client.topics(sorted({each.name for each in named}))
         if any(each.replicas for each in named):
             self._topics = replicas.under_way(self._topics, replicas.reassigning(self._client))
         changed = sorted({each.name for each in named if each.changes})
         there = [name for name in changed if (seen := self._topics.get(name)) is not None and not seen.error]
         configs = {name: own_values(found) for name, found in self._client.configs(there) if not isinstance(found, int)}
         rules = self._rules() if any(_is_about_rules(each) for each in self._asked) else {}
-        for each in [*named, *holders]:
+        for each in named:
             try:
                 self._check(each, configs.get(each.name, {}), rules.get(each.action.address, {}))
             except ReconcilerError as error:
@@ -88,9 +86,6 @@ class Batch:
                     each.error = error
 
     def _check(self, each: Asked, configs: Mapping[str, str], rules: Mapping[str, Value]) -> None:
-        if each.is_namespace:
-            self._check_empty(each)
-            return
         seen = self._seen(each)
         if seen is None:
             if not each.is_gone:
@@ -108,16 +103,6 @@ class Batch:
         if each.partitions is not None and each.partitions < len(seen.replicas):
             message = f"{each.action.address}: a topic cannot have fewer partitions than it has ({len(seen.replicas)})"
             raise UserError(message, hint="Copy it to a new topic.")
-
-    def _check_empty(self, each: Asked) -> None:
-        """Refuse to delete a namespace that holds topics: a plan shows each delete by itself."""
-        going = {one.name for one in self._asked if one.is_gone and not one.is_namespace}
-        inside = [name for name in self._topics if name.startswith(each.name) and name not in going]
-        held = sorted(map(self._naming.full_name, inside))
-        if held:
-            name = full_name_of(each.action.address)
-            message = f"namespace {name} holds topics: {', '.join(held[:5])}{' …' if held[5:] else ''}"
-            raise BlockedError(message, hint="They were made since the plan: plan again.")
 
     def _seen(self, each: Asked) -> TopicSeen | None:
         seen = self._topics.get(each.name)

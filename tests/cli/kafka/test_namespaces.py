@@ -1,0 +1,90 @@
+"""Namespaces on real brokers, by the commands: they go with their rules, whosever topics carry the prefix."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+import pytest
+from kafka.admin import (
+    ACL,
+    ACLFilter,
+    ACLOperation,
+    ACLPermissionType,
+    NewTopic,
+    ResourcePattern,
+    ResourcePatternFilter,
+    ResourceType,
+)
+from kafka.admin import ACLResourcePatternType as PatternType
+
+from tests.cli.kafka.conftest import Desk
+
+RULE: Final = {"principal": "User:checkout", "operations": ["read", "describe"]}
+STRANGERS: Final = "User:audit"
+
+
+def principals(desk: Desk) -> set[str]:
+    """Return whom the rules on the prefix are about."""
+    pattern = ResourcePatternFilter(ResourceType.TOPIC, f"{desk.prefix}.", PatternType.PREFIXED)
+    asked = ACLFilter(None, None, ACLOperation.ANY, ACLPermissionType.ANY, pattern)
+    return {each.principal for each in desk.admin.describe_acls(asked)[0]}
+
+
+def stranger(desk: Desk, name: str = "theirs") -> str:
+    """Let somebody else make a topic that carries the prefix."""
+    topic = f"{desk.prefix}.{name}"
+    desk.admin.create_topics([NewTopic(topic, 1, 1)])
+    return topic
+
+
+def rule_of_a_stranger(desk: Desk) -> None:
+    """Let somebody else allow something on the prefix, and wait until it shows."""
+    pattern = ResourcePattern(ResourceType.TOPIC, f"{desk.prefix}.", PatternType.PREFIXED)
+    desk.admin.create_acls([ACL(STRANGERS, "*", ACLOperation.READ, ACLPermissionType.ALLOW, pattern)])
+    deadline = time.monotonic() + 30
+    while STRANGERS not in principals(desk):
+        assert time.monotonic() < deadline, "the rule does not show"
+
+
+@pytest.mark.parametrize("comes", ["before", "after"])
+def test_destroying_takes_our_rules_away_whosever_topics_carry_the_prefix(desk: Desk, comes: str) -> None:
+    if comes == "before":
+        theirs = stranger(desk)
+    desk.namespace(acls=[RULE])
+    desk.apply()
+    if comes == "after":
+        theirs = stranger(desk)
+        rule_of_a_stranger(desk)
+    said = desk.typed("destroy", "--yes")
+    assert said.code == 0, said.out + said.err
+    assert "1 topic with its prefix" in said.out + said.err
+    assert principals(desk) == (set() if comes == "before" else {STRANGERS})
+    assert theirs in desk.admin.list_topics()
+    assert "0 resources" in desk.typed("state", "list").out
+
+
+def test_a_namespace_that_left_the_files_goes_though_a_strangers_topic_stays(desk: Desk) -> None:
+    ours = desk.topic("orders")
+    desk.namespace(acls=[RULE])
+    desk.apply()
+    theirs = stranger(desk)
+    for each in ("namespace", "orders"):
+        desk.drop(each)
+    said = desk.plan("--allow", f"delete:{desk.address('orders')}")
+    assert "1 topic with its prefix is not managed: it stays" in said.out + said.err, said.out
+    desk.apply("--allow", f"delete:{desk.address('orders')}")
+    assert principals(desk) == set()
+    assert theirs in desk.admin.list_topics()
+    assert ours not in desk.admin.list_topics()
+    desk.settled()
+
+
+def test_rules_that_were_there_before_us_stay_when_what_was_adopted_is_forgotten(desk: Desk) -> None:
+    rule_of_a_stranger(desk)
+    desk.namespace(acls=[{"principal": STRANGERS, "operations": ["read"]}])
+    desk.apply()
+    said = desk.typed("destroy", "--yes")
+    assert said.code == 0, said.out + said.err
+    assert "1 access rule" in said.out + said.err
+    assert principals(desk) == {STRANGERS}
