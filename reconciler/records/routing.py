@@ -47,13 +47,23 @@ def split_by_partition(
             yield partition, pa.RecordBatch.from_arrays(numbered + kept, schema=RECORD_SCHEMA)
 
 
-def _chosen(batch: pa.RecordBatch, partitions: int, spread: Spread) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-    named = batch.column("partition")
+def check_there(named: pa.Array, partitions: int) -> None:
+    """Return if a topic of so many partitions has all that are named.
+
+    Raises:
+        UserError: One is not there.
+    """
     ends = pc.min_max(named).as_py()
     for asked in (ends["max"], ends["min"]):
         if asked is not None and not 0 <= asked < partitions:
-            hint = f"Its partitions are 0 to {partitions - 1}; leave the partition out to have it chosen by the key."
+            there = f"Its partitions are 0 to {partitions - 1}" if partitions > 1 else "Its only partition is 0"
+            hint = f"{there}; leave the partition out to have it chosen by the key."
             raise UserError(f"partition {asked}: the topic does not have it", hint=hint)
+
+
+def _chosen(batch: pa.RecordBatch, partitions: int, spread: Spread) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    named = batch.column("partition")
+    check_there(named, partitions)
     if partitions == 1:
         return np.zeros(len(named), np.int32)
     if named.null_count == 0:

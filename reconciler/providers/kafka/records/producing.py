@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import pyarrow.compute as pc
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from reconciler.errors import UserError
 from reconciler.providers.kafka.faults import translated
 from reconciler.providers.kafka.records.sending import BATCH_BYTES, PRODUCER, Sender
 from reconciler.providers.kafka.revealing import revealed
 from reconciler.records.log import OffsetRange
 from reconciler.records.partitioner import Spread, partitions_of
+from reconciler.records.routing import check_there
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,11 +80,22 @@ class KafkaProducer:
 
     def _routed(self, records: pa.RecordBatch) -> npt.NDArray[np.int32]:
         given, keys = records.column("partition"), records.column("key")
+        self._check_there(given)
         if given.null_count == 0:
             routed = given
         else:
             routed = pc.coalesce(given, partitions_of(keys, self._count(), state=self._spread))
         return cast("npt.NDArray[np.int32]", routed.to_numpy())
+
+    def _check_there(self, named: pa.Array) -> None:
+        """Refuse a partition that is not there; brokers are asked again before, for topics grow."""
+        if named.null_count == len(named):
+            return
+        try:
+            check_there(named, self._count())
+        except UserError:
+            self._partitions = 0
+            check_there(named, self._count())
 
     def _count(self) -> int:
         if not self._partitions:
