@@ -30,6 +30,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(_shared(item) or item.nodeid.partition("::")[0]))
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Refuse to run where groups are taken no notice of: every worker would start servers of its own."""
+    is_grouped = getattr(session.config.option, "loadgroup", False)  # only workers have it
+    if is_grouped and any("@" not in item.nodeid for item in session.items):
+        message = "pytest-xdist does not group by xdist_group with this version of pytest: run `make setup`"
+        raise pytest.UsageError(message)
+
+
 def _shared(item: pytest.Item) -> str | None:
     """Return what takes long to start and a test shares with those of other files."""
     fixtures = getattr(item, "fixturenames", ())
