@@ -19,7 +19,7 @@ class GroupOffset:
     topic: str
     partition: int
     committed: int | None
-    """The next offset it reads, within the log as it is now; `None`: it never committed this partition."""
+    """What it committed, where the log may have moved on from; `None`: it never committed this partition."""
     start: int
     stable: int
     end: int
@@ -29,8 +29,13 @@ class GroupOffset:
 
     @property
     def lag(self) -> int | None:
-        """How many offsets it has still to read; `None` where it never committed."""
+        """How many offsets it has still to read, also those that are gone; `None` where it never committed."""
         return None if self.committed is None else max(0, self.stable - self.committed)
+
+    @property
+    def reads_on(self) -> int | None:
+        """The next offset it can read, within the log as it is now; `None` where it never committed."""
+        return None if self.committed is None else min(max(self.committed, self.start), self.end)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,10 @@ class GroupOffsetPart(Part):
 
     topic: str
     partition: int
-    committed: int | None = Field(description="The next offset it reads, within the log. Null: never committed.")
-    lag: int | None = Field(description="How many offsets it has still to read. Null: never committed.")
+    committed: int | None = Field(description="Null: never committed. On Kafka it may lie outside the log.")
+    lag: int | None = Field(
+        description="How many offsets it has still to read, also those that are gone. Null: never committed."
+    )
     start: int
     stable: int = Field(description="What read_committed may reach.")
     end: int

@@ -27,10 +27,13 @@ def group_text(described: DescribedGroup) -> list[Line]:
     """Return one group: whether it is reading, and every partition with its lag."""
     group = described.group
     rows = [
-        (row.topic, str(row.partition), _known(row.committed), _known(row.lag), *_ends(row), time_text(row.at_ms))
+        (
+            *(row.topic, str(row.partition), _known(row.committed), _known(row.lag), *_ends(row)),
+            *(time_text(row.at_ms), _outside(row)),
+        )
         for row in group.offsets
     ]
-    headings = ("topic", "partition", "committed", "lag", "start", "stable", "end", "last commit")
+    headings = ("topic", "partition", "committed", "lag", "start", "stable", "end", "last commit", "")
     return [
         line(Span(group.name, Tone.STRONG), f" on {described.cluster}"),
         line(f"  {reading_text(group)}, lag {count_text(group.lag)}"),
@@ -112,6 +115,13 @@ _FEW = 10
 
 def _ends(row: GroupOffset) -> tuple[str, str, str]:
     return count_text(row.start), count_text(row.stable), count_text(row.end)
+
+
+def _outside(row: GroupOffset) -> str:
+    """Say where a committed offset is none of the log: its reader begins where it is set to for that."""
+    if row.committed is None or row.start <= row.committed <= row.end:
+        return ""
+    return "behind the log's start" if row.committed < row.start else "beyond the log's end"
 
 
 def _move(move: OffsetMove) -> tuple[str, str]:

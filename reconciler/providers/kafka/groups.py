@@ -202,7 +202,7 @@ class KafkaGroups:
 
     def _row(self, place: Place, bounds: Any, committed: Mapping[Place, Any]) -> GroupOffset:
         found = committed.get(place)
-        at = None if found is None else min(max(found.offset, bounds.start), bounds.end)
+        at = None if found is None else found.offset
         name, partition = place
         metadata = "" if found is None else found.metadata or ""
         return GroupOffset(

@@ -165,7 +165,7 @@ class KafkaHibernation:
         found = self.groups.of_topic(full_name)
         if found is not None:
             committed = (
-                (group.name, {each.partition: each.committed for each in group.offsets if each.committed is not None})
+                (group.name, {each.partition: each.reads_on for each in group.offsets if each.reads_on is not None})
                 for group in found
             )
             return {name: offsets for name, offsets in committed if offsets}
