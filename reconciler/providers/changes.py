@@ -71,5 +71,6 @@ def check_unmoved(address: Address, changes: Sequence[Change], current: Mapping[
     for change in changes:
         found = current.get(change.path)
         if found not in (change.before, change.after):
-            message = f"{address}: {change.path} is {found!r} now, not {change.before!r}"
+            now, before = ("unset" if value is None else repr(value) for value in (found, change.before))
+            message = f"{address}: {change.path} is {now} now, not {before}"
             raise StalePlanError(message, hint="Somebody changed it since it was looked at: plan again.")

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import base64
 import os
+import resource
 import secrets
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -26,8 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from examples.kafkajars import NEWEST, classpath, java
-from tests.servers.kafkasettings import Node, logging_settings, server_properties
-from tests.servers.ports import free_ports
+from tests.servers.kafkasettings import Node, logging_settings, new_nodes, server_properties
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -97,6 +96,14 @@ class Broker:
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
 
+    def fill(self, file_bytes: int = 1) -> None:
+        """Let no file of it grow beyond a size, until it is launched again: writing beyond fails as on a full disk."""
+        resource.prlimit(self.pid, resource.RLIMIT_FSIZE, (file_bytes, resource.RLIM_INFINITY))
+
+    def wait_until_ended(self) -> None:
+        """Wait until it has ended by itself."""
+        self._wait_for("ended")
+
     def remove(self) -> None:
         """End it and remove what it kept."""
         for guard in self.guards:
@@ -148,7 +155,7 @@ class Kafka:
         """
         named = listeners if isinstance(listeners, Mapping) else {name: name for name in listeners}
         for attempt in range(_STARTS):
-            kafka = cls(version, [Broker(node) for node in _nodes(version, brokers, named)], heap)
+            kafka = cls(version, [Broker(node) for node in new_nodes(version, brokers, named)], heap)
             try:
                 before(kafka)
                 kafka._format(dict(extra or {}), dict(scram or {}), racks)
@@ -216,6 +223,12 @@ class Kafka:
         """Run `kafka-topics.sh` here."""
         return self.tool("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", self.bootstrap(), *arguments)
 
+    def names(self) -> set[str]:
+        """Return which topics there are, without the second that `kafka-topics.sh --list` takes to say so."""
+        from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - only who asks pays
+
+        return set(AdminClient({"bootstrap.servers": self.bootstrap(), "log_level": 0}).list_topics(timeout=30).topics)
+
     def consumed(self, topic: str, count: int, *properties: str) -> list[str]:
         """Return what the console consumer prints of a topic's first `count` records, with all that it can print."""
         shown = ("timestamp", "partition", "offset", "headers", "key", "value", *properties)
@@ -281,19 +294,3 @@ class Kafka:
 
 
 _PROPERTY: Final = {"3": "--property", "4": "--formatter-property"}
-
-
-def _nodes(version: str, count: int, listeners: Mapping[str, str]) -> list[Node]:
-    protocols = {"PLAINTEXT": "PLAINTEXT", **listeners}
-    names = [*protocols, "CONTROLLER"]
-    ports = free_ports(count * len(names))
-    return [
-        Node(
-            number + 1,
-            version,
-            Path(tempfile.mkdtemp(prefix="kafka-")),
-            protocols,
-            dict(zip(names, ports[number * len(names) :], strict=False)),
-        )
-        for number in range(count)
-    ]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from tests.servers.ports import free_ports
 
 _LOG4J: Final = """\
 rootLogger.level=WARN
@@ -37,6 +40,23 @@ class Node:
     """By listener, without the controllers'."""
     ports: Mapping[str, int]
     """By listener."""
+
+
+def new_nodes(version: str, count: int, listeners: Mapping[str, str]) -> list[Node]:
+    """Return nodes with ports and folders of their own."""
+    protocols = {"PLAINTEXT": "PLAINTEXT", **listeners}
+    names = [*protocols, "CONTROLLER"]
+    ports = free_ports(count * len(names))
+    return [
+        Node(
+            number + 1,
+            version,
+            Path(tempfile.mkdtemp(prefix="kafka-")),
+            protocols,
+            dict(zip(names, ports[number * len(names) :], strict=False)),
+        )
+        for number in range(count)
+    ]
 
 
 def server_properties(node: Node, nodes: Sequence[Node], extra: Mapping[str, str]) -> str:

@@ -156,10 +156,10 @@ class Route:
         return None
 
     def _of_wire(self, where: str, address: Address, said: str) -> ReconcilerError:
-        if "DNS" in said:
+        if "DNS" in said or "not known" in said:
             hint = "Check bootstrapServers and, where brokers give that name, their advertised.listeners."
             return RetryableError(f"{where}: no such host is known here", hint=hint)
-        if "REFUSED" in said:
+        if "refused" in said.lower():
             return RetryableError(f"{where} refuses connections: nobody listens there", hint=_ALIVE)
         if "timed out" in said.lower() or "timeout" in said.lower():
             return RetryableError(f"{where} does not answer in time", hint=_ALIVE)

@@ -86,10 +86,13 @@ def of_code(code: int, message: str, *, what: str) -> ReconcilerError:
 
 def _plain(message: str) -> str:
     """Return a broker's message without the request it prints whole in front of what it lacks."""
+    if any(part in message for part in _OF_LIBRDKAFKA):
+        return ""  # It has words of its own for its codes, and they say less than ours.
     needed = _NEEDED.fullmatch(message.strip())
     return f"it needs {needed[1]}" if needed else message.strip().rstrip(".")
 
 
+_OF_LIBRDKAFKA: Final = ("Local: ", "Timed out waiting for operation")
 _NEEDED: Final = re.compile(r"Request Request\(.*\) needs (.+? permission)\.?", re.DOTALL)
 _AUTHENTICATION: Final = -169
 

@@ -7,8 +7,9 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from reconciler.errors import ProducerFencedError, ReconcilerError, RetryableError
-from reconciler.providers.kafka.faults import translated
 from reconciler.providers.kafka.revealing import revealed
+from reconciler.providers.kafka.unreached import check_hope
+from reconciler.providers.kafka.unreached import told as told_of_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 TRANSACTION_MS: Final = 60_000
 """After this long the cluster aborts a transaction whose producer is gone: nobody waits longer for one to end."""
 WAIT_S: Final = TRANSACTION_MS / 1000 + 15.0
+SLICE_S: Final = 10.0
+"""After so long of it, whoever waits looks whether that is of use."""
+_WRITING: Final = "writing what links keep"
 _ANSWER_S: Final = 30.0
 _POLL_S: Final = 0.1
 _MISSING: Final = -1
@@ -91,7 +95,7 @@ class Tail:
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._next, has_looked = max(self._next, found.offset()), True
             elif not error.retriable():
-                raise told(error, f"reading {self._topic}", self._cluster)
+                raise told(error, self._settings, f"reading {self._topic}", self._cluster)
             if monotonic() > until:
                 message = f"{self._topic} of cluster {self._cluster} is not readable from offset {self._next} on"
                 hint = "A transaction is open there, or brokers are gone: it is over within a minute. Try again then."
@@ -120,7 +124,7 @@ class Tail:
             if error.args[0].code() in missing:
                 self.close()  # It would go on believing that.
                 return _MISSING
-            raise told(error.args[0], f"reading {self._topic}", self._cluster) from error
+            raise told(error.args[0], self._settings, f"reading {self._topic}", self._cluster) from error
 
 
 def starts_of(
@@ -137,7 +141,7 @@ def starts_of(
     try:
         return {place: consumer.get_watermark_offsets(TopicPartition(*place), _ANSWER_S)[0] for place in places}
     except KafkaException as error:
-        raise told(error.args[0], "looking where partitions begin", cluster) from error
+        raise told(error.args[0], settings, "looking where partitions begin", cluster) from error
     finally:
         consumer.close()
 
@@ -154,8 +158,8 @@ class Writer:
             "transaction.timeout.ms": TRANSACTION_MS,
             **_QUICKLY,
         }
-        self._producer, self._cluster = Producer(revealed({**settings, **how})), cluster
-        self._asked(self._producer.init_transactions, WAIT_S)
+        self._producer, self._settings, self._cluster = Producer(revealed({**settings, **how})), settings, cluster
+        self._asked(self._producer.init_transactions, SLICE_S)
 
     def write(self, topic: str, messages: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Write records into partition 0 of a topic, all or none.
@@ -167,7 +171,7 @@ class Writer:
         self._asked(self._producer.begin_transaction)
         for key, value in messages:
             self._asked(self._producer.produce, topic, key=key, value=value, partition=0)
-        self._asked(self._producer.commit_transaction, WAIT_S)
+        self._asked(self._producer.commit_transaction, SLICE_S)
 
     def _asked(self, call: Callable[..., Any], *given: Any, **named: Any) -> None:
         from confluent_kafka import KafkaException
@@ -179,11 +183,12 @@ class Writer:
             except KafkaException as error:
                 found = error.args[0]
                 if found.retriable() and monotonic() < until:
+                    check_hope(self._settings, doing=_WRITING, cluster=self._cluster)
                     continue
                 if found.txn_requires_abort():
                     with suppress(KafkaException):
                         self._producer.abort_transaction(_ANSWER_S)
-                raise told(found, "writing what links keep", self._cluster) from error
+                raise told(found, self._settings, _WRITING, self._cluster) from error
             return
 
 
@@ -194,11 +199,9 @@ def is_fenced(error: Any) -> bool:
     return error.code() in {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
 
 
-def told(error: Any, doing: str, cluster: str) -> ReconcilerError:
+def told(error: Any, settings: Mapping[str, Any], doing: str, cluster: str) -> ReconcilerError:
     """Return what went wrong in our words."""
-    from confluent_kafka import KafkaException
-
     if is_fenced(error):
         message = f"{doing} on cluster {cluster}: {error.str()}"
         return ProducerFencedError(message, hint="Somebody else took over: run the same command again.")
-    return translated(KafkaException(error), doing=doing, cluster=cluster)
+    return told_of_records(error, settings, doing=doing, cluster=cluster)

@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import socket
 from contextlib import closing
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import ssl
 
 _SECONDS: Final = 3.0
 _API_VERSIONS: Final = bytes.fromhex("0000000a 0012 0000 00000001 ffff")
 """Length, ApiVersions, version 0, correlation 1, no client id: any listener answers it before anybody logs in."""
 _ANSWER_MAX: Final = 1 << 20
 _TLS_MISSING: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING"})
+
+
+def refusal(address: tuple[str, int], context: ssl.SSLContext | None) -> OSError | None:
+    """Return what ends a connection to a port, greeted by TLS if there is a context; `None` where it is made."""
+    try:
+        with socket.create_connection(address, _SECONDS) as plain:
+            if context is not None:
+                context.wrap_socket(plain, server_hostname=address[0]).close()
+    except OSError as error:
+        return error
+    return None
 
 
 def speaks_tls(address: tuple[str, int]) -> bool:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
 import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.cli.conftest import COMMAND, environment
 from tests.cli.kafka.conftest import WORKSPACE, Desk
@@ -55,7 +60,7 @@ def test_two_workspaces_apply_to_one_cluster_at_once_and_keep_to_their_own(desk:
     both = [started(folder, "apply", "--yes") for folder in (Path(), other)]
     said = [each.communicate(timeout=120)[0] for each in both]
     assert [each.returncode for each in both] == [0, 0], said
-    listed = desk.kafka.topics("--list").splitlines()
+    listed = desk.kafka.names()
     assert {f"{name}.t{number}" for name in (desk.prefix, theirs) for number in range(TOPICS)} <= set(listed)
     again = [started(folder, "plan", "--detailed-exitcode") for folder in (Path(), other)]
     assert [(each.communicate(timeout=120)[0], each.returncode)[1] for each in again] == [0, 0]
@@ -95,7 +100,7 @@ def test_what_a_person_changed_meanwhile_is_told_as_drift_and_set_back(either: D
     either.apply()
     either.settled()
     assert either.own(kept) == {"retention.ms": "86400000", "flush.ms": "7000"}
-    assert gone in either.kafka.topics("--list").splitlines()
+    assert gone in either.kafka.names()
 
 
 @pytest.mark.parametrize("change", ["configs", "partitions", "deleted"])
@@ -145,3 +150,57 @@ def test_a_person_who_changes_all_the_time_spoils_no_apply(desk: Desk) -> None:
     desk.apply()
     desk.settled()
     assert {desk.own_now(name)["retention.ms"] for name in names} == {str(4 * 86_400_000)}
+
+
+@dataclass
+class Person:
+    """Somebody who makes, alters and deletes topics all the time: those that are declared, and others."""
+
+    desk: Desk
+    declared: list[str]
+    own: list[str] = field(default_factory=list)
+    beat: int = 0
+
+    def act(self) -> None:
+        """Do one thing; of what is declared the others may have been quicker."""
+        self.beat += 1
+        name = self.declared[self.beat * 7 % len(self.declared)]
+        match self.beat % 4:
+            case 0:
+                self.own.append(f"{self.desk.prefix}.own{self.beat}")
+                self._admin.create_topics([NewTopic(self.own[-1], 1, 1)])[self.own[-1]].result(30)
+            case 1:
+                with suppress(AssertionError):
+                    self.desk.by_hand(name, {"retention.ms": str(3_600_000 + self.beat)})
+            case 2:
+                with suppress(KafkaException):
+                    self._admin.delete_topics([name])[name].result(30)
+            case _:
+                with suppress(KafkaException):
+                    self._admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
+
+    @cached_property
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.desk.kafka.bootstrap()})
+
+
+def test_two_applies_and_a_person_on_the_same_topics_end_well_and_leave_what_is_not_declared(desk: Desk) -> None:
+    names = [desk.topic(f"t{number}", configs={"retention.ms": "1d"}) for number in range(TOPICS)]
+    desk.apply()
+    person = Person(desk, names)
+    for round_ in range(3):
+        for number in range(TOPICS):
+            desk.topic(f"t{number}", configs={"retention.ms": f"{round_ + 2}d", "segment.ms": "1h"})
+        both = [started(Path(), "apply", "--yes") for _ in range(2)]
+        while any(each.poll() is None for each in both):
+            person.act()
+        for each in both:
+            said = each.communicate()[0]
+            assert each.returncode in {0, 8}, said
+            assert "Traceback" not in said, said
+            assert "\nDone: " in said or "Nothing to do." in said, said
+    desk.apply()
+    desk.settled()
+    assert {desk.own_now(name)["retention.ms"] for name in names} == {str(4 * 86_400_000)}
+    assert person.own
+    assert set(person.own) <= set(desk.kafka.names())

@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaError
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError
 from reconciler.providers.kafka.client import KafkaClient
 from reconciler.providers.kafka.connecting import opened_admin
 from reconciler.providers.kafka.revealing import revealed
 from reconciler.providers.kafka.security import admin_settings, record_settings
+from reconciler.providers.kafka.unreached import told
 from reconciler.resources.cluster import Cluster
 from tests.servers.kafkasecured import CLIENT, ENVIRON, Secured, declared
 
@@ -151,6 +152,37 @@ def test_told_in_one_sentence_and_soon(what: str, there: Secured) -> None:
     assert sentence in error.message
     assert error.message.startswith("cluster west: connecting: ")
     assert seconds < SOON_SECONDS
+
+
+def timed_out(cluster: Cluster, there: Secured) -> ReconcilerError:
+    """Return what is told where a client of records says no more than that."""
+    settings = record_settings(cluster, there.edge())
+    return told(KafkaError(KafkaError._TIMED_OUT), settings, doing="copying", cluster="west")
+
+
+@pytest.mark.parametrize(
+    "what", ["an expired certificate", "a certificate for another host", "an issuer that nobody knows"]
+)
+def test_a_copy_that_ran_out_of_time_is_told_what_is_wrong_with_a_certificate(what: str, there: Secured) -> None:
+    listener, security, kind, sentence = WRONG[what]
+    error = timed_out(secured_by(there, listener, security), there)
+    assert type(error) is kind
+    assert error.message.startswith("cluster west: copying: ")
+    assert sentence in error.message
+
+
+def test_a_copy_that_ran_out_of_time_is_told_that_nobody_is_there(there: Secured) -> None:
+    with mute() as address:
+        pass
+    error = timed_out(declared(f"{address},no-such-host.invalid:9092"), there)
+    assert error.message == f"cluster west: copying: {address} refuses connections: nobody listens there"
+    error = timed_out(declared("no-such-host.invalid:9092"), there)
+    assert error.message == "cluster west: copying: no-such-host.invalid:9092: no such host is known here"
+
+
+def test_a_copy_that_ran_out_of_time_before_brokers_that_are_there_is_told_so(there: Secured) -> None:
+    error = timed_out(secured_by(there, *GOOD["TLS"]), there)
+    assert error.message == "cluster west: copying: it did not answer in time"
 
 
 @contextmanager

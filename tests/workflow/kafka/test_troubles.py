@@ -27,6 +27,8 @@ pytestmark = pytest.mark.soak  # minutes: brokers are started, killed and asked 
 
 SOON_SECONDS: Final = 60
 """Ten for connecting, twenty for trying again, thirty for a request that hangs; a busy machine is slower."""
+LESS_THAN_AN_INDEX: Final = 1 << 20
+"""Brokers give ten times as much to the index of a new log, at once."""
 CLUSTER: Final = """\
 apiVersion: reconciler/v1
 kind: Cluster
@@ -69,7 +71,7 @@ class Shop:
         return self.bench.apply(select, confirm=confirmed)
 
     def there(self) -> list[str]:
-        names = sorted(self.kafka.topics("--list").split())
+        names = sorted(self.kafka.names())
         return [name.partition(".")[2] for name in names if name.startswith(f"{self.prefix}.")]
 
     def is_settled(self) -> bool:
@@ -150,6 +152,33 @@ def test_a_broker_that_dies_before_the_first_change_is_told_and_the_next_apply_g
         assert time.monotonic() - begun < SOON_SECONDS
     assert shop.apply().verdict is None
     assert shop.there() == ["clicks", "orders"]
+    assert shop.is_settled()
+
+
+def test_a_disk_that_is_full_at_the_first_change_is_told_and_the_next_apply_goes_on(shop: Shop) -> None:
+    shop.declare("orders")
+    assert shop.apply().verdict is None
+    shop.declare("orders", "clicks", age="9d")
+    with restarted(shop.kafka):
+        begun = time.monotonic()
+        with pytest.raises(ReconcilerError, match=r"refuses connections|hangs up|does not answer"):
+            raise_verdict(shop.apply(before=shop.kafka.brokers[0].fill))
+        assert time.monotonic() - begun < SOON_SECONDS
+        shop.kafka.brokers[0].wait_until_ended()  # It cannot write what a controller must.
+    assert shop.apply().verdict is None
+    assert shop.there() == ["clicks", "orders"]
+    assert shop.is_settled()
+
+
+def test_topics_for_which_a_disk_has_no_room_are_there_once_it_has(shop: Shop) -> None:
+    """Controllers promise them before brokers make room for them; no answer tells that one could not."""
+    names = [f"t{number}" for number in range(10)]
+    shop.declare(*names)
+    with restarted(shop.kafka):
+        shop.apply(before=lambda: shop.kafka.brokers[0].fill(LESS_THAN_AN_INDEX))
+        shop.kafka.kill()
+    assert shop.apply().verdict is None
+    assert shop.there() == sorted(names)
     assert shop.is_settled()
 
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from reconciler.errors import LostRaceError, RetryableError, UserError
-from reconciler.providers.kafka.copying.fatal import named
+from reconciler.providers.kafka.copying.fatal import behind, named
 from reconciler.providers.kafka.ledger import TOPIC
-from reconciler.providers.kafka.ledgerwire import TRANSACTION_MS, is_fenced, told
+from reconciler.providers.kafka.ledgerwire import SLICE_S, TRANSACTION_MS, WAIT_S, is_fenced, told
 from reconciler.providers.kafka.revealing import revealed
+from reconciler.providers.kafka.unreached import check_hope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 # ruff: noqa: PLC0415 - whoever copies nothing imports no client
 
-WAIT_S: Final = TRANSACTION_MS / 1000 + 15.0
 _ABORT_S: Final = 10.0
 _FULL_S: Final = 0.1
 _QUEUED_MESSAGES: Final = 200_000
@@ -50,13 +50,13 @@ class Transactions:
         from confluent_kafka import Producer
 
         self._topic, self._partition = place
-        self._cluster = cluster
+        self._settings, self._cluster = settings, cluster
         self._sources: list[int] = []
         self._targets: list[int] = []
         self._errors: list[Any] = []
         self._is_open = False
         self._producer: Any = Producer(revealed({**_WRITING, **settings}))
-        self._asked(self._producer.init_transactions, WAIT_S)
+        self._asked(self._producer.init_transactions, SLICE_S)
 
     def take(self, batch: Sequence[Sent]) -> None:
         """Write records; they are readable once they are committed.
@@ -97,7 +97,7 @@ class Transactions:
             self._asked(self._producer.begin_transaction)
         for key, value in ledger:
             self._asked(self._producer.produce, TOPIC, value, key, 0)
-        self._asked(self._producer.commit_transaction, WAIT_S)
+        self._asked(self._producer.commit_transaction, SLICE_S)
         self._is_open = False
         self._sources, self._targets = [], []
 
@@ -127,19 +127,15 @@ class Transactions:
 
     @contextmanager
     def _in_our_words(self) -> Iterator[None]:
-        """Translate what the client raises.
-
-        What is fatal it raises between two callbacks, and the next of them (ours) then fails with it as the cause.
-        """
+        """Translate what the client raises."""
         from confluent_kafka import KafkaException
 
         try:
             yield
         except (KafkaException, SystemError) as error:
-            found = error.__cause__ if isinstance(error, SystemError) else error
-            if not isinstance(found, KafkaException):
+            if (found := behind(error)) is None:
                 raise
-            raise self._told(found.args[0]) from error
+            raise self._told(found) from error
 
     def _delivered(self, error: Any, message: Any) -> None:
         if error is None:
@@ -167,6 +163,7 @@ class Transactions:
                     call(*given)
                 except KafkaException as error:
                     if error.args[0].retriable() and monotonic() < until:
+                        check_hope(self._settings, doing=self._doing, cluster=self._cluster)
                         continue
                     raise
                 return
@@ -176,7 +173,11 @@ class Transactions:
         error = named(self._producer, error)
         if is_fenced(error):
             return LostRaceError(where, None, hint="Somebody else copies it now: it is looked at again next time.")
-        return told(error, f"copying into {where}", self._cluster)
+        return told(error, self._settings, self._doing, self._cluster)
+
+    @property
+    def _doing(self) -> str:
+        return f"copying into {self._topic}, partition {self._partition}"
 
     def _timeless(self, offset: int) -> UserError:
         message = (

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from reconciler.errors import RetryableError
-from reconciler.providers.kafka.faults import translated
 from reconciler.providers.kafka.records import clients
 from reconciler.providers.kafka.records.columns import Lots
+from reconciler.providers.kafka.unreached import told, unreached
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
+    from reconciler.errors import ReconcilerError
     from reconciler.records.log import Isolation, OffsetRange
 
 # The library has no public names for what it finds itself.
@@ -143,7 +144,7 @@ class _Reading:
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
                 self._go_where_it_is()
             elif not _passes(error):
-                raise translated(KafkaException(error), doing=f"reading {self._place}", cluster=self._place.cluster)
+                raise self._told(error)
         return readable
 
     def _reach_end(self, offset: int) -> None:
@@ -174,8 +175,7 @@ class _Reading:
         try:
             return self._consumer.get_watermark_offsets(at, _ANSWER_S)
         except KafkaException as error:
-            doing = f"reading {self._place}"
-            raise translated(error, doing=doing, cluster=self._place.cluster) from error
+            raise self._told(error.args[0]) from error
 
     def _check_there(self) -> None:
         """Ask whether there is such a partition: a reader that waits for one that is not there is never told.
@@ -192,9 +192,15 @@ class _Reading:
             error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
         self._missed = 0 if error is None or _passes(error) else self._missed + 1
         if error is not None and self._missed == _MISSED:
-            raise translated(KafkaException(error), doing=f"reading {self._place}", cluster=self._place.cluster)
+            raise self._told(error)
 
-    def _silent(self) -> RetryableError:
+    def _told(self, error: KafkaError) -> ReconcilerError:
+        return told(error, self._place.settings, doing=f"reading {self._place}", cluster=self._place.cluster)
+
+    def _silent(self) -> ReconcilerError:
+        place = self._place
+        if found := unreached(place.settings, doing=f"reading {place}", cluster=place.cluster):
+            return found
         message = f"{self._place} of cluster {self._place.cluster}: offset {self._next:,} did not come"
         hint = f"No broker gave it for {_SILENCE_S:.0f} s: see whether they are alive, then run the same command again."
         return RetryableError(message, hint=hint)
