@@ -47,6 +47,7 @@ def test_a_broker_keeps_what_it_is_given(kafka: Kafka, kafka_prefix: str) -> Non
     ]
 
 
+@pytest.mark.soak
 def test_a_broker_that_was_killed_comes_back_with_what_it_had(
     start_kafka: Callable[..., Kafka], kafka_prefix: str
 ) -> None:
@@ -62,6 +63,7 @@ def test_a_broker_that_was_killed_comes_back_with_what_it_had(
     assert kafka_prefix in kafka.topics("--list")
 
 
+@pytest.mark.soak
 def test_three_brokers_are_one_cluster_which_survives_one_of_them(start_kafka: Callable[..., Kafka]) -> None:
     kafka = start_kafka(brokers=3)
     kafka.kill(2)
@@ -70,6 +72,7 @@ def test_three_brokers_are_one_cluster_which_survives_one_of_them(start_kafka: C
     assert "ReplicationFactor: 2" in kafka.topics("--describe", "--topic", "wide")
 
 
+@pytest.mark.soak
 @pytest.mark.xdist_group("kafka")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_a_broker_ends_with_whoever_started_it(how: signal.Signals) -> None:

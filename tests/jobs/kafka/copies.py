@@ -6,7 +6,15 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Producer
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    KafkaError,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from reconciler.jobs.mirror import mirror
@@ -14,7 +22,6 @@ from reconciler.providers.kafka.copying.progress import map_of
 from reconciler.providers.kafka.copying.sink import CopySink, Limits, Target
 from reconciler.providers.kafka.ledger import CONFIGS, MAP, PROGRESS, TOPIC, Ledger
 from reconciler.providers.kafka.records.log import KafkaLog
-from reconciler.records.log import OffsetRange
 from tests.servers.kafka import Kafka
 
 if TYPE_CHECKING:
@@ -24,6 +31,12 @@ if TYPE_CHECKING:
 
 LONG_AGO = 1_500_000_000_000
 """Retention of the target would take such records at once, were it not the source's."""
+BARE = {
+    "group.id": "bare",
+    "enable.auto.commit": False,
+    "enable.partition.eof": True,
+    "isolation.level": "read_committed",
+}
 KEPT = {"retention.ms": "-1"}
 
 
@@ -47,9 +60,10 @@ class Place:
             self._made(TOPIC, 1, CONFIGS)
 
     def delete(self, topic: str) -> None:
-        self.kafka.topics("--delete", "--topic", topic)
+        admin = AdminClient(self.settings)
+        admin.delete_topics([topic])[topic].result(30)
         until = time.monotonic() + 30
-        while topic in self.kafka.topics("--list").split():
+        while topic in self.kafka.names():
             assert time.monotonic() < until
 
     def log(self, topic: str) -> KafkaLog:
@@ -69,27 +83,33 @@ class Place:
         return map_of(entries, topic, partition)
 
     def read(self, topic: str) -> dict[int, list[tuple[int, str]]]:
-        """Return what the console consumer prints of each partition: offsets, and all else as it prints it."""
-        count = self._count(topic)
-        if not count:
-            return {}
+        """Return what a bare consumer gets of each partition: offsets, and the rest as Kafka's own tool prints it."""
+        consumer = Consumer({**self.settings, **BARE})
+        unread = set(consumer.list_topics(topic, 30).topics[topic].partitions)
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in unread])
+        found: dict[int, list[tuple[int, str]]] = {}
+        while unread:
+            message = consumer.poll(30)
+            assert message is not None, f"{topic}: nothing comes"
+            if message.error() is None:
+                found.setdefault(message.partition(), []).append((message.offset(), printed(message)))
+            else:
+                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                unread.discard(message.partition())
+        consumer.close()
+        return found
+
+    def told(self, topic: str) -> dict[int, list[tuple[int, str]]]:
+        """Return the same as the broker's own console consumer prints it."""
+        count = sum(map(len, self.read(topic).values()))  # It waits for more where it is not told.
         flag = "--property" if self.kafka.version.startswith("3") else "--formatter-property"
         shown = ("timestamp", "partition", "offset", "headers", "key", "value")
-        printed = [part for name in shown for part in (flag, f"print.{name}=true")]
+        wanted = [part for name in shown for part in (flag, f"print.{name}=true")]
         said = self.kafka.tool(
             "org.apache.kafka.tools.consumer.ConsoleConsumer",
             *("--bootstrap-server", self.kafka.bootstrap(), "--topic", topic, "--from-beginning"),
-            *(
-                "--isolation-level",
-                "read_committed",
-                "--max-messages",
-                str(count),
-                "--timeout-ms",
-                "60000",
-                flag,
-                "null.literal=<null>",
-                *printed,
-            ),
+            *("--isolation-level", "read_committed", "--max-messages", str(count), "--timeout-ms", "60000"),
+            *(flag, "null.literal=<null>", *wanted),
         )
         found: dict[int, list[tuple[int, str]]] = {}
         for line in said.splitlines():
@@ -98,16 +118,21 @@ class Place:
             found.setdefault(number, []).append((int(offset.removeprefix("Offset:")), f"{when}\t{rest}"))
         return found
 
-    def _count(self, topic: str) -> int:
-        """Return how many records there are: the console consumer waits for more where it is not told."""
-        log = self.log(topic)
-        spans = {number: OffsetRange(found.start, found.end) for number, found in log.bounds().items()}
-        return sum(batch.num_rows for number, span in spans.items() for batch in log.read(number, span))
-
     def _made(self, topic: str, partitions: int, configs: dict[str, str]) -> str:
         admin = AdminClient(self.settings)  # Its requests end with it.
         admin.create_topics([NewTopic(topic, partitions, 1, config=dict(configs))])[topic].result(30)
         return topic
+
+
+def printed(message: Message) -> str:
+    """Return a record as the console consumer prints it, without where it lies."""
+    headers = ",".join(f"{name}:{_text(content)}" for name, content in message.headers() or []) or "NO_HEADERS"
+    kind = "LogAppendTime" if message.timestamp()[0] == TIMESTAMP_LOG_APPEND_TIME else "CreateTime"
+    return f"{kind}:{message.timestamp()[1]}\t{headers}\t{_text(message.key())}\t{_text(message.value())}"
+
+
+def _text(content: bytes | None) -> str:
+    return "<null>" if content is None else content.decode()
 
 
 def _dotted(configs: dict[str, str]) -> dict[str, str]:

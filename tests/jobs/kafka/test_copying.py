@@ -32,6 +32,7 @@ def test_a_copy_has_every_record_once_as_it_was(place: Place) -> None:
     assert copy.is_whole
     assert copy.records == 1500
     assert assert_copied(place, source, target) == 1500
+    assert place.told(target) == place.read(target), "the broker's own consumer reads the same"
 
 
 @pytest.mark.fact("F-K-091")

@@ -24,7 +24,7 @@ def test_what_was_hibernated_from_kafka_is_mounted_on_an_embedded_cluster(site: 
     site.live.groups.commit("readers", {(site.topic, 0): 7, (site.topic, 2): 0})
     site.declare("live", "unmounted")
     site.apply()
-    assert site.physical not in site.kafka.topics("--list").split()
+    assert site.physical not in site.kafka.names()
     site.declare("cold", "mounted")
     site.apply()
     assert sum(map(len, before.values())) == READABLE
@@ -136,13 +136,13 @@ def test_a_topic_that_never_stands_still_is_not_deleted_and_can_be_let_be(
     site.declare("live", "unmounted")
     applied = site.bench.apply()
     assert applied.verdict is not None
-    assert site.physical in site.kafka.topics("--list").split()
+    assert site.physical in site.kafka.names()
     monkeypatch.undo()
     (move,) = site.live.migrations.under_way()
     assert site.live.migrations.ask(move.id, "cancel").state == "cancelled"
     assert site.live.migrations.under_way() == []
     site.apply()
-    assert site.physical not in site.kafka.topics("--list").split()
+    assert site.physical not in site.kafka.names()
 
 
 def test_a_mount_that_is_cancelled_gives_the_topic_back(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

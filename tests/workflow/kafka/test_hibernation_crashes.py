@@ -58,7 +58,7 @@ def test_an_unmount_that_is_killed_is_completed_by_the_next_apply(site: Site, mo
     site.declare("live", "unmounted")
     die_after(site, module, name, nth)
     site.apply()
-    assert site.physical not in site.kafka.topics("--list").split()
+    assert site.physical not in site.kafka.names()
     assert site.live.migrations.under_way() == []
     site.declare("cold", "mounted")
     site.apply()

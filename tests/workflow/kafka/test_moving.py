@@ -53,7 +53,7 @@ def test_a_topic_moves_with_its_records_and_its_groups(site: Site) -> None:
     assert unnumbered(after) == unnumbered(before)
     offsets = site.live.groups.committed("readers", [new])
     assert offsets == {(new, number): after[number][5]["offset"] for number in before}
-    assert site.physical not in site.kafka.topics("--list").split()
+    assert site.physical not in site.kafka.names()
     assert "retention.ms=-1" in site.kafka.topics("--describe", "--topic", f"{site.prefix}.moved")
     assert site.planned() == []
 
@@ -108,7 +108,7 @@ def test_a_move_that_is_killed_is_completed_by_the_next_apply(site: Site, module
     die_after(site, module, name, nth, allow=f"delete:topic/live/{site.topic}")
     apply(site)
     assert unnumbered(read_all(log_of(site, new))) == unnumbered(before)
-    assert site.physical not in site.kafka.topics("--list").split()
+    assert site.physical not in site.kafka.names()
     assert site.planned() == []
 
 
@@ -123,6 +123,6 @@ def test_what_is_written_to_the_old_name_after_the_switch_keeps_it_from_being_de
 
     applied = site.bench.apply(Select(allow=(f"delete:topic/live/{site.topic}",)), report=report)
     assert applied.verdict is not None
-    assert site.physical in site.kafka.topics("--list").split()
+    assert site.physical in site.kafka.names()
     apply(site)
     assert sum(map(len, read_all(log_of(site, new)).values())) == 61

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.servers.kafka import Kafka
 
 
-@pytest.fixture(params=["kafka_broker", "kafka_39"])
+@pytest.fixture(params=["kafka_broker", pytest.param("kafka_39", marks=pytest.mark.soak)])
 def kafka(request: pytest.FixtureRequest) -> Kafka:
     found: Kafka = request.getfixturevalue(request.param)
     return found
@@ -156,6 +156,7 @@ def test_a_reading_that_ends_early_leaves_nothing_to_the_next(kafka: Kafka, topi
     assert len(read(log)) == 5_000
 
 
+@pytest.mark.soak
 def test_brokers_that_come_back_are_waited_for(start_kafka: Callable[..., Kafka]) -> None:
     kafka = start_kafka()
     make_topic(kafka, "orders", partitions=1)
