@@ -10,7 +10,7 @@ from reconciler.applying.events import Detached, ResultMissing, Summary
 from reconciler.applying.outcomes import may_yet_happen
 from reconciler.applying.recovery import Recovery
 from reconciler.errors import IncompleteError, LeaseError, ReconcilerError, StoppedError, UserError
-from reconciler.planning.recording import after_action, learn
+from reconciler.planning.recording import after_action, after_refusal, learn
 from reconciler.state.entries import ActionEnded, ActionRefused, Closed, detached
 from reconciler.state.runs import ResultFile, write_result
 from reconciler.wording import ended_sentence
@@ -78,6 +78,9 @@ class Ending:
         record = dict(result.record)
         for entry in ended:
             learn(record, after_action(by_id[entry.id], entry, record, self.run))
+        half_made = [entry for entry in entries if isinstance(entry, ActionRefused) and entry.is_made]
+        for refused in half_made:
+            learn(record, after_refusal(by_id[refused.id], refused, record, self.run))
         found = {entry.id for entry in ended}
         return replace(
             result,
@@ -86,7 +89,7 @@ class Ending:
             failed=tuple(item for item in result.failed if item.id not in found),
             in_doubt=waiting,
             unknown=_yet_to_come(waiting) if waiting else None,
-            is_changed=result.is_changed or bool(ended),
+            is_changed=result.is_changed or bool(ended or half_made),
         )
 
     async def _refuse_absent(self, result: RunResult, verdicts: Mapping[str, str]) -> tuple[Action, ...]:

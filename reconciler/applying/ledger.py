@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted
 from reconciler.applying.outcomes import is_in_doubt
-from reconciler.planning.recording import after_action, learn
+from reconciler.planning.recording import after_action, after_refusal, learn
 from reconciler.state.entries import ActionSkipped
 
 if TYPE_CHECKING:
@@ -73,5 +73,8 @@ class Ledger:
         self.skipped += [ActionSkipped(id=name, because=action.id) for name in lost]
 
     def say_failure(self, action: Action, outcome: Failed) -> None:
-        """Tell a failure, once it is durable."""
+        """Tell a failure, once it is durable; what was made before it is recorded."""
+        if outcome.made is not None and not is_in_doubt(action, outcome):
+            learn(self.record, after_refusal(action, outcome.made, self.record, self._run))
+            self.is_changed = True
         self.say(ActionFailed(action.id, action.address, outcome.error.message, outcome.error.hint))

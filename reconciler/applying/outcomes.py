@@ -27,7 +27,15 @@ def entries_of(action: Action, outcome: Outcome, lost: Mapping[str, Sequence[str
             yield ActionEnded(id=action.id, incarnation=outcome.incarnation, physical_name=outcome.physical_name)
         case Failed():
             if not is_in_doubt(action, outcome):
-                yield ActionRefused(id=action.id, error=outcome.error.message, hint=outcome.error.hint)
+                made = outcome.made
+                yield ActionRefused(
+                    id=action.id,
+                    error=outcome.error.message,
+                    hint=outcome.error.hint,
+                    is_made=made is not None,
+                    incarnation=made.incarnation if made else None,
+                    physical_name=made.physical_name if made else None,
+                )
             for name in lost[action.id]:
                 yield ActionSkipped(id=name, because=action.id)
         case _:

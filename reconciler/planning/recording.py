@@ -16,6 +16,7 @@ from reconciler.resources.address import Address
 from reconciler.resources.inventory import Ownership, Record, Recorded
 from reconciler.resources.mirrorlink import MirrorTopic
 from reconciler.resources.mounting import Mounting
+from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
@@ -61,6 +62,16 @@ def after_action(action: Action, done: Finished | None, record: Record, run: str
             return {}
         case _:
             assert_never(action)
+
+
+def after_refusal(action: Action, made: Finished, record: Record, run: str) -> RecordChanges:
+    """Return what changes in the record where something was made, and its access rules were refused after that."""
+    if not isinstance(action, Create) or not isinstance(action.after, Topic | Namespace):
+        return {}
+    resource = action.after
+    bare = resource.model_copy(update={"spec": resource.spec.model_copy(update={"acls": ()})})
+    last = record.get(action.address)
+    return {action.address: _recorded(replace(action, after=bare), "created", last, made, run)}
 
 
 def learn(record: dict[Address, Recorded], changes: RecordChanges) -> None:

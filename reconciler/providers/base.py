@@ -82,6 +82,8 @@ class Failed:
 
     id: str
     error: ReconcilerError
+    made: Done | None = None
+    """What a `Create` made before its access rules were refused: it is ours, and lacks them."""
 
 
 Outcome: TypeAlias = Done | Failed

@@ -46,12 +46,15 @@ class ActionEnded(_Entry):
 
 
 class ActionRefused(_Entry):
-    """The action was refused; nothing of it is recorded."""
+    """The action was refused; nothing of it is recorded, but for what `is_made`: all except its access rules."""
 
     type: Literal["failed"] = "failed"
     id: str
     error: str
     hint: str
+    is_made: bool = False
+    incarnation: str | None = None
+    physical_name: str | None = None
 
 
 class ActionSkipped(_Entry):

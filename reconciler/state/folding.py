@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
-from reconciler.planning.recording import after_action, learn
+from reconciler.planning.recording import after_action, after_refusal, learn
 from reconciler.state.entries import (
     ActionEnded,
     ActionRefused,
@@ -61,6 +61,8 @@ def fold_run(base: Record, actions: Sequence[Action], written: Written, further:
                     learn(record, after_action(by_id[entry.id], entry, record, written.run))
                     done[entry.id] = None
             case ActionRefused() | ActionSkipped():
+                if isinstance(entry, ActionRefused) and entry.is_made and entry.id in by_id.keys() - done.keys():
+                    learn(record, after_refusal(by_id[entry.id], entry, record, written.run))
                 open_ids.discard(entry.id)
                 ended.add(entry.id)
             case TakenOver() | Detached() | Closed():

@@ -84,6 +84,16 @@ def test_what_was_refused_or_skipped_is_not_done_nor_in_doubt_nor_left() -> None
     assert (folded.done, folded.in_doubt, folded.left) == ((), (), ACTIONS[2:])
 
 
+def test_what_was_made_before_its_rules_were_refused_is_recorded_as_ours_without_them() -> None:
+    ruled = resource({"topic": "new", "acls": [{"principal": "User:x", "operations": ["read"]}]})
+    entries = (Intent(id=CREATE), ActionRefused(id=CREATE, error="no", hint="h", is_made=True, incarnation="i"))
+    written = Written("r", (Page(run="r", seq=1, epoch=1, nonce="n", entries=entries),))
+    folded = fold_run(BASE, (Create(address=ruled.address, after=ruled),), written)
+    recorded = folded.record[NEW.address]
+    assert (recorded.resource, recorded.ownership, recorded.incarnation) == (NEW, "created", "i")
+    assert (folded.done, folded.in_doubt) == ((), ())
+
+
 def test_an_intent_after_a_refusal_is_in_doubt_again() -> None:
     folded = fold((Intent(id=CREATE), ActionRefused(id=CREATE, error="no", hint="h"), Intent(id=CREATE)))
     assert folded.in_doubt == (ACTIONS[0],)

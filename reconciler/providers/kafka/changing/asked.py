@@ -45,6 +45,13 @@ class Asked:
     unbinds: tuple[Binding, ...] = ()
     changes: Sequence[Change] = ()
     error: ReconcilerError | None = None
+    is_bound: bool = False
+    """Whether one of its access rules was made."""
+
+    @property
+    def is_made(self) -> bool:
+        """Whether it is there, or something of it, though its access rules were refused."""
+        return isinstance(self.action, Create) and (self.incarnation is not None or self.is_bound)
 
     @property
     def spec(self) -> TopicSpec:

@@ -58,7 +58,8 @@ class Batch:
             if isinstance(each, Failed):
                 yield each
             elif each.error is not None:
-                yield Failed(each.action.id, each.error)
+                made = Done(each.action.id, each.incarnation, each.name) if each.is_made else None
+                yield Failed(each.action.id, each.error, made)
             else:
                 name = None if each.is_gone else each.name
                 yield Done(each.action.id, each.incarnation if not each.is_gone else None, name)

@@ -153,6 +153,7 @@ def _each_binding(
         for each in some:
             for _ in wanted(each):
                 code, message = next(answers)
+                each.is_bound |= not code
                 if code and each.error is None:
                     each.error = of_code(code, message, what=str(each.action.address))
 
