@@ -22,12 +22,11 @@ if TYPE_CHECKING:
     from reconciler.resources.capabilities import Capabilities
 
 _JUDGED: Final = RULED | {"cleanup.policy", "retention.ms", "retention.bytes"}
-_FEW: Final = 3
 
 
 def check_tiered_topics(situation: Situation) -> Iterator[Finding]:
     """Yield what is wrong with the tiering of topics, each where it is said; what a tier says is told once."""
-    acting, told, left = ActingConfigs(situation), set[tuple[str, str]](), dict[str, list[Address]]()
+    acting, told = ActingConfigs(situation), set[tuple[str, str]]()
     right: set[Hashable] = set()
     for address, wanted, topic in _topics(situation):
         capabilities, live = situation.capabilities(topic.cluster), _live(address, situation)
@@ -38,7 +37,7 @@ def check_tiered_topics(situation: Situation) -> Iterator[Finding]:
         if likeness in right:
             continue  # ten thousand topics of one policy are judged once
         if live.get(ENABLE) == "true" and ENABLE not in own:
-            left.setdefault(topic.cluster, []).append(address)
+            yield _left_to_chance(address, wanted)
             continue
         if live.get(ENABLE) == "true" and own.get(ENABLE) != "true":
             yield from _disabling(address, wanted, own, capabilities)
@@ -47,14 +46,12 @@ def check_tiered_topics(situation: Situation) -> Iterator[Finding]:
             right.add(likeness)
         for keys, why, hint in problems:
             said = _by_default(keys, own, capabilities)
-            origins = [origin for key in keys if (origin := wanted.origins.get(CONFIGS + key))]
-            if not origins or (topic.cluster, why) not in told:
+            is_its_own = any(key in own and CONFIGS + key not in wanted.origins for key in keys)
+            if is_its_own or (topic.cluster, why) not in told:
                 told.add((topic.cluster, why))
                 yield Finding(
                     address, wanted.source, why + said + _from(keys, wanted), hint, _marks(address, keys, own)
                 )
-    for cluster in sorted(left):
-        yield _left_to_chance(left[cluster], situation)
 
 
 def warnings_of_tiered_topics(situation: Situation) -> Iterator[Finding]:
@@ -120,13 +117,11 @@ def _disabling(
         )
 
 
-def _left_to_chance(topics: list[Address], situation: Situation) -> Finding:
-    more = f" and {len(topics) - _FEW} more" if len(topics) > _FEW else ""
-    whose = "its tiered storage" if len(topics) == 1 else f"the tiered storage of {', '.join(topics[:_FEW])}{more}"
+def _left_to_chance(address: Address, wanted: Wanted) -> Finding:
     return Finding(
-        topics[0],
-        situation.wanted[topics[0]].source,
-        f"{whose} would be left to chance: nothing names {ENABLE} any more, and it is on",
+        address,
+        wanted.source,
+        f"its tiered storage would be left to chance: nothing names {ENABLE} any more, and it is on",
         "Switch it off first: keep the policy with remoteWrite: false for one apply, and onDisable as you want it.",
     )
 

@@ -53,7 +53,9 @@ def check_tiering(situation: Situation) -> Iterator[Finding]:
                 right.add(likeness)
             for finding in findings:
                 # What a policy gets wrong is told once, not for each of ten thousand topics that have it.
-                is_policys = any(place.startswith("policy/") for place, _ in finding.marks)
+                is_policys = any(place.startswith("policy/") for place, _ in finding.marks) and not any(
+                    place == address and path[:2] == ("spec", "configs") for place, path in finding.marks
+                )
                 said = (resource.cluster, finding.message)
                 if not is_policys or said not in told:
                     told.add(said)
