@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from reconciler.providers.kafka.installed import check_installed
-from reconciler.providers.kafka.security import admin_settings
+from reconciler.providers.kafka.reaching.security import admin_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -90,7 +90,7 @@ class KafkaClient:
         with self._opening:
             if self._admin is None:
                 check_installed(cluster=self.name)
-                from reconciler.providers.kafka.connecting import let_go, opened_admin
+                from reconciler.providers.kafka.reaching.connecting import let_go, opened_admin
 
                 self._admin = opened_admin(self._settings(), cluster=self.name)
                 # Its thread would go on for ever, also when the cluster is gone; the end of a process waits for none.
@@ -99,7 +99,7 @@ class KafkaClient:
 
     def asked(self, doing: str, call: Any, *given: Any, **named: Any) -> Any:
         """Return what a call of the library answers, one that may be made again; its errors in our words."""
-        from reconciler.providers.kafka.patience import called
+        from reconciler.providers.kafka.reaching.patience import called
 
         connections = self.admin._manager  # noqa: SLF001 - as in `send`: what it is shared with waits together
         return called(connections, partial(call, *given, **named), doing=doing, cluster=self.name)
@@ -119,7 +119,7 @@ class KafkaClient:
 
     def send(self, request: Any, *, doing: str, node: int | None = None) -> Any:
         """Send one request of the protocol, to any broker or to one, and return its answer."""
-        from reconciler.providers.kafka.patience import sent
+        from reconciler.providers.kafka.reaching.patience import sent
 
         connections = self.admin._manager  # noqa: SLF001 - the library has no other way to send what it has no method for
         return sent(connections, request, node, doing=doing, cluster=self.name)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from reconciler.errors import ProducerFencedError, RetryableError
 from reconciler.objectstore.nonces import jitter
 from reconciler.providers.kafka.ledgerwire import Tail, Writer
-from reconciler.providers.kafka.patience import pause
+from reconciler.providers.kafka.reaching.patience import pause
 from reconciler.providers.kafka.translate import LEDGER
 
 if TYPE_CHECKING:

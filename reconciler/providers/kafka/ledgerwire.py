@@ -7,9 +7,9 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from reconciler.errors import ProducerFencedError, ReconcilerError, RetryableError
-from reconciler.providers.kafka.revealing import revealed
-from reconciler.providers.kafka.unreached import check_hope
-from reconciler.providers.kafka.unreached import told as told_of_records
+from reconciler.providers.kafka.reaching.revealing import revealed
+from reconciler.providers.kafka.reaching.unreached import check_hope
+from reconciler.providers.kafka.reaching.unreached import told as told_of_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

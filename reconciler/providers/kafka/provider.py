@@ -239,8 +239,8 @@ class KafkaProvider:
         on_missing: Callable[[Lost], None] | None = None,  # noqa: ARG002 - brokers do not say what they lost
     ) -> TopicLog:
         """Return the records of a topic; where brokers have lost some, reading says so and fails."""
+        from reconciler.providers.kafka.reaching.security import admin_settings, record_settings  # noqa: PLC0415 - as above
         from reconciler.providers.kafka.records.log import KafkaLog  # noqa: PLC0415 - brings Arrow
-        from reconciler.providers.kafka.security import admin_settings, record_settings  # noqa: PLC0415 - as above
 
         seen = self._seen(topic)
         settings = record_settings(self._declared, self._edge), admin_settings(self._declared, self._edge)
@@ -252,8 +252,8 @@ class KafkaProvider:
         Raises:
             UserError: It does not exist, or it is a mirror: only its link writes to it.
         """
+        from reconciler.providers.kafka.reaching.security import record_settings  # noqa: PLC0415 - as above
         from reconciler.providers.kafka.records.producing import KafkaProducer  # noqa: PLC0415 - brings Arrow
-        from reconciler.providers.kafka.security import record_settings  # noqa: PLC0415 - as above
 
         seen = self._seen(topic)
         self._site().check_no_mirror(full_name_of(topic), seen)
@@ -262,7 +262,7 @@ class KafkaProvider:
     def sink(self, topic: TopicAddress) -> TransactionalSink:
         """Return where records of a topic are written: that of its link where it is a mirror."""
         from reconciler.providers.kafka.copying.opening import sink_of  # noqa: PLC0415 - only who copies pays
-        from reconciler.providers.kafka.security import record_settings  # noqa: PLC0415 - as above
+        from reconciler.providers.kafka.reaching.security import record_settings  # noqa: PLC0415 - as above
 
         return sink_of(self._site(), record_settings(self._declared, self._edge), full_name_of(topic))
 
@@ -283,7 +283,7 @@ class KafkaProvider:
     def _ledger(self) -> Ledger:
         from reconciler.providers.kafka.ledger import Ledger  # noqa: PLC0415 - only who mirrors pays
         from reconciler.providers.kafka.linking.site import make_ledger  # noqa: PLC0415 - as above
-        from reconciler.providers.kafka.security import record_settings  # noqa: PLC0415 - as above
+        from reconciler.providers.kafka.reaching.security import record_settings  # noqa: PLC0415 - as above
 
         settings = record_settings(self._declared, self._edge)
         return Ledger(settings, self._client.name, lambda: make_ledger(self._client))

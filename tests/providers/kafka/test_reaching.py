@@ -14,10 +14,10 @@ from confluent_kafka import Consumer, KafkaError
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError
 from reconciler.providers.kafka.client import KafkaClient
-from reconciler.providers.kafka.connecting import opened_admin
-from reconciler.providers.kafka.revealing import revealed
-from reconciler.providers.kafka.security import admin_settings, record_settings
-from reconciler.providers.kafka.unreached import told
+from reconciler.providers.kafka.reaching.connecting import opened_admin
+from reconciler.providers.kafka.reaching.revealing import revealed
+from reconciler.providers.kafka.reaching.security import admin_settings, record_settings
+from reconciler.providers.kafka.reaching.unreached import told
 from reconciler.resources.cluster import Cluster
 from tests.servers.kafkasecured import CLIENT, ENVIRON, Secured, declared
 

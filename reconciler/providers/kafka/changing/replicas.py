@@ -15,7 +15,7 @@ from reconciler.errors import UserError
 from reconciler.providers.kafka.changing.altering import alter
 from reconciler.providers.kafka.client import BROKER, TOPIC, own_values
 from reconciler.providers.kafka.faults import of_code
-from reconciler.providers.kafka.patience import pause
+from reconciler.providers.kafka.reaching.patience import pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.errors import RetryableError
 from reconciler.providers.kafka.acls import read_bindings
 from reconciler.providers.kafka.client import own_values
-from reconciler.providers.kafka.patience import pause
+from reconciler.providers.kafka.reaching.patience import pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,7 +9,7 @@ from reconciler.providers.kafka.acls import create_bindings, delete_bindings
 from reconciler.providers.kafka.changing.altering import alter, altered
 from reconciler.providers.kafka.client import BROKER, TOPIC
 from reconciler.providers.kafka.faults import of_code
-from reconciler.providers.kafka.patience import in_rounds
+from reconciler.providers.kafka.reaching.patience import in_rounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

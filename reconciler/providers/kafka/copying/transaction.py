@@ -12,8 +12,8 @@ from reconciler.errors import LostRaceError, RetryableError, UserError
 from reconciler.providers.kafka.copying.fatal import behind, named
 from reconciler.providers.kafka.ledger import TOPIC
 from reconciler.providers.kafka.ledgerwire import SLICE_S, TRANSACTION_MS, WAIT_S, is_fenced, told
-from reconciler.providers.kafka.revealing import revealed
-from reconciler.providers.kafka.unreached import check_hope
+from reconciler.providers.kafka.reaching.revealing import revealed
+from reconciler.providers.kafka.reaching.unreached import check_hope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

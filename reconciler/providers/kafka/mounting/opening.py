@@ -17,7 +17,7 @@ from reconciler.providers.kafka.mounting.hibernating import KafkaHibernation
 from reconciler.providers.kafka.mounting.keeping import KINDS, moves_in, places_in
 from reconciler.providers.kafka.mounting.migrating import KafkaMigrations, mountings_in
 from reconciler.providers.kafka.mounting.places import cluster_uuid
-from reconciler.providers.kafka.security import record_settings
+from reconciler.providers.kafka.reaching.security import record_settings
 from reconciler.providers.mountables import mountable_in
 from reconciler.providers.stores import opened
 from reconciler.resources.address import address_of, full_name_of

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import Consumer
 
-from reconciler.providers.kafka.revealing import revealed
+from reconciler.providers.kafka.reaching.revealing import revealed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

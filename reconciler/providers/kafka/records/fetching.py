@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from reconciler.errors import RetryableError
+from reconciler.providers.kafka.reaching.unreached import told, unreached
 from reconciler.providers.kafka.records import clients
 from reconciler.providers.kafka.records.columns import Lots
-from reconciler.providers.kafka.unreached import told, unreached
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -9,8 +9,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from reconciler.errors import UserError
 from reconciler.providers.kafka.faults import translated
+from reconciler.providers.kafka.reaching.revealing import revealed
 from reconciler.providers.kafka.records.sending import BATCH_BYTES, PRODUCER, Sender
-from reconciler.providers.kafka.revealing import revealed
 from reconciler.records.log import OffsetRange
 from reconciler.records.partitioner import Spread, partitions_of
 from reconciler.records.routing import check_there

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError
-from reconciler.providers.kafka.probing import speaks_plain, speaks_tls
+from reconciler.providers.kafka.reaching.probing import speaks_plain, speaks_tls
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

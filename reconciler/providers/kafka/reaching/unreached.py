@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import RetryableError
 from reconciler.providers.kafka.codes import LOGIN, OURS
-from reconciler.providers.kafka.diagnosing import Route
 from reconciler.providers.kafka.faults import translated
-from reconciler.providers.kafka.probing import refusal
-from reconciler.providers.kafka.tls import Tls
+from reconciler.providers.kafka.reaching.diagnosing import Route
+from reconciler.providers.kafka.reaching.probing import refusal
+from reconciler.providers.kafka.reaching.tls import Tls
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

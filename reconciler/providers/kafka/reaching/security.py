@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from reconciler.errors import UserError
-from reconciler.providers.kafka.tls import Tls
+from reconciler.providers.kafka.reaching.tls import Tls
 from reconciler.providers.secrets import resolve
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _admin_login(security: SecuritySpec, edge: Edge, where: str) -> dict[str, An
     if security.mechanism is None:
         return {}
     if security.mechanism == "OAUTHBEARER":
-        from reconciler.providers.kafka.tokens import Tokens  # noqa: PLC0415 - only who uses tokens pays
+        from reconciler.providers.kafka.reaching.tokens import Tokens  # noqa: PLC0415 - only who uses tokens pays
 
         trusted = Tls(ca=Tls.of(security, edge, where=where).ca)
         url, client_id = _endpoint(security, where), security.client_id or ""

@@ -21,15 +21,15 @@ from kafka.net.sasl.oauth import AbstractTokenProvider
 from kafka.net.selector import NetworkSelector
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
-from reconciler.providers.kafka.diagnosing import Route
 from reconciler.providers.kafka.faults import translated
-from reconciler.providers.kafka.security import CONNECT_MS
+from reconciler.providers.kafka.reaching.diagnosing import Route
+from reconciler.providers.kafka.reaching.security import CONNECT_MS
 from reconciler.providers.secrets import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from reconciler.providers.kafka.tokens import Tokens
+    from reconciler.providers.kafka.reaching.tokens import Tokens
 
 _log: Final = logging.getLogger("kafka")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError
-from reconciler.providers.kafka.tls import Tls
+from reconciler.providers.kafka.reaching.tls import Tls
 
 if TYPE_CHECKING:
     from reconciler.providers.secrets import Secret
