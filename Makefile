@@ -6,6 +6,9 @@ STAMP := $(VENV)/.locked
 export PATH := $(abspath $(BIN)):$(PATH)
 export PYSPARK_PYTHON := $(abspath $(BIN))/python
 
+# What is compiled once need not be compiled again by each of the hundreds of processes that tests and benchmarks start.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check coverage bench soak schemas lock clean
 

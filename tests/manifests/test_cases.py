@@ -15,7 +15,7 @@ FOLDER = Path(__file__).parent.parent / "cases" / "manifests"
 CASES = [
     pytest.param(case, id=f"{file.stem}: {case['why']}")
     for file in sorted(FOLDER.glob("*.yaml"))
-    for case in yaml.safe_load_all(file.read_text())
+    for case in yaml.load_all(file.read_bytes(), yaml.CSafeLoader)
 ]
 
 
