@@ -250,13 +250,14 @@ class KafkaProvider:
         """Return where new records of a topic go in.
 
         Raises:
-            UserError: It does not exist, or it is a mirror: only its link writes to it.
+            UserError: It does not exist, is a mirror (only its link writes to it), or is still being mounted.
         """
         from reconciler.providers.kafka.reaching.security import record_settings  # noqa: PLC0415 - as above
         from reconciler.providers.kafka.records.producing import KafkaProducer  # noqa: PLC0415 - brings Arrow
 
         seen = self._seen(topic)
         self._site().check_no_mirror(full_name_of(topic), seen)
+        self._mountings.check_not_filling(full_name_of(topic))
         return KafkaProducer(seen.name, record_settings(self._declared, self._edge), self._client.name)
 
     def sink(self, topic: TopicAddress) -> TransactionalSink:

@@ -8,6 +8,7 @@ import pytest
 
 from reconciler.errors import RetryableError, UserError
 from reconciler.providers.kafka.mounting.hibernating import KafkaHibernation
+from reconciler.resources.address import address_of
 from tests.workflow.kafka.hibernated import SITES, read_all, unnumbered
 
 if TYPE_CHECKING:
@@ -158,6 +159,8 @@ def test_a_mount_that_is_cancelled_gives_the_topic_back(site: Site, monkeypatch:
     monkeypatch.undo()
     assert [each.state for each in site.cold.mounts.mountable()] == ["claimed"]
     (move,) = site.live.migrations.under_way()
+    with pytest.raises(UserError, match="is being mounted from"):
+        site.live.producer(address_of("topic", "live", site.topic))
     with pytest.raises(UserError, match="cannot cancel in cut_over"):
         site.live.migrations.ask(move.id, "cancel")
     site.apply()

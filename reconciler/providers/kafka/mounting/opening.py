@@ -93,6 +93,20 @@ class Mountings:
         found.update(mountings_in(moves, name, is_wanted))
         return found
 
+    def check_not_filling(self, full_name: str) -> None:
+        """Refuse what producers want of a topic that is being mounted: its brokers would let them in before it is whole.
+
+        Raises:
+            UserError: It is not whole yet.
+        """
+        moves = moves_in(self.ledger.read(*KINDS))
+        move = next((each for each in moves if each.direction == "inbound" and each.topic == full_name), None)
+        if move is None:
+            return
+        message = f"topic {full_name} of cluster {self.client.name} is being mounted from {move.location}"
+        hint = f"Write to it once it is whole: see `reconciler mount status {move.at_ms} --cluster {self.client.name}`."
+        raise UserError(message, hint=hint)
+
     def mountable(self) -> Sequence[Mountable]:
         """Return what was ever detached; this very cluster is named as its brokers do, as plans compare it."""
         found = mountable_in(self.declared.address, self.storage)
