@@ -7,6 +7,7 @@ own (`kafka_prefix`). A test that stops, pauses or fills a broker starts its own
 from __future__ import annotations
 
 import secrets
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -52,6 +53,14 @@ def start_kafka() -> Iterator[Callable[..., Kafka]]:
     """Start brokers that end with the test; the options are those of `Kafka.start`."""
     with ExitStack() as stack:
         yield lambda **options: stack.enter_context(_started(**options))
+
+
+@pytest.fixture(autouse=True)
+def _no_connection_outlives_a_test() -> Iterator[None]:
+    """Close what executors keep open: its thread would go on looking for brokers that are gone, beside other tests."""
+    yield
+    if asking := sys.modules.get("reconciler.providers.kafka.records.asking"):
+        asking.close_connections()
 
 
 @pytest.fixture

@@ -94,7 +94,7 @@ class Mountings:
         return found
 
     def check_not_filling(self, full_name: str) -> None:
-        """Refuse what producers want of a topic that is being mounted: its brokers would let them in before it is whole.
+        """Refuse what producers want of a topic that is being mounted: its brokers would let them in too early.
 
         Raises:
             UserError: It is not whole yet.
