@@ -111,13 +111,20 @@ def _adopted(action: Adopt, record: Record, run: str) -> RecordChanges:
         resource=action.after,
         incarnation=incarnation,
         physical_name=_known(action.physical_name, last.physical_name if last else None),
-        ownership=last.ownership if last else "created" if Reason.ONLY_A_PREFIX in action.reasons else "adopted",
+        ownership=_owned(action, last),
         protect=_protect(action.after, last),
         run=run,
         origins=dict(action.origins),
     )
     gone: dict[Address, None] = {action.moved_from: None} if action.moved_from else {}
     return {**gone, action.address: adopted}
+
+
+def _owned(action: Adopt, last: Recorded | None) -> Ownership:
+    """Return whose it is: what somebody else made under a name that was ours is not ours to delete."""
+    if last is not None and Reason.RECREATED not in action.reasons:
+        return last.ownership
+    return "created" if Reason.ONLY_A_PREFIX in action.reasons else "adopted"
 
 
 def _moved(action: Transition, done: Finished | None, record: Record, run: str) -> RecordChanges:

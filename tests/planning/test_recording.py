@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
+from reconciler.planning.actions import Adopt, Create, Delete, Forget, Reason, RunJob, Transition, Update
 from reconciler.planning.recording import RecordChanges, after_action, learn
 from reconciler.resources.address import Address
 from reconciler.resources.inventory import Record, Recorded
@@ -68,6 +68,14 @@ def test_what_is_adopted_says_so_and_follows_a_name() -> None:
     moved = after_action(Adopt(address=ORDERS, observed=topic, after=topic, moved_from=old), None, record, "r")
     assert moved[old] is None
     assert moved[ORDERS] == Recorded(topic, "id-0", None, "created", run="r")
+
+
+def test_what_somebody_else_made_anew_is_adopted_whoever_made_the_one_before() -> None:
+    record = dict([recorded({"topic": "orders", "is": {"incarnation": "id-0", "protect": True}})])
+    topic = resource({"topic": "orders"})
+    action = Adopt(address=ORDERS, observed=topic, after=topic, incarnation="id-7", reasons=(Reason.RECREATED,))
+    after = after_action(action, None, record, "r")
+    assert after[ORDERS] == Recorded(topic, "id-7", None, "adopted", protect=True, run="r")
 
 
 def test_deleting_and_forgetting_leave_nothing() -> None:

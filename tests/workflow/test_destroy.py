@@ -94,3 +94,12 @@ def test_what_was_adopted_is_forgotten_and_left_alone(bench: Bench) -> None:
         "forget:cluster/west",
     ]
     assert list(west(bench).topics()) == ["shop:orders"]
+
+
+def test_what_somebody_else_made_anew_is_forgotten_and_left_alone(applied: Bench) -> None:
+    there = west(applied)
+    there.delete_topic("shop:orders")
+    there.create_topic("shop:orders", partitions=3, configs={"retention.ms": "604800000"})
+    applied.apply()
+    assert "forget:topic/west/shop:orders" in done(applied.destroy(EVERYTHING))
+    assert list(west(applied).topics()) == ["shop:orders"]
