@@ -56,8 +56,9 @@ class Making:
         there = self.site.seen([self.site.naming.physical(name) for name in wanted])
         states = self._announced(link, wanted, there, found)
         found_link = states.link(link)
+        here = self.site.capabilities()
         shapes = {
-            name: (new.of.partitions, self._configs(new, taken_configs(new.of, found_link, self.site.capabilities())))
+            name: (new.of.partitions, self._configs(new, taken_configs(new.of, found_link, here, new.configs)))
             for name, new in wanted.items()
             if name not in found
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reconciler.providers.kafka.linking.configuring import KEPT
+from reconciler.providers.kafka.linking.configuring import is_declared
 from reconciler.providers.kafka.linking.states import CREATING, states_of
 from reconciler.providers.kafka.translate import INJECTED
 from reconciler.providers.linkmodels import link_in, mirror_in
@@ -94,7 +94,8 @@ def observed_links(
         of, seen = states.found(kept), topics[topic]
         if of is None:
             continue
-        own = {key: value for key, value in configs.get(topic, {}).items() if key not in KEPT and key not in INJECTED}
+        sets = configs.get(topic, {}).items()
+        own = {key: value for key, value in sets if is_declared(key, value) and key not in INJECTED}
         resource = mirror_in(cluster, kept.name, kept.entry, of, own, len(seen.replicas))
         found[resource.address] = Observed(
             resource,

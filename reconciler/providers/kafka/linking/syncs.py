@@ -102,7 +102,7 @@ class KafkaSyncs:
         if source.partitions < partitions:
             message = f"mirror {name} has {partitions} partitions, and its source {source.partitions}"
             raise UserError(message, hint="Partitions only grow: delete the mirror and make it again.")
-        taken = {} if found is None else taken_configs(source, found[1], self.site.capabilities())
+        taken = {} if found is None else taken_configs(source, found[1], self.site.capabilities(), configs)
         self.site.shape(name, (partitions, configs), (source.partitions, taken), go_on)
         if kept.entry.source_topic_id is None and source.incarnation is not None:
             known = source.incarnation
