@@ -24,6 +24,7 @@ from reconciler.planning.situation import IMPLIED, STOPPED, Situation
 from reconciler.planning.wanted.commanded import is_left
 from reconciler.resources.address import Address, cluster_address, cluster_of, kind_of, rank
 from reconciler.resources.mountable import MIGRATING
+from reconciler.resources.mounting import Mounting
 from reconciler.resources.namespace import Namespace
 
 if TYPE_CHECKING:
@@ -70,7 +71,9 @@ def _leave(address: Address, last: Recorded, situation: Situation, decision: Dec
         before = destroyed_as_mirror(address, last, situation)
     reason = Reason.DESTROYED if situation.given.is_destroy else Reason.NO_LONGER_DECLARED
     kept = Estimate(location=situation.asleep.get(address))
-    if _is_only_forgotten(address, last, before, situation):
+    if before is not None and isinstance(before.resource, Mounting):
+        _say_under_way(address, before, before.resource, decision)
+    elif _is_only_forgotten(address, last, before, situation):
         decision.actions.append(Forget(address=address, reasons=(reason,), estimate=kept))
         say_rules_stay(address, last, situation, decision)
     elif before is None or is_another(last, before):
@@ -100,6 +103,15 @@ def _leave(address: Address, last: Recorded, situation: Situation, decision: Dec
         )
         if isinstance(gone, Namespace):
             say_what_stays(gone, situation, decision)
+
+
+def _say_under_way(address: Address, before: Observed, mounting: Mounting, decision: Decision) -> None:
+    """Keep a mounting that a job is about: forgotten, it would stand half-done, and nobody would be told."""
+    decision.waiting.append(Waiting(address, before.state or ""))
+    what = "mounted" if mounting.spec.state == "mounted" else "unmounted"
+    message = f"its topic is being {what} ({before.state}), and nobody goes on with that while no file declares it"
+    hint = "Put the Mounting back, or call it off with `reconciler mount cancel`; see: reconciler mount status"
+    decision.warn(address, None, message, hint)
 
 
 def _is_only_forgotten(address: Address, last: Recorded, before: Observed | None, situation: Situation) -> bool:
