@@ -278,7 +278,7 @@ class KafkaProvider:
     def _mountings(self) -> Mountings:
         from reconciler.providers.kafka.mounting.opening import Mountings  # noqa: PLC0415 - only who mounts pays
 
-        return Mountings(self._declared, self._edge, self._client)
+        return Mountings(self._declared, self._edge, self._client, self._ledger)
 
     @cached_property
     def _ledger(self) -> Ledger:

@@ -11,13 +11,11 @@ from reconciler.embedded.remote.recovery.locating import location_named, recover
 from reconciler.embedded.threads import side_by_side
 from reconciler.errors import UserError
 from reconciler.providers.kafka.changing.onetopic import seen
-from reconciler.providers.kafka.ledger import TOPIC, Ledger
-from reconciler.providers.kafka.linking.site import make_ledger
+from reconciler.providers.kafka.ledger import TOPIC
 from reconciler.providers.kafka.mounting.hibernating import KafkaHibernation
 from reconciler.providers.kafka.mounting.keeping import KINDS, moves_in, places_in
 from reconciler.providers.kafka.mounting.migrating import KafkaMigrations, mountings_in
 from reconciler.providers.kafka.mounting.places import cluster_uuid
-from reconciler.providers.kafka.reaching.security import record_settings
 from reconciler.providers.mountables import mountable_in
 from reconciler.providers.stores import opened
 from reconciler.resources.address import address_of, full_name_of
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
     from reconciler.providers.base import Edge
     from reconciler.providers.kafka.client import KafkaClient
+    from reconciler.providers.kafka.ledger import Ledger
     from reconciler.providers.kafka.naming import Naming
     from reconciler.providers.kafka.provider import KafkaProvider
     from reconciler.resources.address import Address
@@ -46,18 +45,13 @@ class Mountings:
     declared: Cluster
     edge: Edge
     client: KafkaClient
+    ledger: Ledger
 
     @cached_property
     def storage(self) -> ObjectStore | None:
         """The object storage, where one is declared."""
         location = self.declared.spec.object_storage
         return None if location is None else opened(location, self.edge)
-
-    @cached_property
-    def ledger(self) -> Ledger:
-        """The ledger; made by whoever writes first."""
-        settings = record_settings(self.declared, self.edge)
-        return Ledger(settings, self.client.name, lambda: make_ledger(self.client))
 
     def migrations(self, provider: KafkaProvider, naming: Naming) -> KafkaMigrations:
         """Return the mounts and unmounts of the cluster."""
