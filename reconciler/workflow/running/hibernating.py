@@ -173,7 +173,7 @@ class Unmount:
         return Archiving(
             f"topic {move.topic}",
             log,
-            ArchiveSink(archive, topic.archived.partitions, compression),
+            ArchiveSink(archive, topic.archived.partitions, compression, self.means.by_jobs.unwritable_ms),
             ArchiveLog(archive),
             self.means.session,
             lambda found: self.means.progress(progress_event(self.action.id, found)),

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+from kafka import KafkaProducer
 
 from reconciler.errors import RetryableError, UserError
 from reconciler.providers.kafka.mounting.hibernating import KafkaHibernation
@@ -103,6 +106,23 @@ def test_a_plan_says_that_nobody_can_be_shut_out_and_where_it_will_lie(site: Sit
     assert warning == f"nobody can be kept from writing to topic {site.topic} while it is archived"
     (action,) = planned.actions
     assert (action.id, action.risk) == (f"unmount:mounting/live/{site.topic}", "disruptive")
+
+
+def test_a_record_that_could_not_come_back_is_named_before_anything_is_deleted(site: Site) -> None:
+    end = site.log.bounds()[1].end
+    writer = KafkaProducer(bootstrap_servers=[site.kafka.bootstrap()])  # The other library cannot write it.
+    writer.send(site.physical, b"epoch", partition=1, timestamp_ms=0).get(30)
+    writer.close()
+    before = read_all(site.log)
+    site.declare("live", "unmounted")
+    verdict = str(site.bench.apply().verdict)
+    assert f"partition 1: the record at offset {end} has time 0" in verdict
+    assert read_all(site.log) == before
+    admin = AdminClient({"bootstrap.servers": site.kafka.bootstrap()})
+    for deleted in admin.delete_records([TopicPartition(site.physical, 1, end + 1)]).values():
+        deleted.result(30)
+    site.apply()
+    assert site.physical not in site.kafka.names()
 
 
 def test_what_is_written_while_it_is_about_to_be_deleted_is_archived_too(
