@@ -20,6 +20,8 @@ SOURCE_TOPIC_ID_CHANGED: Final = "SOURCE_TOPIC_ID_CHANGED"
 """Of a mirror whose source was deleted and made anew."""
 UNEXPECTED_TRUNCATION: Final = "UNEXPECTED_TRUNCATION"
 """Of a mirror whose source was cut below what was copied."""
+RECORDS_REFUSED: Final = "RECORDS_REFUSED"
+"""Of a mirror whose copy its own cluster refuses: its source is there, so it goes on as soon as somebody mends that."""
 SOURCE_TOPIC_MAY_BE_DELETED: Final = "SOURCE_TOPIC_MAY_BE_DELETED"
 """Of a mirror whose source is not there; it may come back until the link's time-out."""
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from reconciler.errors import UserError
 from reconciler.lifecycles.mirror import MIRROR, REVERSAL_SUSPENDED, LinkStatus, MirrorStatus
 from reconciler.resources.linkentries import MirrorEntry, OperationEntry
+from reconciler.resources.mirroring import RECORDS_REFUSED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,7 +53,8 @@ def status_of(mirror: MirrorEntry, link: LinkEntry | None) -> MirrorStatus:
         return _M.LINK_PAUSED
     if kept is _M.PAUSED:
         return kept
-    return _M.SOURCE_UNAVAILABLE if shown is LinkStatus.UNAVAILABLE or mirror.trouble is not None else kept
+    is_away = mirror.trouble is not None and mirror.trouble.code != RECORDS_REFUSED
+    return _M.SOURCE_UNAVAILABLE if shown is LinkStatus.UNAVAILABLE or is_away else kept
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final, Self, TypeVar, assert_never
 
 from reconciler.applying.ports import Moved
-from reconciler.errors import BrokenInvariantError, IncompleteError
+from reconciler.errors import BrokenInvariantError, IncompleteError, UserError
 from reconciler.lifecycles.mounting import UNMOUNT
 from reconciler.objectstore.nonces import nonce
 from reconciler.planning.actions import RunJob, Transition
@@ -24,6 +24,7 @@ from reconciler.workflow.running.hibernating import Means, Unmount
 from reconciler.workflow.running.moving import Brought
 from reconciler.workflow.running.relocating import Relocation
 from reconciler.workflow.running.waking import Mount
+from reconciler.workflow.upkeep.health import note_refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -187,7 +188,12 @@ class SparkJobs:
         into = below.sink(sink)
         before = {number: reached.end for number, reached in into.reached().items()}
         copying = Brought(self.copier(), name, progress)
-        copying.copy(below.links.mirror(full_name_of(sink)))
+        found = below.links.mirror(full_name_of(sink))
+        try:
+            copying.copy(found)
+        except UserError as error:
+            note_refused(below.links, found, error)
+            raise
         if copying.offsets and isinstance(into, TransactionalSink):
             session = None if self._spark is None else self._spark.session
             check_renumbered(name, (above.log(source), below.log(sink)), into, session)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reconciler.errors import NotAuthorizedError, SourceChangedError
+from reconciler.errors import NotAuthorizedError, ProducerFencedError, SourceChangedError, UserError
 from reconciler.lifecycles.mirror import LinkStatus
-from reconciler.resources.mirroring import SOURCE_TOPIC_MAY_BE_DELETED, Trouble
+from reconciler.resources.mirroring import RECORDS_REFUSED, SOURCE_TOPIC_MAY_BE_DELETED, Trouble
 from reconciler.workflow.linking.following.reaching import TIMEOUT
 from reconciler.workflow.linking.following.waiting import NOT_READABLE, judged
 
@@ -27,8 +27,19 @@ def trouble_of(error: ReconcilerError, now_ms: int, *, is_gone: bool) -> Trouble
             return Trouble(NOT_READABLE, error.message, now_ms)
         case _ if is_gone:
             return Trouble(SOURCE_TOPIC_MAY_BE_DELETED, error.message, now_ms)
+        case ProducerFencedError():
+            return None  # Somebody else copies it.
+        case UserError():
+            return Trouble(RECORDS_REFUSED, error.message, now_ms)
         case _:
             return None
+
+
+def note_refused(links: LinksOfCluster, mirror: MirrorSeen, error: ReconcilerError, now_ms: int = 0) -> None:
+    """Keep that a copy is refused, whoever copied; all else is judged by rounds, which know how long it was waited."""
+    trouble = trouble_of(error, now_ms, is_gone=False)
+    if trouble is not None and trouble.code == RECORDS_REFUSED and mirror.trouble is None:
+        links.trouble(mirror.name, trouble)
 
 
 def is_denied(mirror: MirrorSeen) -> bool:

@@ -118,6 +118,22 @@ def test_what_is_produced_is_mirrored_by_run_and_the_plan_stays_empty(demo: Demo
     assert demo.mirror in listed.out
 
 
+def test_what_its_brokers_refuse_is_among_the_errors_until_it_is_copied(demo: Demo) -> None:
+    demo.applied("mirroring")
+    form = ("--input", "-", "--input-format", "jsonl", "--timestamp-field", "at")
+    done = demo.typed("topic", "produce", f"topic/west/{demo.prefix}:orders", *form, stdin=b'{"at": 1000}\n')
+    assert done.code == 0, done.err
+    limited = {"message.timestamp.before.max.ms": "1h"}
+    for configs, code, told in ((limited, 8, "RECORDS_REFUSED"), ({}, 0, "Nothing is wrong")):
+        entry = f'{{source: "{demo.prefix}:orders", configs: {json.dumps(configs)}}}'
+        Path("manifests/all.yaml").write_text(FILES.format(**demo.fields, mirrors=entry))
+        done = demo.typed("apply", "--yes")
+        assert done.code == 0, done.err
+        assert demo.typed("run", "--once", "--only", "mirror").code == code
+        assert told in demo.typed("mirror", "errors").out
+        assert demo.status() == "ACTIVE"
+
+
 def test_a_reversal_is_refused_at_plan(demo: Demo) -> None:
     demo.applied("mirroring")
     entry = f'{{source: "{demo.prefix}:orders", state: reversed}}'
