@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+from reconciler.cli.render.allowing import at_once
 from reconciler.cli.render.comments import LIMIT
 from reconciler.cli.render.lines import text_of
 from reconciler.cli.render.plan_markdown import plan_markdown
@@ -79,6 +80,27 @@ def test_a_block_that_nothing_lifts_says_so() -> None:
     stuck = dataclasses.replace(first, blocked=dataclasses.replace(first.blocked, allow=None))
     text = text_of(plan_text(dataclasses.replace(sample_plans.empty(), actions=(stuck,))))
     assert text.splitlines()[-1] == "Blocked: no --allow lifts  delete:topic/west/shop:eu:orders"
+
+
+def test_many_blocks_are_lifted_by_one_pattern_that_can_be_pasted() -> None:
+    (first, *_) = sample_plans.dangerous()
+    assert first.blocked is not None
+    names = [*(f"topic/west/kill:k{number}" for number in range(30)), "namespace/west/kill", "topic/east/a"]
+    blocked = [
+        dataclasses.replace(
+            first,
+            address=Address(name),
+            blocked=dataclasses.replace(first.blocked, allow=f"delete:{name}", instead=None),
+        )
+        for name in names
+    ]
+    text = text_of(plan_text(dataclasses.replace(sample_plans.empty(), actions=tuple(blocked))))
+    assert text.splitlines()[-1] == (
+        "Blocked: allow once with  --allow delete:namespace/west/kill --allow delete:topic/east/a"
+        " --allow 'delete:topic/west/kill:*'"
+    )
+    assert at_once([f"delete:topic/west/{name}" for name in "abcdef"]) == ["delete:topic/west/*"]
+    assert at_once([f"delete:topic/west/kill:{name}" for name in "edcba"])[0] == "delete:topic/west/kill:e"
 
 
 @pytest.mark.parametrize("reason", Reason)

@@ -6,6 +6,7 @@ import shlex
 from collections import Counter
 from typing import TYPE_CHECKING, Final, Protocol
 
+from reconciler.cli.render.allowing import at_once
 from reconciler.cli.render.amounts import count_text, counted, took
 from reconciler.cli.render.lines import EMPTY, Line, Span, Tone, aligned, joined, line, width_of
 from reconciler.cli.render.sections import Row, Sections, sections
@@ -135,7 +136,7 @@ def _counted(actions: Iterable[Action], words: Mapping[str, str], jobs: tuple[st
 
 def _allows(plan: Plan) -> list[str]:
     names = [action.blocked.allow for action in plan.blocked if action.blocked and action.blocked.allow]
-    return [f"--allow {shlex.quote(name)}" for name in dict.fromkeys(names)]
+    return [f"--allow {shlex.quote(name)}" for name in at_once(list(dict.fromkeys(names)))]
 
 
 def _header(plan: Plan, reading: Reading | None) -> Line:
