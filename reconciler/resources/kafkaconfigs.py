@@ -177,3 +177,6 @@ KAFKA_CONFIGS: Final[Mapping[str, ConfigKey]] = MappingProxyType(
     {key.name: key for key in sorted((*_CLEANING, *_RECORDS, *_FILES, *_TIERED), key=lambda key: key.name)}
 )
 """Every topic config of Apache Kafka, by name."""
+
+PASSING: Final = frozenset({"follower.replication.throttled.replicas", "leader.replication.throttled.replicas"})
+"""What a reassignment sets on a topic while it lasts: nobody means to declare it."""

@@ -308,3 +308,11 @@ def test_names_configs_and_rules_come_back_the_same(
     again = factored(found(topics, stray, separator=separator), at_least=at_least)
     assert list(again.resources.items()) == list(made.resources.items())
     assert [each.place for each in again.unsaid] == [each.place for each in made.unsaid]
+
+
+def test_a_throttle_that_passes_is_nothing_to_declare() -> None:
+    throttled = {f"{side}.replication.throttled.replicas": "0:1" for side in ("leader", "follower")}
+    made = factored(found([topic("a", {"retention.ms": "1000", **throttled})]))
+    assert [each.spec.configs for each in made.resources.values() if isinstance(each, Topic)] == [
+        {"retention.ms": "1000"}
+    ]

@@ -62,6 +62,18 @@ class Fields:
         self._wrong(key, value, "a text")
         return None
 
+    def is_named(self, key: str) -> bool:
+        """Tell whether the `name` below a key is a text; say of a number that only its quotes make it a name."""
+        inner = self.content.get(key)
+        name = inner.get("name") if isinstance(inner, dict) else None
+        if isinstance(name, bool) or not isinstance(name, int | float):
+            return True
+        path = (*self._path, key, "name")
+        why = f"is {kind_of_value(name)}, and a name was expected; what it names is left out"
+        hint = "Put it in quotes, as it is on the broker: without them YAML may read it as something else."
+        self.reading.lost.append(Lost(self._locate(path), self.subject, path_text(path), why, hint))
+        return False
+
     def number(self, key: str) -> int | None:
         """Take a whole number, also one in quotes."""
         value = self.raw(key)

@@ -81,7 +81,7 @@ def _name(fields: Fields) -> str:
 
 def _take_topic(fields: Fields, known: Mapping[str, Mapping[str, Said]]) -> None:
     labels = _labels(fields)
-    if labels is None:
+    if labels is None or not fields.is_named("metadata"):
         return
     spec = fields.inside("spec")
     if spec is None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 VERSION: Final = 4
 _MANAGED: Final = "managed"
+_DEPOSED: Final = "it is deposed: another one is in its place, and the next apply there deletes it"
 _ALIAS: Final = re.compile(r'provider\["[^"]*"\]\.([A-Za-z0-9_-]+)$')
 
 
@@ -36,8 +37,11 @@ def read(raw: bytes, label: str, reading: Reading) -> None:
     """
     content = _content(raw, label)
     found = _resources(content) if "version" in content else _shown(content)
-    for address, kind, provider, attributes in found:
+    for address, kind, provider, attributes, is_deposed in found:
         fields = Fields(attributes, reading, lambda _: Place(label), subject=address)
+        if is_deposed:
+            fields.unsaid("", _DEPOSED)
+            continue
         alias = _ALIAS.search(provider)
         take_resource(kind, fields, alias[1] if alias else "")
 
@@ -67,8 +71,8 @@ def _parsed(raw: bytes) -> Any:
         return None
 
 
-def _resources(content: dict[str, Any]) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
-    """Yield address, kind, provider and attributes of each instance."""
+def _resources(content: dict[str, Any]) -> Iterator[tuple[str, str, str, dict[str, Any], bool]]:
+    """Yield address, kind, provider and attributes of each instance, and whether it is deposed."""
     for resource in _mappings(content.get("resources")):
         kind, name = str(resource.get("type")), str(resource.get("name"))
         if resource.get("mode", _MANAGED) != _MANAGED or kind not in KINDS:
@@ -78,11 +82,12 @@ def _resources(content: dict[str, Any]) -> Iterator[tuple[str, str, str, dict[st
             key = instance.get("index_key")
             index = "" if key is None else f"[{json.dumps(key)}]"
             attributes = instance.get("attributes")
-            if isinstance(attributes, dict) and "deposed" not in instance:
-                yield f"{module}{kind}.{name}{index}", kind, str(resource.get("provider", "")), attributes
+            if isinstance(attributes, dict):
+                address, provider = f"{module}{kind}.{name}{index}", str(resource.get("provider", ""))
+                yield address, kind, provider, attributes, "deposed" in instance
 
 
-def _shown(content: dict[str, Any]) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
+def _shown(content: dict[str, Any]) -> Iterator[tuple[str, str, str, dict[str, Any], bool]]:
     """Yield the same of what `terraform show -json` prints; it names no alias of a provider."""
     values = content.get("values")
     waiting = _mappings([values.get("root_module")]) if isinstance(values, dict) else []
@@ -91,7 +96,7 @@ def _shown(content: dict[str, Any]) -> Iterator[tuple[str, str, str, dict[str, A
         for resource in _mappings(module.get("resources")):
             kind, attributes = str(resource.get("type")), resource.get("values")
             if resource.get("mode", _MANAGED) == _MANAGED and kind in KINDS and isinstance(attributes, dict):
-                yield str(resource.get("address", kind)), kind, "", attributes
+                yield str(resource.get("address", kind)), kind, "", attributes, "deposed_key" in resource
         waiting += _mappings(module.get("child_modules"))
 
 

@@ -77,14 +77,12 @@ def _take_meta(fields: Fields) -> tuple[str, str, dict[str, str]]:
 
 
 def _take_topic(fields: Fields) -> None:
+    is_named = fields.is_named("meta")
     name, cluster, labels = _take_meta(fields)
     spec = fields.inside("spec")
     if spec is None:
         return
-    configs = spec.said("settings")
-    minutes = spec.number("retentionMinutes")
-    if minutes and minutes > 0:
-        configs.setdefault(_RETENTION, Said(minutes * _MS_PER_MINUTE, spec.of("retentionMinutes")))
+    configs = _configs(spec)
     placement = spec.inside("placement")
     if placement is not None and placement.text("strategy") not in {None, _ANYWHERE}:
         placement.unsaid("strategy", PLACEMENT)
@@ -98,8 +96,24 @@ def _take_topic(fields: Fields) -> None:
         configs=configs,
         labels=labels,
     )
-    fields.reading.topics.append(topic)
+    if is_named:
+        fields.reading.topics.append(topic)
     spec.rest()
+
+
+def _configs(spec: Fields) -> dict[str, Said]:
+    """Take the settings, and the retention that is said in minutes; where both say it, each its own, neither."""
+    configs = spec.said("settings")
+    minutes = spec.number("retentionMinutes")
+    if minutes is None or minutes <= 0:
+        return configs
+    said = Said(minutes * _MS_PER_MINUTE, spec.of("retentionMinutes"))
+    other = configs.setdefault(_RETENTION, said)
+    if str(other.value) != str(said.value):
+        del configs[_RETENTION]
+        why = f"is {said.value:,} ms, and settings.{_RETENTION} says {other.value}: both are left out"
+        spec.lost("retentionMinutes", why, "Keep the one that is right: topicctl refuses both together.")
+    return configs
 
 
 def _take_rules(fields: Fields) -> None:

@@ -11,7 +11,7 @@ from reconciler.manifests.problems import path_text
 from reconciler.manifests.sentences import complaints_of
 from reconciler.manifests.suggestions import did_you_mean, one_of
 from reconciler.resources.configs import canonical_value, refused_value
-from reconciler.resources.kafkaconfigs import KAFKA_CONFIGS
+from reconciler.resources.kafkaconfigs import KAFKA_CONFIGS, PASSING
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
@@ -79,7 +79,10 @@ def _why_not(found: FoundTopic) -> tuple[str, str] | None:
         return "it has no name", ""
     if found.name in _INTERNAL:
         return "it is Kafka's own, and never managed", ""
-    if found.partitions is None or found.partitions < 1:
+    if found.partitions is not None and found.partitions < 1:
+        why = f"{found.partitions} is no number of partitions, so it is left out: the broker's default would decide"
+        return why, "Say how many it has and import again, or export the cluster itself."
+    if found.partitions is None:
         why = "how many partitions it has is not said, so it is left out: the broker's default would decide"
         return why, "Say it there and import again, or export the cluster itself."
     return None
@@ -89,6 +92,10 @@ def _configs(found: FoundTopic, target: Target, lost: list[Lost]) -> Iterator[tu
     catalog = target.catalog
     for key, said in sorted(found.configs.items()):
         if said.value is None:
+            continue
+        if key in PASSING:
+            why = "throttles a reassignment while it lasts, and is nothing to declare"
+            lost.append(Lost(said.place, _subject(found), key, why, is_left_out=False))
             continue
         if catalog is not None and key not in catalog:
             lost.append(_unknown(key, found, said.place, target))

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from reconciler.errors import UserError
 from reconciler.resources.acls import NamespaceAcl, TopicAcl
 from reconciler.resources.address import Address, split_name, tiers_of
+from reconciler.resources.kafkaconfigs import PASSING
 from reconciler.resources.metadata import OfNamespace
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
@@ -81,7 +82,7 @@ def factored(
     topics = sorted((each for each in found.resources if isinstance(each, Topic)), key=lambda each: each.full_name)
     spaces = _spaces(found, topics, at_least)
     placed = {spaces.full_name(spaces.flat(topic.full_name)): topic for topic in topics}
-    configs = {name: topic.spec.configs for name, topic in placed.items()}
+    configs = {name: _lasting(topic.spec.configs) for name, topic in placed.items()}
     shared = share(configs) if _may_share(found) else Shared({}, configs)
     given = [each.spec.configs for each in found.resources if isinstance(each, Namespace)]
     layers = [*given, *shared.namespaces.values(), *shared.topics.values()]
@@ -94,6 +95,10 @@ def factored(
             making.made[each.address] = each
     making.made.update({policy.address: policy for policy in making.policies.declared.values()})
     return Factored(dict(sorted(making.made.items())), tuple(sorted(making.unsaid, key=lambda each: each.place)))
+
+
+def _lasting(configs: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in configs.items() if key not in PASSING}
 
 
 def _spaces(found: Found, topics: Sequence[Topic], at_least: int) -> Spaces:

@@ -149,7 +149,8 @@ def _reached(options: ImportOptions, reading: Reading, targets: Mapping[str, Tar
     missing = [theirs for theirs, target in targets.items() if target.name not in said]
     if len({targets[theirs].name for theirs in missing}) != 1:
         message = "--bootstrap-server is for one cluster of which the files do not say where it is"
-        raise UsageError(message, hint="Write --init in its place, and edit the Cluster that is written.")
+        instead = "Leave it out" if options.is_workspace else "Write --init in its place"
+        raise UsageError(message, hint=f"{instead}, and edit the Cluster that is written.")
     place = Place("--bootstrap-server")
     return [FoundCluster(name=missing[0], place=place, bootstrap_servers=options.bootstrap_servers)]
 
