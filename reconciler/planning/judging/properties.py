@@ -34,6 +34,9 @@ _WORDS: Final = {
 }
 """Provider → what properties are there, and what to do with one that is none."""
 
+_ALIKE: Final = {"embedded": 0.6, "kafka": 0.85}
+"""Provider → how alike a property is to what may be meant: brokers have many more than they take while they run."""
+
 Said = tuple[str, str, tuple[str, ...]]
 """Message, hint, and the properties it is about."""
 
@@ -64,7 +67,7 @@ def judged_properties(wanted: Wanted, cluster: Cluster, known: Mapping[str, Conf
 def _unknown(names: AbstractSet[str], known: list[str], *, platform: str) -> Iterator[Said]:
     what, hint = _WORDS.get(platform, _WORDS["embedded"])
     for name in sorted(names):
-        near = get_close_matches(name, known, n=1)
+        near = get_close_matches(name, known, n=1, cutoff=_ALIKE.get(platform, _ALIKE["embedded"]))
         yield f"{PROPERTIES}{name} is not {what}", f"Did you mean {near[0]}?" if near else hint, (name,)
 
 
