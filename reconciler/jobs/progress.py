@@ -32,7 +32,12 @@ class JobProgress:
 
     @property
     def seconds_left(self) -> float | None:
-        """How long it will take at this rate; `None` until a rate is known."""
+        """How long it will take at this rate; `None` until a rate is known.
+
+        Stored bytes are estimates; where every record is there, they say nothing any more.
+        """
+        if 0 < self.records_total <= self.records:
+            return 0.0
         if self.bytes == 0 or self.bytes_total == 0:
             return None
         return max(0.0, self.seconds * (self.bytes_total - self.bytes) / self.bytes)

@@ -15,7 +15,7 @@ from reconciler.cli.render.plan_markdown import plan_markdown
 from reconciler.cli.render.plan_text import plan_text
 from reconciler.cli.render.reasons import reason_text
 from reconciler.cli.render.sections import is_dangerous, sections
-from reconciler.planning.actions import Forget, Reason, Risk
+from reconciler.planning.actions import Forget, Reason, Risk, RunJob
 from reconciler.resources.address import Address
 from tests.cli import sample_plans
 from tests.cli.golden import FOLDER, TEXTS
@@ -24,6 +24,15 @@ from tests.cli.golden import FOLDER, TEXTS
 @pytest.mark.parametrize("name", sorted(TEXTS))
 def test_a_plan_reads_as_it_did(name: str) -> None:
     assert TEXTS[name]() == (FOLDER / name).read_text(encoding="utf-8"), "python -m tests.cli.golden writes it anew"
+
+
+def test_what_waits_for_two_steps_of_one_topic_names_it_once() -> None:
+    topic = Address("topic/west/shop:orders")
+    waits = RunJob(
+        address=topic, job="switch-groups", source=topic, sink=topic, depends_on=(f"create:{topic}", f"move:{topic}")
+    )
+    (row,) = sections(dataclasses.replace(sample_plans.everything(), actions=(waits,))).jobs
+    assert row.after == f"after: {topic}"
 
 
 def test_every_action_has_exactly_one_row() -> None:

@@ -117,5 +117,5 @@ def progress_text(event: Progress) -> str:
 def pace_text(event: Progress) -> str:
     """Return rate and time left."""
     rate = event.records / event.seconds if event.seconds > 0 else 0
-    left = "" if event.seconds_left is None else f", {about(event.seconds_left)} left"
+    left = "" if not event.seconds_left else f", {about(event.seconds_left)} left"
     return f"{rough_count(round(rate))} records/s{left}"

@@ -117,7 +117,7 @@ def _after(action: Action) -> str:
     """Return what a move or a job waits for; what a topic waits for, its namespace, goes without saying."""
     if not isinstance(action, RunJob | Transition) or not action.depends_on:
         return ""
-    names = [each.partition(":")[2] or each for each in action.depends_on]
+    names = list(dict.fromkeys(each.partition(":")[2] or each for each in action.depends_on))
     more = f" and {len(names) - _AFTER_AT_MOST} more" if len(names) > _AFTER_AT_MOST else ""
     return f"after: {', '.join(names[:_AFTER_AT_MOST])}{more}"
 
