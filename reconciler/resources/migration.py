@@ -39,5 +39,7 @@ class Migration:
     """Stored bytes still to be uploaded; `None`: nothing is, or nothing more than was."""
     is_automatic: bool = True
     """Whether it goes on by itself from state to state."""
+    by_jobs: bool = False
+    """Whether jobs of an apply do it: nobody else brings it further."""
     waits: tuple[str, ...] = ()
     """What keeps it from going on, as far as a look tells."""

@@ -49,6 +49,8 @@ class Underway:
     @property
     def goes_on(self) -> bool:
         """Tell whether `run` brings it further."""
+        if self.migration.by_jobs:
+            return False
         if self.migration.is_automatic:
             return self.state is not MigrationState.CANCELLED
         return self.state is not MigrationState.FINISHED and bool(self.table.by_itself(self.state))

@@ -12,6 +12,7 @@ from kafka import KafkaProducer
 from reconciler.errors import RetryableError, UserError
 from reconciler.providers.kafka.mounting.hibernating import KafkaHibernation
 from reconciler.resources.address import address_of
+from reconciler.workflow.mounting.migrations import Underway
 from tests.workflow.kafka.hibernated import SITES, read_all, unnumbered
 
 if TYPE_CHECKING:
@@ -160,6 +161,7 @@ def test_a_topic_that_never_stands_still_is_not_deleted_and_can_be_let_be(
     assert site.physical in site.kafka.names()
     monkeypatch.undo()
     (move,) = site.live.migrations.under_way()
+    assert not Underway("live", move).goes_on  # `run` does nothing for it
     assert site.live.migrations.ask(move.id, "cancel").state == "cancelled"
     assert site.live.migrations.under_way() == []
     site.apply()

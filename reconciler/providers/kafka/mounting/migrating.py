@@ -121,5 +121,6 @@ def _migration(move: Kept) -> Migration:
         topics=(migrant,),
         created_ms=move.at_ms,
         is_automatic=False,
+        by_jobs=True,
         waits=("the next `reconciler apply` goes on with it",),
     )
