@@ -118,7 +118,11 @@ def renumbered(
         is_gone = not compared.length and left[each.partition].start > 0 and first < bounds.stable
         lacks: list[Difference] = ["start"] if is_gone else []
         lacks += ["end"] if compared.stop < bounds.stable else []
-        return replace(each, differences=(*each.differences, *lacks)) if lacks else each
+        if not lacks:
+            return each
+        # As far as it goes, not as far as both do: else a mirror that is behind shows no difference in its row.
+        side = each.right and replace(each.right, end=max(each.right.end, bounds.stable))
+        return replace(each, right=side, differences=(*each.differences, *lacks))
 
     return replace(comparison, partitions=tuple(map(behind, comparison.partitions)))
 

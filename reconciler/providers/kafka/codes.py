@@ -58,6 +58,7 @@ REFUSED: Final = {
     10: "a record is larger than the topic takes (max.message.bytes)",
     17: "that is no name for a topic: 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-'",
     18: "a batch of records is larger than a segment of the topic",
+    32: "the time of a record is further from now than the topic takes (message.timestamp.before/after.max.ms)",
     33: "the broker does not offer that mechanism of login",
     34: "nobody logs in on that listener",
     35: "this version of the brokers cannot do that",

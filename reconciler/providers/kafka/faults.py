@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 _ALIVE: Final = "See whether the brokers are alive and bootstrapServers names them, then run the same command again."
 _HINTS: Final = {
+    10: "Make the record smaller, or raise max.message.bytes of the topic, and run the same command again.",
+    18: "Make the records smaller, or raise segment.bytes of the topic, and run the same command again.",
+    32: "Raise message.timestamp.before.max.ms or message.timestamp.after.max.ms of the topic.",
+    87: "Give every record a key, or take compact out of cleanup.policy of the topic, and run the same command again.",
     7: "It may have been done all the same: the same command looks first.",
     60: "Wait until they have moved, or cancel that, and run the same command again.",
     89: "Run the same command again later, or raise controller_mutation_rate for this principal.",
@@ -80,6 +84,8 @@ def of_code(code: int, message: str, *, what: str) -> ReconcilerError:
     if code == SECURITY_DISABLED:
         unarmed = f"{what}: these brokers have no authorizer, so that access rules are not possible"
         return UserError(unarmed, hint="Set authorizer.class.name at the brokers, or take the rules out of the files.")
+    if code in REFUSED and message.startswith(_PREFIX):
+        message = ""
     fallback = REFUSED if code in REFUSED else {code: f"the brokers refuse it with code {code}"}
     return UserError(said(fallback), hint=_HINTS.get(code, "Correct it in the files, and plan again."))
 
@@ -92,6 +98,8 @@ def _plain(message: str) -> str:
     return f"it needs {needed[1]}" if needed else message.strip().rstrip(".")
 
 
+_PREFIX: Final = "Broker: "
+"""How librdkafka begins its own words for a broker's code."""
 _OF_LIBRDKAFKA: Final = ("Local: ", "Timed out waiting for operation")
 _NEEDED: Final = re.compile(r"Request Request\(.*\) needs (.+? permission)\.?", re.DOTALL)
 _AUTHENTICATION: Final = -169

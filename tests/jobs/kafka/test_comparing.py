@@ -50,6 +50,18 @@ def test_a_copy_is_equal_though_markers_moved_its_records(place: Place) -> None:
     assert verify_renumbered(None, place.log(target), place.log(source), whole).is_equal
 
 
+def test_of_a_copy_that_is_behind_it_is_told_how_far_its_source_goes(place: Place) -> None:
+    source, target = place.create("orders", 1), place.create("copy", 1)
+    sink = place.sink(target)
+    produce(place, source, 5, partitions=1)
+    bounds = place.log(source).bounds()
+    (found,) = renumbered(None, (place.log(target), place.log(source)), sink.spans(bounds)).partitions
+    assert found.differences == ("end",)
+    assert found.left is not None
+    assert found.right is not None
+    assert (found.left.end, found.right.end) == (0, bounds[0].stable)
+
+
 def test_spark_reads_both_in_many_pieces_and_finds_the_same(place: Place, spark: SparkSession) -> None:
     source, target = place.create("orders", 3), place.create("copy", 3)
     produce(place, source, 300, partitions=3)

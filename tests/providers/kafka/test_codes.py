@@ -51,6 +51,14 @@ def test_brokers_without_an_authorizer_are_told_apart_from_rules_they_refuse() -
     assert "authorizer.class.name" in error.hint
 
 
+@pytest.mark.parametrize(("code", "said"), [(10, "max.message.bytes"), (32, "message.timestamp."), (87, "key")])
+def test_a_record_that_is_refused_says_what_to_do_about_the_record(code: int, said: str) -> None:
+    error = translated(KafkaException(KafkaError(code)), doing="writing to orders", cluster="west")
+    assert said in error.message
+    assert said in error.hint
+    assert "in the files" not in error.hint
+
+
 def test_what_a_broker_says_itself_is_passed_on_with_the_place() -> None:
     error = of_code(40, "Invalid value x for configuration retention.ms.", what="topic/west/orders")
     assert error.message == "topic/west/orders: Invalid value x for configuration retention.ms"
