@@ -17,6 +17,7 @@ from reconciler.planning.finding import Finding
 from reconciler.planning.judging.allowances import allowances, check_unmatched
 from reconciler.planning.judging.checks import check
 from reconciler.planning.judging.clusters import check_clusters, declared_clusters, trusted_clusters
+from reconciler.planning.judging.copyingoff import warnings_of_copying_off
 from reconciler.planning.judging.denials import warnings_of_denials
 from reconciler.planning.judging.expiry import check_expired
 from reconciler.planning.judging.guards import guard
@@ -91,6 +92,7 @@ def plan(desired: Desired, recorded: Record, observed: Inventory, *, given: Give
                 *impact.warnings(actions),
                 *warnings_of_tiering(situation),
                 *warnings_of_tiered_topics(situation),
+                *warnings_of_copying_off(situation, desired),
                 *warnings_of_lost(situation),
                 *warnings_of_commanded(situation),
                 *warnings_of_links(situation),
