@@ -71,6 +71,22 @@ EMPTY = {"topic/west/b": {"bytes": 0, "records": 0}}
 FILLED = {"topic/west/b": {"bytes": 9, "records": 9, "ages": [[10**9, 9]]}}
 
 
+def test_where_only_the_files_say_less_now_nobody_is_said_to_have_changed_the_cluster() -> None:
+    def of(desired: dict[str, str], **live: str) -> Plan:
+        before = {"segment.ms": "1d", "max.message.bytes": "5000"}
+        return planned(
+            desired=[{"topic": "b", "configs": desired}],
+            recorded=[{"topic": "b", "configs": before}],
+            observed=[{"topic": "b", "configs": {**before, "segment.ms": "3d", **live}}],
+        )
+
+    approved = to_document(of({"segment.ms": "1d", "max.message.bytes": "5000"}))
+    (found,) = compare(approved, of({"segment.ms": "1d"})).more
+    assert found.whys == (Why.RESULT,)
+    (found,) = compare(approved, of({"segment.ms": "1d"}, **{"segment.ms": "4d"})).more
+    assert found.whys == (Why.RESULT, Why.GROUND)
+
+
 def test_a_higher_risk_than_was_approved_is_refused_and_a_lower_one_is_not() -> None:
     allowed = {"allow": ["update:topic/west/b"]}
     empty = planned(**LOWERED, given={"measures": EMPTY, **allowed})

@@ -9,6 +9,7 @@ from reconciler.planning.actions import Adopt, Reason
 from reconciler.planning.canonical import plain
 from reconciler.planning.document.differences import Difference, Why, difference, loses_more
 from reconciler.planning.document.digest import after_of, parameters_of
+from reconciler.planning.document.rows import changes_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,7 +82,7 @@ def whys_of(approved: ActionDocument | None, now: Action) -> tuple[Why, ...]:
     found: list[Why] = []
     if approved.after != after_of(now) or approved.parameters != parameters_of(now):
         found.append(Why.RESULT)
-    if approved.precondition != now.precondition:
+    if approved.precondition != now.precondition and not (found and _stands_as_approved(approved, now)):
         found.append(Why.GROUND)
     if RISKS.index(now.risk.value) > RISKS.index(approved.risk):
         found.append(Why.RISK)
@@ -92,3 +93,14 @@ def whys_of(approved: ActionDocument | None, now: Action) -> tuple[Why, ...]:
     if now.blocked is None and approved.blocked is not None:
         found.append(Why.UNBLOCKED)
     return tuple(found)
+
+
+def _stands_as_approved(approved: ActionDocument, now: Action) -> bool:
+    """Tell whether only the files ask for other fields: what both change is as it was, and what is new is no drift."""
+    was = {change.path: change.before for change in approved.changes}
+    changes = changes_of(now)
+    if was.keys() == {change.path for change in changes}:
+        return False
+    return all(
+        was[change.path] == plain(change.before) if change.path in was else not change.drift for change in changes
+    )
