@@ -47,6 +47,19 @@ def test_drift_as_json_follows_its_schema_and_says_what_fails(call: Call) -> Non
     assert printed["summary"]["in_doubt"] == 0
 
 
+def test_of_many_resources_that_nobody_declares_only_the_number_is_told_unless_they_fail(call: Call) -> None:
+    there = opened(DirectoryStore(Path(".clusters/west")))
+    for number in range(3):
+        there.create_topic(f"shop:other-{number}")
+    assert "  ? topic/west/shop:other-2" in call("drift").out
+    there.create_topic("shop:other-3")
+    said = call("drift").out
+    assert "UNMANAGED 4\n  ? 4 resources not in the files, left alone  named with --format json\n" in said
+    assert "other" not in said
+    assert "  ? topic/west/shop:other-3" in call("drift", "--fail-on", "unmanaged").out
+    assert len(json.loads(call("drift", "--format", "json").out)["findings"]) == 4
+
+
 def test_what_is_accepted_is_a_patch_alone_on_standard_output(call: Call) -> None:
     grow(call)
     said = call("drift", "--accept", ORDERS, "--accept", "namespace/*")

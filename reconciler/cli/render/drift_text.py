@@ -22,6 +22,8 @@ _SIGNS: Final[dict[DriftClass, tuple[str, Tone]]] = {
     "pending": ("~", Tone.QUIET),
     "unmanaged": ("?", Tone.QUIET),
 }
+_FEW: Final = 3
+"""So many resources that nobody declares are named; of more only their number is told, as a plan does."""
 _WIDTH: Final = max(map(len, CLASSES)) + 1
 
 
@@ -35,18 +37,36 @@ def drift_lines(drifted: Drifted) -> list[Line]:
         rows = [found for found in findings if found.kind == kind]
         if rows:
             sign, tone = _SIGNS[kind]
+            named, unnamed = _named(rows, drifted)
             lines.append(line(Span(f"{kind.upper():<{_WIDTH}}{count_text(len(rows))}", Tone.STRONG)))
             lines += aligned(
-                [[Span(f"{sign} {found.address}", tone), Span(what_of(found))] for found in rows],
+                [[Span(f"{sign} {found.address}", tone), Span(what_of(found))] for found in named],
                 limits=(72,),
                 indent="  ",
             )
+            if unnamed:
+                left = f"{sign} {counted(unnamed, 'resource')} not in the files, left alone"
+                lines.append(line("  ", Span(left, tone), Span("  named with --format json", Tone.QUIET)))
     counts = [
         counted(sum(found.kind == kind for found in findings), kind, kind)
         for kind in CLASSES
         if any(found.kind == kind for found in findings)
     ]
     return [*lines, EMPTY, line(Span("Found: ", Tone.STRONG), ", ".join(counts))]
+
+
+def _named(rows: list[Found], drifted: Drifted) -> tuple[list[Found], int]:
+    """Return what is told one by one, and how many more there are that nobody declares.
+
+    A topic that is one of many somebody else's is told by itself only where that fails, or is news.
+    """
+    if drifted.known is not None:
+        return rows, 0
+    fails = set(map(id, drifted.failing))
+    others = {id(found) for found in rows if found.kind == "unmanaged" and not found.path and id(found) not in fails}
+    if len(others) <= _FEW:
+        return rows, 0
+    return [found for found in rows if id(found) not in others], len(others)
 
 
 def _nothing(drifted: Drifted) -> str:
