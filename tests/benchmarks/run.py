@@ -1,6 +1,6 @@
 """Run the benchmarks and print what they say: `run.py [--quick] [--only NAME]…`.
 
-A whole run writes docs/benchmarks.md and the table of the README.
+What was measured is written into docs/benchmarks.md and the table of the README; a whole run writes both anew.
 """
 
 from __future__ import annotations
@@ -48,9 +48,11 @@ def main() -> int:
         measured = _measure(options.only or NAMES, Scale(quick=options.quick), scratch)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    if not (options.quick or options.only):
-        TABLE.write_text(markdown(measured, _machine()), encoding="utf-8")
-        README.write_text(quoted(README.read_text(encoding="utf-8"), measured), encoding="utf-8")
+    if not options.quick:
+        is_whole = not options.only
+        kept = "" if is_whole else TABLE.read_text(encoding="utf-8")
+        TABLE.write_text(markdown(measured, _machine(), kept), encoding="utf-8")
+        README.write_text(quoted(README.read_text(encoding="utf-8"), measured, is_whole=is_whole), encoding="utf-8")
         _say(f"written: {TABLE}, and the table of {README.name}")
     missed = [row for row in measured if not row.is_met]
     _say(f"{len(measured) - len(missed)} of {len(measured)} aims met")

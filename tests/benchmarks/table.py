@@ -26,22 +26,34 @@ how little they do.
 """
 
 
-def markdown(measured: Sequence[Row], machine: str) -> str:
-    lines = "\n".join(
+def markdown(measured: Sequence[Row], machine: str, kept: str = "") -> str:
+    """Return the page; rows of the page `kept` that were not measured now stay as they are."""
+    lines = [
         f"| {row.what} | {row.against} | {row.ours} | {row.floor} | {verdict(row)} | ≤ {_number(row.aim, row.unit)} |"
         for row in measured
-    )
-    return _PAGE.format(machine=machine, rows=lines)
+    ]
+    return _PAGE.format(machine=machine, rows="\n".join(_laid_over(kept, lines)))
 
 
-def quoted(readme: str, measured: Sequence[Row]) -> str:
-    """Return the README with these rows between its markers."""
+def quoted(readme: str, measured: Sequence[Row], *, is_whole: bool) -> str:
+    """Return the README with these rows between its markers; others there stay where this is not a whole run."""
     head, begin, rest = readme.partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    lines = "".join(
-        f"| {row.what} | {row.against} | {verdict(row)} | ≤ {_number(row.aim, row.unit)} |\n" for row in measured
-    )
-    return f"{head}{begin}\n| what | against | measured | aim |\n| --- | --- | ---: | ---: |\n{lines}{end}{tail}"
+    old, end, tail = rest.partition(END)
+    lines = [f"| {row.what} | {row.against} | {verdict(row)} | ≤ {_number(row.aim, row.unit)} |" for row in measured]
+    rows = "".join(f"{line}\n" for line in _laid_over("" if is_whole else old, lines))
+    return f"{head}{begin}\n| what | against | measured | aim |\n| --- | --- | ---: | ---: |\n{rows}{end}{tail}"
+
+
+def _laid_over(kept: str, lines: Sequence[str]) -> list[str]:
+    """Return the rows of a table with new ones in place of those that say the same, and others after them."""
+    rows = [line for line in kept.splitlines() if line.startswith("| ")][2:]
+    found = {_subject(line): line for line in rows}
+    found |= {_subject(line): line for line in lines}
+    return list(found.values())
+
+
+def _subject(line: str) -> tuple[str, ...]:
+    return tuple(line.split(" | ")[:2])
 
 
 def text(row: Row) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +11,20 @@ from pathlib import Path
 import pytest
 
 RUN = Path(__file__).with_name("run.py")
+
+
+def test_a_run_of_some_writes_their_rows_and_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(RUN.parent)
+    measuring, table = importlib.import_module("measuring"), importlib.import_module("table")
+    slow, fast, new = (measuring.Row(what, "a floor", "2 s", "1 s", 2.0, 3.0) for what in ("slow", "fast", "new"))
+    whole = table.markdown([slow, fast], "two cores")
+    some = table.markdown([dataclasses.replace(slow, measured=4.0), new], "two cores", whole)
+    rows = [line.split(" | ")[0::4] for line in some.splitlines() if line.startswith("| ")][2:]
+    assert rows == [["| slow", "**4.00×, missed**"], ["| fast", "2.00×"], ["| new", "2.00×"]]
+    readme = f"# Ours\n{table.BEGIN}\nold\n{table.END}\nend\n"
+    page = table.quoted(table.quoted(readme, [slow, fast], is_whole=True), [new], is_whole=False)
+    assert [line.split(" | ")[0] for line in page.splitlines()[4:7]] == ["| slow", "| fast", "| new"]
+    assert page.endswith(f"{table.END}\nend\n")
 
 
 @pytest.mark.soak

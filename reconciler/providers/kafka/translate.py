@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from reconciler.resources import internaltopics
 from reconciler.resources.address import split_name
@@ -17,10 +17,7 @@ if TYPE_CHECKING:
     from reconciler.providers.kafka.client import TopicSeen
     from reconciler.resources.acls import NamespaceAcl, TopicAcl
 
-__all__ = ["INJECTED", "LEDGER", "Models", "is_internal"]
-
-INJECTED: Final = frozenset({"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"})
-"""Set by reassignments (6.1): nobody's unless somebody declares them."""
+__all__ = ["LEDGER", "Models", "is_internal"]
 
 
 def is_internal(topic: TopicSeen) -> bool:

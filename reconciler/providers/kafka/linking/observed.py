@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from reconciler.providers.kafka.linking.configuring import is_declared
 from reconciler.providers.kafka.linking.states import CREATING, states_of
-from reconciler.providers.kafka.translate import INJECTED
 from reconciler.providers.linkmodels import link_in, mirror_in
 from reconciler.resources.address import address_of, kind_of
 from reconciler.resources.inventory import Observed
+from reconciler.resources.kafkaconfigs import PASSING
 from reconciler.resources.overviews import Following, TopicShown
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def observed_links(
         if of is None:
             continue
         sets = configs.get(topic, {}).items()
-        own = {key: value for key, value in sets if is_declared(key, value) and key not in INJECTED}
+        own = {key: value for key, value in sets if is_declared(key, value) and key not in PASSING}
         resource = mirror_in(cluster, kept.name, kept.entry, of, own, len(seen.replicas))
         found[resource.address] = Observed(
             resource,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.providers.base import Marked
 from reconciler.providers.kafka.offsets import EARLIEST, LATEST, offsets_at
-from reconciler.providers.kafka.translate import INJECTED, is_internal
+from reconciler.providers.kafka.translate import is_internal
+from reconciler.resources.kafkaconfigs import PASSING
 from reconciler.resources.sourcetopic import SourceTopic
 from reconciler.resources.syncs import Offered
 
@@ -37,7 +38,7 @@ def _set(configs: Mapping[str, ConfigSeen]) -> dict[str, str]:
     return {
         key: each.value
         for key, each in sorted(configs.items())
-        if each.source != _DEFAULT and each.value is not None and key not in INJECTED
+        if each.source != _DEFAULT and each.value is not None and key not in PASSING
     }
 
 

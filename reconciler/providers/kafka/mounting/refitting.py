@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from reconciler.resources.configs import KAFKA_CONFIGS, canonical_value
+from reconciler.resources.kafkaconfigs import PASSING
 from reconciler.resources.tieringconfigs import EMBEDDED_CONFIGS
 
 if TYPE_CHECKING:
@@ -31,13 +32,7 @@ FILLING: Final = {
 }
 """What holds for a topic while it is filled."""
 _ELSEWHERE: Final = ("remote.", "local.retention.", "retention.local.", "initial.retention.")
-_INJECTED: Final = frozenset(
-    {
-        "leader.replication.throttled.replicas",
-        "follower.replication.throttled.replicas",
-        "unclean.leader.election.enable",
-    }
-)
+_OF_BROKERS: Final = PASSING | {"unclean.leader.election.enable"}
 _KEPT: Final = ("cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type", "max.message.bytes")
 """What a topic must not lose by coming to a cluster with other defaults."""
 
@@ -58,7 +53,7 @@ def finished(
             key not in KAFKA_CONFIGS
             or key not in known
             or key.startswith(_ELSEWHERE)
-            or key in _INJECTED
+            or key in _OF_BROKERS
             or value is None
         ):
             continue
@@ -79,7 +74,7 @@ def archived(own: Mapping[str, str], said: Mapping[str, str]) -> tuple[dict[str,
 
 def _is_elsewhere(key: str) -> bool:
     """Tell whether a config is about where records lie, or was put there by the brokers."""
-    return key.startswith(_ELSEWHERE) or key in _INJECTED
+    return key.startswith(_ELSEWHERE) or key in _OF_BROKERS
 
 
 def _default(key: str) -> str | None:
