@@ -7,7 +7,7 @@ own (`kafka_prefix`). A test that stops, pauses or fills a broker starts its own
 from __future__ import annotations
 
 import secrets
-import sys
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from examples.kafkajars import OLDER, KafkaMissingError
+from reconciler.providers.kafka.client import KafkaClient
 from tests.servers.kafka import Kafka
 from tests.servers.kafkasecured import Secured, secured
 
@@ -55,12 +56,27 @@ def start_kafka() -> Iterator[Callable[..., Kafka]]:
         yield lambda **options: stack.enter_context(_started(**options))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _opened() -> Iterator[weakref.WeakSet[KafkaClient]]:
+    """Know every connection that is opened in this process."""
+    opened: weakref.WeakSet[KafkaClient] = weakref.WeakSet()
+    begin = KafkaClient.__init__
+
+    def noted(self: KafkaClient, *given: Any) -> None:
+        begin(self, *given)
+        opened.add(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(KafkaClient, "__init__", noted)
+        yield opened
+
+
 @pytest.fixture(autouse=True)
-def _no_connection_outlives_a_test() -> Iterator[None]:
-    """Close what executors keep open: its thread would go on looking for brokers that are gone, beside other tests."""
+def _no_connection_outlives_a_test(_opened: weakref.WeakSet[KafkaClient]) -> Iterator[None]:
+    """Close what is still open: its thread would look for brokers that are gone beside other tests, at random."""
     yield
-    if asking := sys.modules.get("reconciler.providers.kafka.records.asking"):
-        asking.close_connections()
+    for client in list(_opened):
+        client.close()
 
 
 @pytest.fixture

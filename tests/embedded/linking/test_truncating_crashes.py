@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -31,6 +31,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.embedded.tiered import Tiered
+
+
+def soaked(*cuts: int) -> list[Any]:
+    """Return cuts that are tried at length only: each is all points at which one can die."""
+    return [pytest.param(at, marks=pytest.mark.soak) for at in cuts]
 
 
 def deaths(it: Tiered, at: int) -> Iterator[Tiered]:
@@ -65,7 +70,7 @@ def upload_all(it: Tiered) -> None:
 
 
 @pytest.mark.parametrize("pages", [False, True])
-@pytest.mark.parametrize("at", [0, 7, 12, 18, 27])
+@pytest.mark.parametrize("at", [7, *soaked(0, 12, 18, 27)])
 def test_a_cut_that_died_is_ended_by_the_next_and_counts_the_same(at: int, *, pages: bool) -> None:
     it = archived(pages=pages)
     joined(it)
@@ -90,7 +95,7 @@ def test_a_cut_that_died_is_ended_by_the_next_and_counts_the_same(at: int, *, pa
 
 
 @pytest.mark.fact("F-C-077")
-@pytest.mark.parametrize("at", [7, 12, 18])
+@pytest.mark.parametrize("at", [12, *soaked(7, 18)])
 def test_where_a_failover_ends_a_cut_that_died_what_is_uploaded_then_is_what_can_be_read(at: int) -> None:
     it = archived()
     joined(it)

@@ -108,7 +108,7 @@ def test_a_time_the_client_would_change_is_refused(kafka_broker: Kafka, topic: s
 @pytest.mark.parametrize(
     ("configs", "row", "refusal"),
     [
-        ({"cleanup_policy": "compact"}, {"value": b"no key"}, "validate record"),
+        ({"cleanup_policy": "compact"}, {"value": b"no key"}, "do not take such a record"),
         ({"max_message_bytes": "1000"}, {"value": b"x" * 5_000}, "larger|too large"),
         ({}, {"value": b"x", "partition": 9}, "partition 9: the topic does not have it"),
     ],
