@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from contextlib import nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from broker import broker
 from story import Story, chapter, insist, say
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from contextlib import AbstractContextManager
 
 STORY = Story.of(__file__)
@@ -49,20 +49,29 @@ def main() -> int:
         return STORY.tell(CHAPTERS)
 
 
-def admin() -> Any:
-    """Return the client with which somebody changes the cluster by hand."""
+@contextmanager
+def admin() -> Iterator[Any]:
+    """Yield the client with which somebody changes the cluster by hand."""
     from kafka import KafkaAdminClient  # noqa: PLC0415 - kafka-python is part of the extra that this story needs
 
-    return KafkaAdminClient(bootstrap_servers=[BOOTSTRAP])
+    with closing(KafkaAdminClient(bootstrap_servers=[BOOTSTRAP])) as client:
+        yield client
 
 
 def begin() -> None:
     chapter("1. A cluster: seven topics, two rules, and nobody knows any more who asked for what")
     shutil.rmtree(WORKSPACE, ignore_errors=True)
     WORKSPACE.mkdir(parents=True)
-    by_hand = admin()
-    there = {name for name in by_hand.list_topics() if name.startswith(("shop.", "web."))}
-    insist(that=not there, otherwise=f"{BOOTSTRAP} has topics that this story would make: {', '.join(sorted(there))}")
+    with admin() as by_hand:
+        there = {name for name in by_hand.list_topics() if name.startswith(("shop.", "web."))}
+        insist(
+            that=not there, otherwise=f"{BOOTSTRAP} has topics that this story would make: {', '.join(sorted(there))}"
+        )
+        make(by_hand)
+
+
+def make(by_hand: Any) -> None:
+    """Make topics and rules, and return once the broker shows them."""
     wanted = {
         name: {"num_partitions": 2, "replication_factor": 1, "configs": configs} for name, configs in BY_HAND.items()
     }
@@ -73,7 +82,6 @@ def begin() -> None:
     by_hand.create_topics(wanted)
     while not wanted.keys() <= set(by_hand.list_topics()):
         pass  # The controller has them; the broker hears of them a moment later.
-    by_hand.close()
 
 
 def rules() -> list[Any]:
@@ -149,9 +157,8 @@ def by_hand_again() -> None:
 def alter(topic: str, configs: Mapping[str, str]) -> None:
     from kafka.admin import ConfigResource, ConfigResourceType  # noqa: PLC0415 - as above
 
-    by_hand = admin()
-    by_hand.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, configs=dict(configs))])
-    by_hand.close()
+    with admin() as by_hand:
+        by_hand.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, configs=dict(configs))])
 
 
 def remove() -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
 import orjson
+import pyarrow.compute as pc
 
 from reconciler.embedded.keys import fresh_mark
 from reconciler.embedded.partition.entries import Entry
@@ -111,9 +111,10 @@ class ArchiveSink:
         """Yield what lies within a range: nobody deletes a source whose archive has no way back."""
         for batch in batches:
             inside = within(batch, at)
-            times = inside.column("timestamp_ms").fill_null(1).to_numpy()
-            if self.unwritable_ms is not None and (found := np.flatnonzero(times == self.unwritable_ms)).size:
-                raise self._no_way_back(partition, inside.column("offset")[int(found[0])].as_py())
+            if self.unwritable_ms is not None:
+                is_unwritable = pc.equal(inside.column("timestamp_ms"), self.unwritable_ms)
+                if (first := pc.index(is_unwritable, value=True).as_py()) >= 0:
+                    raise self._no_way_back(partition, inside.column("offset")[first].as_py())
             yield inside
 
     def _no_way_back(self, partition: int, offset: int) -> UserError:

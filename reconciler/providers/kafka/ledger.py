@@ -43,8 +43,11 @@ LINK: Final = "link"
 MIRROR: Final = "mirror"
 PROGRESS: Final = "progress"
 MAP: Final = "map"
+REKEYED: Final = "rekeyed"
 STATES: Final = (LINK, MIRROR)
-"""What is small: an entry for each link and each mirror."""
+"""An entry for each link and each mirror."""
+_LARGE: Final = frozenset({PROGRESS, MAP, REKEYED})
+"""What grows with every copy. All the rest is small, and kept whole by whoever reads any of it."""
 
 Key: TypeAlias = tuple[str | int, ...]
 Value: TypeAlias = "Mapping[str, Any]"
@@ -101,7 +104,7 @@ def _bytes(found: object) -> bytes:
 
 @dataclass
 class _Read:
-    """What was read of some kinds of entries, and what reads on."""
+    """What was read: all that is small, and some of the large kinds; and what reads on."""
 
     tail: Tail
     entries: dict[Key, Value] = field(default_factory=dict)
@@ -117,7 +120,7 @@ class Ledger:
     settings: Mapping[str, Any]
     cluster: str
     create: Callable[[], None] | None = None
-    _reads: dict[tuple[str, ...], _Read] = field(default_factory=dict, repr=False, compare=False)
+    _reads: dict[frozenset[str | int], _Read] = field(default_factory=dict, repr=False, compare=False)
     _writers: dict[str, Writer] = field(default_factory=dict, repr=False, compare=False)
     _reading: Any = field(default_factory=threading.Lock, repr=False, compare=False)
     _writing: Any = field(default_factory=threading.Lock, repr=False, compare=False)
@@ -134,20 +137,21 @@ class Ledger:
         Raises:
             RetryableError: The cluster does not answer, or a transaction stays open.
         """
-        wanted = kinds or STATES
+        wanted = frozenset(kinds or STATES)
+        large = wanted & _LARGE
         with self._reading:
-            known = self._reads.get(wanted)
+            known = self._reads.get(large)
             if known is None:
-                known = self._reads[wanted] = _Read(Tail(self.settings, TOPIC, self.cluster))
+                known = self._reads[large] = _Read(Tail(self.settings, TOPIC, self.cluster))
             for key, value in known.tail.news(known.entries.clear):
                 place, entry = entry_of(key, value)
-                if place[0] not in wanted:
+                if place[0] in _LARGE - large:
                     continue
                 if entry is None:
                     known.entries.pop(place, None)
                 else:
                     known.entries[place] = entry
-            return dict(known.entries)
+            return {place: entry for place, entry in known.entries.items() if place[0] in wanted}
 
     def change(self, writer: str, decide: Callable[[Entries], Changes], *kinds: str) -> Entries:
         """Write what is decided over what is there, all or nothing, and return what is there then.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from reconciler.errors import ProducerFencedError, ReconcilerError, RetryableError
+from reconciler.providers.kafka.fatal import behind, named
 from reconciler.providers.kafka.reaching.revealing import revealed
 from reconciler.providers.kafka.reaching.unreached import check_hope
 from reconciler.providers.kafka.reaching.unreached import told as told_of_records
@@ -173,22 +175,39 @@ class Writer:
             self._asked(self._producer.produce, topic, key=key, value=value, partition=0)
         self._asked(self._producer.commit_transaction, SLICE_S)
 
-    def _asked(self, call: Callable[..., Any], *given: Any, **named: Any) -> None:
+    def _asked(self, call: Callable[..., Any], *given: Any, **more: Any) -> None:
         from confluent_kafka import KafkaException
 
-        until = monotonic() + WAIT_S
-        while True:
-            try:
-                call(*given, **named)
-            except KafkaException as error:
-                found = error.args[0]
-                if found.retriable() and monotonic() < until:
-                    check_hope(self._settings, doing=_WRITING, cluster=self._cluster)
-                    continue
-                if found.txn_requires_abort():
-                    with suppress(KafkaException):
-                        self._producer.abort_transaction(_ANSWER_S)
-                raise told(found, self._settings, _WRITING, self._cluster) from error
+        try:
+            patiently(partial(call, *given, **more), self._settings, doing=_WRITING, cluster=self._cluster)
+        except (KafkaException, SystemError) as error:
+            if (found := behind(error)) is None:
+                raise
+            found = named(self._producer, found)
+            if found.txn_requires_abort():
+                with suppress(KafkaException):
+                    self._producer.abort_transaction(_ANSWER_S)
+            raise told(found, self._settings, _WRITING, self._cluster) from error
+
+
+def patiently(call: Callable[[], object], settings: Mapping[str, Any], *, doing: str, cluster: str) -> None:
+    """Make a call of a transactional producer until it is through, as long as that may help.
+
+    Raises:
+        KafkaException: It is refused, or it took too long.
+        UserError: No broker can be reached, and that does not pass by itself.
+    """
+    from confluent_kafka import KafkaException
+
+    until = monotonic() + WAIT_S
+    while True:
+        try:
+            call()
+        except KafkaException as error:
+            if not error.args[0].retriable() or monotonic() > until:
+                raise
+            check_hope(settings, doing=doing, cluster=cluster)
+        else:
             return
 
 

@@ -27,6 +27,16 @@ kind: Cluster
 metadata: {{name: live}}
 spec: {{provider: kafka, kafka: {{bootstrapServers: [{broker}]}}}}
 """
+AS_SOMEBODY = """\
+apiVersion: reconciler/v1
+kind: Cluster
+metadata: {{name: live}}
+spec:
+  provider: kafka
+  kafka:
+    bootstrapServers: ["{broker}"]
+    security: {{protocol: SASL_PLAINTEXT, mechanism: SCRAM-SHA-256, username: {user}, password: "${{env:PASSWORD}}"}}
+"""
 TOPIC = """\
 ---
 apiVersion: reconciler/v1

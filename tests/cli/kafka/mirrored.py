@@ -22,12 +22,12 @@ FILES: Final = """\
 apiVersion: reconciler/v1
 kind: Cluster
 metadata: {{name: west}}
-spec: {{provider: kafka, kafka: {west}}}
+spec: {west}
 ---
 apiVersion: reconciler/v1
 kind: Cluster
 metadata: {{name: east}}
-spec: {{provider: kafka, kafka: {east}}}
+spec: {east}
 ---
 apiVersion: reconciler/v1
 kind: Namespace
@@ -47,7 +47,7 @@ kind: MirrorLink
 metadata: {{name: link-{prefix}, cluster: east}}
 spec:
   source: west
-  mirrorTopics: [{{source: "{prefix}:orders", state: mirroring}}]
+  mirrorTopics: [{mirrors}]
 """
 RECORDS: Final = 16_000
 _RANDOM_BYTES: Final = 450
@@ -71,8 +71,10 @@ class Pair:
         }
         Path("reconciler.yaml").write_text(WORKSPACE)
         Path("manifests").mkdir(exist_ok=True)
-        spec = {name: json.dumps(value) for name, value in {**plain, **reached}.items()}
-        Path("manifests/all.yaml").write_text(FILES.format(prefix=self.prefix, **spec))
+        clusters = {**plain, **reached}
+        specs = {name: json.dumps({"provider": "kafka", "kafka": each}) for name, each in clusters.items()}
+        mirrors = f'{{source: "{self.prefix}:orders", state: mirroring}}'
+        Path("manifests/all.yaml").write_text(FILES.format(prefix=self.prefix, mirrors=mirrors, **specs))
 
     def begin(self, **reached: dict[str, Any]) -> None:
         """Declare and apply, and have records that nobody has copied yet."""

@@ -21,21 +21,11 @@ from kafka.admin import (
 )
 from kafka.admin import ACLResourcePatternType as PatternType
 
-from tests.cli.kafka.conftest import CLUSTER, Desk
+from tests.cli.kafka.conftest import AS_SOMEBODY, CLUSTER, Desk
 from tests.servers.kafka import Kafka
 from tests.servers.kafkasecured import Secured
 
 RULE: Final = {"principal": "User:checkout", "operations": ["read", "describe"]}
-AS_CLERK: Final = """\
-apiVersion: reconciler/v1
-kind: Cluster
-metadata: {{name: live}}
-spec:
-  provider: kafka
-  kafka:
-    bootstrapServers: ["{broker}"]
-    security: {{protocol: SASL_PLAINTEXT, mechanism: SCRAM-SHA-256, username: {user}, password: "${{env:PASSWORD}}"}}
-"""
 
 
 def clerk(desk: Desk) -> str:
@@ -65,7 +55,7 @@ def desk(at_desk: Callable[[Kafka], Desk], kafka_secured: Secured, monkeypatch: 
 
 def test_a_topic_whose_rules_were_refused_is_ours_and_lacks_its_rules(desk: Desk) -> None:
     desk.apply()
-    desk.write("cluster", AS_CLERK.format(broker=desk.kafka.bootstrap("LOGIN"), user=clerk(desk)))
+    desk.write("cluster", AS_SOMEBODY.format(broker=desk.kafka.bootstrap("LOGIN"), user=clerk(desk)))
     name = desk.topic("orders", configs={"retention.ms": "1d"}, acls=[RULE])
     said = desk.apply(code=8)
     assert "1 failed" in said.out + said.err

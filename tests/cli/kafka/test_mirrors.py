@@ -9,46 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Call
+from tests.cli.kafka.conftest import WORKSPACE
+from tests.cli.kafka.mirrored import FILES
 from tests.servers.kafka import Kafka
 from tests.servers.kafkatopics import forget_links
-
-FILES = """\
-apiVersion: reconciler/v1
-kind: Cluster
-metadata: {{name: west}}
-spec: {{provider: embedded, embedded: {{root: "file://west"}}}}
----
-apiVersion: reconciler/v1
-kind: Cluster
-metadata: {{name: east}}
-spec: {{provider: kafka, kafka: {{bootstrapServers: ["{broker}"]}}}}
----
-apiVersion: reconciler/v1
-kind: Namespace
-metadata: {{name: {prefix}, cluster: west}}
----
-apiVersion: reconciler/v1
-kind: Namespace
-metadata: {{name: {prefix}, cluster: east}}
----
-apiVersion: reconciler/v1
-kind: Topic
-metadata: {{name: orders, namespace: {prefix}, cluster: west}}
-spec: {{partitions: 2, configs: {{retention.ms: -1}}}}
----
-apiVersion: reconciler/v1
-kind: MirrorLink
-metadata: {{name: link-{prefix}, cluster: east}}
-spec:
-  source: west
-  mirrorTopics: [{mirrors}]
-"""
-WORKSPACE = """\
-apiVersion: reconciler/v1
-kind: Workspace
-metadata: {name: demo}
-spec: {state: "file://state", manifests: [manifests]}
-"""
 
 
 class Demo:
@@ -56,7 +20,11 @@ class Demo:
 
     def __init__(self, typed: Call, broker: Kafka, prefix: str) -> None:
         self.typed, self.prefix = typed, prefix
-        self.fields = {"broker": broker.bootstrap(), "prefix": prefix}
+        self.fields = {
+            "west": '{embedded: {root: "file://west"}}',
+            "east": f'{{provider: kafka, kafka: {{bootstrapServers: ["{broker.bootstrap()}"]}}}}',
+            "prefix": prefix,
+        }
         Path("reconciler.yaml").write_text(WORKSPACE)
         Path("manifests").mkdir()
 

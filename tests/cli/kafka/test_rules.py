@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 from kafka.admin import ACL, ACLFilter, ACLOperation, ACLPermissionType, ResourcePattern, ResourceType
 
-from tests.cli.kafka.conftest import Desk
+from tests.cli.kafka.conftest import AS_SOMEBODY, Desk
 from tests.servers.kafka import Kafka
 
 pytestmark = pytest.mark.soak  # minutes: brokers are started, killed and asked by whole commands
@@ -29,16 +29,6 @@ LOGIN: Final = {
     ),
 }
 SEES: Final = (ACLOperation.DESCRIBE, ACLOperation.DESCRIBE_CONFIGS)
-AS_ALICE: Final = """\
-apiVersion: reconciler/v1
-kind: Cluster
-metadata: {{name: live}}
-spec:
-  provider: kafka
-  kafka:
-    bootstrapServers: ["{broker}"]
-    security: {{protocol: SASL_PLAINTEXT, mechanism: SCRAM-SHA-256, username: alice, password: "${{env:PASSWORD}}"}}
-"""
 
 
 def bindings(desk: Desk) -> set[tuple[str, ...]]:
@@ -118,7 +108,7 @@ def hers(at_desk: Callable[[Kafka], Desk], kafka_with_alice: Kafka, monkeypatch:
     desk.topic("mine", configs={"retention.ms": "1d"})
     desk.topic("other", configs={"retention.ms": "1d"})
     desk.apply()
-    desk.write("cluster", AS_ALICE.format(broker=desk.kafka.bootstrap("LOGIN")))
+    desk.write("cluster", AS_SOMEBODY.format(broker=desk.kafka.bootstrap("LOGIN"), user="alice"))
     return desk
 
 

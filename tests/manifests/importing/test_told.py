@@ -68,6 +68,17 @@ def test_retention_said_twice_and_alike_is_taken(tmp_path: Path) -> None:
     assert "retention.ms: 1m" in "".join(path.read_text() for path in (tmp_path / "out").rglob("*.yaml"))
 
 
+def test_what_terraform_is_about_to_delete_is_told_where_it_shows_it(tmp_path: Path) -> None:
+    values = {"name": "orders", "partitions": 3, "replication_factor": 1, "config": {}}
+    topic = {"mode": "managed", "type": "kafka_topic", "address": "kafka_topic.b"}
+    before = {**topic, "deposed_key": "abcd1234", "values": {**values, "name": "before"}}
+    shown = {"format_version": "1.0", "values": {"root_module": {"resources": [{**topic, "values": values}, before]}}}
+    files_in(tmp_path, {"terraform.tfstate": json.dumps(shown)})
+    found = run(tmp_path, "terraform-state")
+    assert found.addresses == ("topic/kafka/orders",)
+    assert [each.subject for each in found.lost] == ["kafka_topic.b"]
+
+
 def test_what_terraform_is_about_to_delete_is_told(tmp_path: Path) -> None:
     attributes = {"name": "orders", "partitions": 3, "replication_factor": 1, "config": {}}
     instances = [

@@ -1,13 +1,17 @@
-"""A copier that another has taken over from is told so, at whatever call it notices."""
+"""Who writes where another has taken over is told so, at whatever call it notices."""
 
 from __future__ import annotations
 
 import time
 
-from reconciler.errors import LostRaceError
+import pytest
+
+from reconciler.errors import LostRaceError, ProducerFencedError
 from reconciler.providers.kafka.copying.messages import Sent
 from reconciler.providers.kafka.copying.transaction import Transactions
+from reconciler.providers.kafka.ledgerwire import Writer
 from tests.servers.kafka import Kafka
+from tests.servers.kafkatopics import make_topic
 
 ROW: Sent = (b"value", b"key", 1_000, [], 0)
 
@@ -32,3 +36,13 @@ def test_who_copies_on_after_being_fenced_is_told_who_copies_now(kafka_broker: K
     assert all("somebody else" in each.lower() for each in told), told
     for each in (first, second):
         each.close()
+
+
+def test_who_writes_into_the_ledger_on_after_being_fenced_is_told(kafka_broker: Kafka, kafka_prefix: str) -> None:
+    make_topic(kafka_broker, kafka_prefix, partitions=1)
+    settings = {"bootstrap.servers": kafka_broker.bootstrap()}
+    first = Writer(settings, f"{kafka_prefix}-link", "east")
+    first.write(kafka_prefix, [(b"key", b"one")])
+    Writer(settings, f"{kafka_prefix}-link", "east").write(kafka_prefix, [(b"key", b"two")])
+    with pytest.raises(ProducerFencedError):  # Nobody uses it after that.
+        first.write(kafka_prefix, [(b"key", b"three")])

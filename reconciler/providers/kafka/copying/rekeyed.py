@@ -19,7 +19,7 @@ from reconciler.providers.kafka.copying.messages import rows_of
 from reconciler.providers.kafka.copying.progress import Followed, messages_of
 from reconciler.providers.kafka.copying.sink import CopySink
 from reconciler.providers.kafka.copying.transaction import Transactions
-from reconciler.providers.kafka.ledger import copier_of, message
+from reconciler.providers.kafka.ledger import REKEYED, copier_of, message
 from reconciler.records.digest import Digest
 from reconciler.records.hashing import digest_of
 from reconciler.records.log import Bounds, Copied, OffsetRange, Spans
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from reconciler.providers.kafka.ledger import Entries, Key
     from reconciler.records.log import TopicLog
 
-REKEYED: Final = "rekeyed"
 _POSITIVE: Final = np.uint32(0x7FFFFFFF)
 
 

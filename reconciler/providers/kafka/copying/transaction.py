@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from reconciler.errors import LostRaceError, RetryableError, UserError
-from reconciler.providers.kafka.copying.fatal import behind, named
+from reconciler.providers.kafka.fatal import behind, named
 from reconciler.providers.kafka.ledger import TOPIC
-from reconciler.providers.kafka.ledgerwire import SLICE_S, TRANSACTION_MS, WAIT_S, is_fenced, told
+from reconciler.providers.kafka.ledgerwire import SLICE_S, TRANSACTION_MS, WAIT_S, is_fenced, patiently, told
 from reconciler.providers.kafka.reaching.revealing import revealed
-from reconciler.providers.kafka.reaching.unreached import check_hope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -154,19 +154,8 @@ class Transactions:
             raise self._told(self._errors[0])
 
     def _asked(self, call: Callable[..., Any], *given: Any) -> None:
-        from confluent_kafka import KafkaException
-
-        until = monotonic() + WAIT_S
-        while True:
-            with self._in_our_words():
-                try:
-                    call(*given)
-                except KafkaException as error:
-                    if error.args[0].retriable() and monotonic() < until:
-                        check_hope(self._settings, doing=self._doing, cluster=self._cluster)
-                        continue
-                    raise
-                return
+        with self._in_our_words():
+            patiently(partial(call, *given), self._settings, doing=self._doing, cluster=self._cluster)
 
     def _told(self, error: Any) -> ReconcilerError:
         where = f"{self._topic}, partition {self._partition} of cluster {self._cluster}"
