@@ -46,7 +46,8 @@ class Lease:
         self._effects = effects
         self._current = taken
         self._sent = sent
-        self._lock = threading.Lock()
+        self._writing = threading.Lock()
+        self._committing = threading.Lock()  # held around `_writing`: beats go on between
         self._lost: LeaseError | None = None
         self._trouble: str | None = None
         self._end_renewing: Callable[[], None] | None = None
@@ -210,13 +211,14 @@ class Lease:
 
     def _commit(self, record: Record, finish: Callable[[Lockfile], Lockfile]) -> int:
         """Write the next snapshot, then swap the lockfile to it; both anew where an own lost write turns up."""
-        for _ in range(_ATTEMPTS):
-            base = self.lockfile
-            self.check()
-            pointer, body = encode(base, self.run, record)
-            keep_snapshot(self._store, pointer.key, body)
-            with suppress(MovedError):
-                return self._write(self._store, partial(pointing, base, pointer, finish))
+        with self._alone(self._committing):
+            for _ in range(_ATTEMPTS):
+                base = self.lockfile
+                self.check()
+                pointer, body = encode(base, self.run, record)
+                keep_snapshot(self._store, pointer.key, body)
+                with suppress(MovedError):
+                    return self._write(self._store, partial(pointing, base, pointer, finish))
         raise self._unsettled()
 
     def _end(self, record: Record | None, finish: Callable[[Lockfile], Lockfile]) -> int:
@@ -230,7 +232,7 @@ class Lease:
         Raises:
             LeaseError: Someone else's write is there, or the deadline has passed.
         """
-        with self._one_writer():
+        with self._alone(self._writing):
             for _ in range(_ATTEMPTS):
                 if self._is_free:
                     return self.lockfile.serial
@@ -249,15 +251,15 @@ class Lease:
         raise self._unsettled()
 
     @contextmanager
-    def _one_writer(self) -> Iterator[None]:
-        """Be the only one in this process who writes; a write that hangs is waited for as long as the lease lasts."""
-        if not self._lock.acquire(timeout=max(0.0, self.terms.give_up_s - self._age())):
+    def _alone(self, lock: threading.Lock) -> Iterator[None]:
+        """Be the only one in this process who does it; what hangs is waited for as long as the lease lasts."""
+        if not lock.acquire(timeout=max(0.0, self.terms.give_up_s - self._age())):
             self.check()
             raise self._unsettled()
         try:
             yield
         finally:
-            self._lock.release()
+            lock.release()
 
     def _still_ours(self, store: ObjectStore, after: Lockfile) -> Read:
         """Return what we wrote, found instead of the answer: nobody else writes under our epoch.

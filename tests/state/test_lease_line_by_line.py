@@ -195,6 +195,31 @@ def test_beats_and_checkpoints_of_many_threads_build_one_on_the_other() -> None:
     effects.close()
 
 
+def test_a_commit_is_never_overtaken_by_another_of_its_process() -> None:
+    """However slow its swap is, and however many others commit meanwhile."""
+
+    class Slow(MemoryStore):
+        def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
+            if key != KEY and first.is_set() is False:
+                first.set()
+                others.wait(0.2)  # as long as the others need for all of theirs, were they let
+            return super().swap(key, body, expected=expected)
+
+    first, others, tries = threading.Event(), threading.Event(), 6
+    store, effects = WatchedStore(Slow()), ThreadEffects(1)
+    lease = taken(store, effects)
+    store.calls.clear()
+    slow = threading.Thread(target=lambda: lease._commit(record("slow"), lambda lockfile: lockfile))
+    slow.start()
+    assert first.wait(10)
+    for number in range(tries):
+        lease._commit(record(f"t{number}"), lambda lockfile: lockfile)
+    others.set()
+    slow.join()
+    assert len([call for call in store.calls if call[0] == "swap"]) == 2 * (tries + 1)  # none was done anew
+    effects.close()
+
+
 def test_a_write_that_hangs_holds_up_no_other_for_longer_than_the_lease_lasts() -> None:
     entered, leave = threading.Event(), threading.Event()
 
