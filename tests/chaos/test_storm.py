@@ -36,6 +36,7 @@ def rounds_of(server: S3Server, folder: Path, kind: str, rounds: str, seed: str)
     return [json.loads(line) for line in ran.stdout.splitlines()]
 
 
+@pytest.mark.soak
 def test_two_runners_that_are_killed_and_frozen_leave_nothing_that_the_next_one_does_not_finish(
     tmp_path: Path, s3_server: S3Server
 ) -> None:

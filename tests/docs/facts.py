@@ -10,6 +10,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import yaml
@@ -67,7 +68,9 @@ def cases_in(source: str, file: str) -> Iterator[Shown]:
 
 def shown_in(source: str, file: str) -> Iterator[Shown]:
     """Yield the tests of one file that carry a marker."""
-    for node in ast.walk(ast.parse(source, file)):
+    module = ast.parse(source, file)
+    classes = (node.body for node in module.body if isinstance(node, ast.ClassDef))
+    for node in chain(module.body, *classes):
         if isinstance(node, ast.FunctionDef):
             facts = tuple(dict.fromkeys(number for each in node.decorator_list for number in _numbers(each)))
             if facts:
@@ -77,7 +80,7 @@ def shown_in(source: str, file: str) -> Iterator[Shown]:
 def _numbers(decorator: ast.expr) -> Iterator[str]:
     """Yield what a decorator marks, itself or in one of its `pytest.param`s."""
     for node in ast.walk(decorator):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.fact":
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "fact":
             for argument in node.args:
                 yield str(ast.literal_eval(argument))
 

@@ -63,10 +63,9 @@ def topics(west: EmbeddedCluster, east: EmbeddedCluster) -> None:
     append(west, partitions=4, count=10, parts=2)
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("topics")
-@pytest.mark.parametrize(
-    ("where", "published"), [("staging", 0), pytest.param("publishing", 20, marks=pytest.mark.soak)]
-)
+@pytest.mark.parametrize(("where", "published"), [("staging", 0), ("publishing", 20)])
 def test_a_copy_killed_half_way_goes_on_and_copies_nothing_twice(
     spark: SparkSession, west: EmbeddedCluster, east: EmbeddedCluster, tmp_path: Path, where: str, published: int
 ) -> None:

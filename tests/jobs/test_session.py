@@ -98,6 +98,7 @@ def refusal_and_rest(body: str, folder: Path) -> list[str]:
     return rest
 
 
+@pytest.mark.soak
 def test_the_jvm_does_not_outlive_a_python_that_was_killed(tmp_path: Path) -> None:
     body = """
         spark = start_session(SparkSpec(master="local[1]"), environ=os.environ)

@@ -12,7 +12,8 @@ from tests.simulation.world import LEASE_S, Visit
 LONG_S = 3 * LEASE_S
 
 
-@pytest.mark.parametrize("resumes", [False, pytest.param(True, marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("resumes", [False, True])
 def test_a_runner_frozen_at_any_point_and_one_that_takes_over_end_well(resumes: bool) -> None:  # noqa: FBT001 - the case
     faults = each(steps(), AWAITS | {"write"}, "freeze", LONG_S)
     visits = ((Visit("a", (fault,)), Visit("b", starts_s=0.1, resumes=resumes, offset_s=5000)) for fault in faults)

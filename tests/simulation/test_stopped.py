@@ -10,7 +10,8 @@ from tests.simulation.scenarios import Scenario, each, failures, play, steps
 from tests.simulation.world import Visit
 
 
-@pytest.mark.parametrize("resumes", [False, pytest.param(True, marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("resumes", [False, True])
 def test_after_a_stop_at_any_point_the_next_run_finishes(resumes: bool) -> None:  # noqa: FBT001 - the case
     faults = each(steps(), AWAITS | WRITES, "stop")
     visits = ((Visit("a", (fault,)), Visit("b", after="a", resumes=resumes)) for fault in faults)

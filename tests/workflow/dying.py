@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
+from subprocess import CompletedProcess
 from typing import TYPE_CHECKING
 
 from reconciler.state.lockfile import read_lockfile
 from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.beginning.opening import open_state
 from reconciler.workflow.stating.unlocking import state_unlock
+from tests.processes import ran
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -42,8 +41,7 @@ apply(here, select, ApplyOptions(yes=True), confirm=lambda _: True, report=lambd
 
 def die(shop: Bench, step: str, when: str, *allow: str) -> None:
     """Apply in a process of its own that is killed before or after a step of a cluster, and free its lease."""
-    command = [sys.executable, "-c", DYING, str(shop.folder), step, when, *allow]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = ran(DYING, str(shop.folder), step, when, *allow)
     assert done.returncode == -9, done.stderr
     state_unlock(shop.invocation, Select(), "the-dead-run", confirm=lambda _line: True, stop=shop.stop)
 
@@ -79,12 +77,9 @@ sys.exit(main(typed))
 COMMANDS = {"reverse-and-start": "reverse", "truncate-and-restore": "restore", "promote": "promote"}
 
 
-def asked(shop: Bench, by: signal.Signals, step: str, when: str, *typed: str) -> subprocess.CompletedProcess[str]:
+def asked(shop: Bench, by: signal.Signals, step: str, when: str, *typed: str) -> CompletedProcess[str]:
     """Type a command that is sent a signal before or after a step of a cluster."""
-    command = [sys.executable, "-c", ASKING, step, when, str(by.value), *typed]
-    return subprocess.run(
-        command, cwd=shop.folder, env=dict(os.environ), capture_output=True, text=True, check=False, timeout=60.0
-    )
+    return ran(ASKING, step, when, str(by.value), *typed, cwd=shop.folder)
 
 
 def die_asking(shop: Bench, step: str, when: str, verb: str, address: str) -> None:

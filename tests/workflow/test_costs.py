@@ -140,6 +140,7 @@ def test_an_apply_that_asks_first_takes_no_lease_where_there_is_nothing_to_do(ap
     assert set(requests.reads()) == {"get lockfile", "get state"}
 
 
+@pytest.mark.soak
 def test_in_a_bucket_two_thousand_topics_take_as_many_writes(
     large: Bench, s3_server: S3Server, s3_environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

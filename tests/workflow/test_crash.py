@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +14,7 @@ from reconciler.workflow.apply import ApplyOptions
 from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.stating.unlocking import state_unlock
 from tests.embedded.crashing import opened
+from tests.processes import ran
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -42,8 +41,7 @@ apply(here, Select(), ApplyOptions(yes=True), confirm=lambda _: True, report=die
 
 
 def die_at(bench: Bench, event: str, action: str = "") -> None:
-    command = [sys.executable, "-c", DYING, str(bench.folder), event, action]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = ran(DYING, str(bench.folder), event, action)
     assert done.returncode == -9, done.stderr
 
 

@@ -146,6 +146,7 @@ def test_a_link_brings_its_mirrors_to_the_source(linked: Bench) -> None:
     assert linked.plan().plan.is_empty
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 def test_mirrors_are_kept_at_the_end_of_their_source(linked: Bench) -> None:
     assert linked.apply().verdict is None

@@ -103,7 +103,7 @@ STOPS = [
 
 
 @pytest.mark.fact("F-C-074", "F-C-079")
-@pytest.mark.parametrize("how", ["command", "without state", "apply"])
+@pytest.mark.parametrize("how", [pytest.param("command", marks=pytest.mark.soak), "without state", "apply"])
 @pytest.mark.parametrize(("step", "verb", "address", "told"), STOPS)
 def test_what_is_stopped_half_way_says_what_stands_and_what_goes_on_with_it(
     shop: Bench, step: str, verb: str, address: str, told: tuple[str, str | None], how: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,6 +20,7 @@ from reconciler.workflow.namespaces.deleting import delete_namespace
 from reconciler.workflow.stating.unlocking import state_unlock
 from tests.embedded.recovering import TOPIC, fill
 from tests.embedded.samples import NOW, ids
+from tests.processes import ran
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -148,8 +148,7 @@ def test_an_apply_that_dies_between_the_two_is_resumed(shop: Bench) -> None:
     before = values(shop, "west", TOPIC)
     (shop.folder / "manifests/orders.yaml").unlink()
     shop.write("manifests/together.yaml", TOGETHER)
-    command = [sys.executable, "-c", DYING, str(shop.folder), UNMOUNT]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = ran(DYING, str(shop.folder), UNMOUNT)
     assert done.returncode == -9, done.stderr
     assert TOPIC not in opened(shop, "west").catalog.read().topics
     assert "shop:later" not in opened(shop, "east").catalog.read().topics

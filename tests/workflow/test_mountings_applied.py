@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +13,7 @@ from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.run import run_once
 from reconciler.workflow.stating.unlocking import state_unlock
 from tests.embedded.samples import NOW, ids
+from tests.processes import ran
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -92,8 +91,7 @@ class Shop:
 
     def die_at(self, state: str) -> None:
         """Let an apply be killed when its migration has come to a state, and free its lease."""
-        command = [sys.executable, "-c", DYING, str(self.bench.folder), state]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = ran(DYING, str(self.bench.folder), state)
         assert done.returncode == -9, done.stderr
         state_unlock(self.bench.invocation, Select(), "the-dead-run", confirm=lambda _line: True, stop=self.bench.stop)
 

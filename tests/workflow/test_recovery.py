@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,6 +25,7 @@ from reconciler.workflow.stating.unlocking import state_unlock
 from tests.embedded.archiving import archive
 from tests.embedded.recovering import TOPIC, fill, records_in, say
 from tests.embedded.samples import NOW, ids
+from tests.processes import ran
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -251,8 +250,7 @@ apply(here, Select(), ApplyOptions(yes=True), confirm=lambda _: True, report=lam
 
 def test_an_apply_that_is_killed_while_it_copies_is_completed_by_the_next(bench: Bench, location: str) -> None:
     declare(bench, location)
-    command = [sys.executable, "-c", DYING, str(bench.folder), "5"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = ran(DYING, str(bench.folder), "5")
     assert done.returncode == -9, done.stderr
     assert opened(bench, "east").catalog.read().topics[TOPIC].recovering == location
     state_unlock(bench.invocation, Select(), "the-dead-run", confirm=lambda _line: True, stop=bench.stop)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.processes import ran
 from tests.workflow.linkedshop import CLUSTER, LINK, TOPIC, mirroring, opened, planned, produce, status, upkeep, values
 from tests.workflow.linkedshop import MIRROR as MIRROR_OF_WEST
 
@@ -73,15 +74,14 @@ STEPS = [(*LINKING, "aim"), (*LINKING, "advance"), (*DRIVER, "drive")]
 
 
 @pytest.mark.fact("F-C-064")
-@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
+@pytest.mark.parametrize(
+    "by", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.soak)], ids=["SIGTERM", "Ctrl-C"]
+)
 @pytest.mark.parametrize("step", STEPS, ids=[step for _, _, step in STEPS])
 def test_a_run_ends_when_it_is_asked_and_the_next_one_ends_the_promotion(
     shop: Bench, step: tuple[str, str, str], by: signal.Signals
 ) -> None:
-    typed = [sys.executable, "-c", SIGNALLED, *step, str(by.value), *RUN]
-    done = subprocess.run(
-        typed, cwd=shop.folder, env=dict(os.environ), capture_output=True, text=True, timeout=DEADLINE_S, check=False
-    )
+    done = ran(SIGNALLED, *step, str(by.value), *RUN, cwd=shop.folder)
     assert "Traceback" not in done.stderr, done.stderr
     assert done.returncode in {0, 4}, (done.returncode, done.stderr)
     assert status(shop) in {"PENDING_STOPPED", "STOPPED"}

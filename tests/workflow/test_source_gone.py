@@ -5,9 +5,6 @@ Real processes: each loses the source at the very step that is named.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +13,7 @@ from reconciler.applying.events import ActionFailed
 from reconciler.errors import PartialError
 from reconciler.workflow.apply import ApplyOptions
 from reconciler.workflow.beginning.invocation import Select
+from tests.processes import ran
 from tests.workflow.linkedshop import MIRROR, mirroring, planned, produce, status, upkeep, values, waiting, want
 
 if TYPE_CHECKING:
@@ -70,8 +68,7 @@ def shop(bench: Bench) -> Bench:
 
 def losing(shop: Bench, command: str, module: str, kind: str, step: str, *allow: str) -> tuple[int, str]:
     """Do something in a process of its own that loses the source right before a step."""
-    typed = [sys.executable, "-c", LOSING, str(shop.folder), command, module, kind, step, *allow]
-    done = subprocess.run(typed, capture_output=True, text=True, check=False, env=dict(os.environ))
+    done = ran(LOSING, str(shop.folder), command, module, kind, step, *allow)
     assert "Traceback" not in done.stderr, done.stderr
     assert (shop.folder / "lost").exists()
     return done.returncode, done.stdout

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
@@ -13,6 +13,9 @@ from reconciler.cli.options import checked_out
 from reconciler.cli.render.amounts import counted
 from reconciler.cli.render.lines import line
 from reconciler.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 @bundled
@@ -39,14 +42,14 @@ def command(
         out().show([line(name) for name in bodies])
 
 
-def _named(kind: str, bodies: dict[str, bytes]) -> str:
+def _named(kind: str, bodies: Mapping[str, bytes]) -> str:
     for name in bodies:
         if name.lower() == kind.lower():
             return name
     raise UsageError(f"there is no schema '{kind}'", hint=f"Schemas: {', '.join(bodies)}")
 
 
-def _write(folder: Path, bodies: dict[str, bytes]) -> None:
+def _write(folder: Path, bodies: Mapping[str, bytes]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, body in bodies.items():
         (folder / f"{name}.json").write_bytes(body)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -101,7 +102,8 @@ OUTPUTS: Final[Mapping[str, type[BaseModel]]] = {
 }
 
 
-def schema_bytes() -> dict[str, bytes]:
+@cache
+def schema_bytes() -> Mapping[str, bytes]:
     """Return every schema by its name, as it stands in `schemas/`."""
     outputs = {name: _of(model) for name, model in OUTPUTS.items()}
     return {

@@ -85,13 +85,12 @@ def found_source(mounting: Mounting, kept: str | None, lying: Lying) -> MountSou
         source = kept
     if source is not None and "/" in source:
         return _at(source, lying)
-    return _named(join_name(mounting.metadata.namespace, source or mounting.metadata.name), lying)
+    return _named(wanted_name(mounting), lying)
 
 
 def found_beside(mounting: Mounting, lying: Lying) -> MountSource | None:
     """Return what a mounting would take by name alone, were there not a topic that has its name on the cluster."""
-    full_name = join_name(mounting.metadata.namespace, mounting.spec.source or mounting.metadata.name)
-    attached, called = lying.called.get(full_name, ((), ()))
+    attached, called = lying.called.get(wanted_name(mounting), ((), ()))
     leaving = (MountSource(each.location, None, each.leaves_by) for each in attached if each.leaves_by is not None)
     free = (MountSource(each.location, None) for each in called if each.state == "detached")
     return next(free, next(leaving, None))
@@ -141,8 +140,16 @@ def elsewhere(mounting: Mounting, url: str, others: Sequence[tuple[str, Lying]])
     return None
 
 
-def nothing_there(mounting: Mounting, url: str) -> UserError:
-    """Return the error for a topic that nobody knows of."""
+def wanted_name(mounting: Mounting) -> str:
+    """Return the full name that a mounting's source has, where it is no location."""
+    return join_name(mounting.metadata.namespace, mounting.spec.source or mounting.metadata.name)
+
+
+def nothing_there(mounting: Mounting, url: str, leaves_by: Address | None = None) -> UserError:
+    """Return the error for a topic that nobody knows of.
+
+    `leaves_by` is a mounting that unmounts a topic of that name, which has no location before: copies make it.
+    """
     source = mounting.spec.source
     if source is not None and "/" in source:
         owner = source.split("/")[1]
@@ -152,8 +159,11 @@ def nothing_there(mounting: Mounting, url: str) -> UserError:
             f"Where it is not, its register is lost; whose it is says: "
             f"reconciler mount release {source} --owner {owner}",
         )
-    name = join_name(mounting.metadata.namespace, source or mounting.metadata.name)
-    return UserError(f"no detached topic {name} lies in {url}", hint=f"{_SEE}, or correct source.")
+    message = f"no detached topic {wanted_name(mounting)} lies in {url}"
+    if leaves_by is not None:
+        hint = f"It lies there once {leaves_by} has been applied: apply that without this Mounting, then add it."
+        return UserError(f"{message} yet", hint=hint)
+    return UserError(message, hint=f"{_SEE}, or correct source.")
 
 
 def _at(location: str, lying: Lying) -> MountSource | UserError | None:

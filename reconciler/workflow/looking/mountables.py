@@ -16,6 +16,7 @@ from reconciler.planning.wanted.mountsources import (
     found_detached,
     found_source,
     nothing_there,
+    wanted_name,
 )
 from reconciler.planning.wanted.storages import is_one_storage
 from reconciler.resources.address import address_of, cluster_address, cluster_of, full_name_of, kind_of
@@ -127,7 +128,15 @@ class _Looking:
             return found
         others = [(name, lying) for name in self._others(mounting.cluster) for lying in [self._storage(name)]]
         known = [(name, there) for name, there in others if isinstance(there, Lying)]
-        return elsewhere(mounting, lying.url, known) or nothing_there(mounting, lying.url)
+        return elsewhere(mounting, lying.url, known) or nothing_there(mounting, lying.url, self._leaves_by(mounting))
+
+    def _leaves_by(self, mounting: Mounting) -> Address | None:
+        """Return the mounting that unmounts what another wants, of a cluster whose topics get a location by that."""
+        name = wanted_name(mounting)
+        leaving = sorted(self._leaving.items())
+        return next(
+            (by for topic, by in leaving if full_name_of(topic) == name and topic in self._seen.inventory), None
+        )
 
     def _filled(
         self, mounts: Mapping[Address, MountSource | UserError], asked: Mapping[Address, Mounting]

@@ -64,7 +64,7 @@ def demo(typed: Call, kafka_broker: Kafka, kafka_prefix: str) -> Iterator[Demo]:
     forget_links(kafka_broker)
 
 
-@pytest.mark.parametrize("last", ["promoted", "failed-over"])
+@pytest.mark.parametrize("last", ["promoted", pytest.param("failed-over", marks=pytest.mark.soak)])
 def test_every_role_is_reached_and_then_nothing_is_left_to_do(demo: Demo, last: str) -> None:
     demo.applied("mirroring")
     for state, status in (("paused", "PAUSED"), ("mirroring", "ACTIVE"), (last, "STOPPED")):
@@ -121,6 +121,7 @@ def test_only_verbs_are_offered_that_its_cluster_has(demo: Demo) -> None:
     assert "restore" not in demo.typed("mirror", "describe", demo.mirror).out
 
 
+@pytest.mark.soak
 def test_a_group_that_was_reset_on_the_mirror_is_told(demo: Demo) -> None:
     demo.applied("mirroring")
     demo.produce("a", "b", "c")

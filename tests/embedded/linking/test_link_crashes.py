@@ -105,7 +105,9 @@ def test_a_failover_that_died_at_any_write_holds_groups_to_what_was_fetched() ->
 
 
 @pytest.mark.fact("F-C-074", "F-C-075")
-@pytest.mark.parametrize(("is_paused", "ends"), [(False, "ACTIVE"), (True, "PAUSED")])
+@pytest.mark.parametrize(
+    ("is_paused", "ends"), [(False, "ACTIVE"), pytest.param(True, "PAUSED", marks=pytest.mark.soak)]
+)
 def test_a_reversal_that_died_at_any_write_is_finished_by_the_next(*, is_paused: bool, ends: str) -> None:
     points = 0
     before = with_open_transaction(lagging())

@@ -157,6 +157,7 @@ def test_where_what_was_cut_does_not_say_who_wrote_it_nobodys_sequence_is_known(
     assert head_of(it.opened()).producers == {}
 
 
+@pytest.mark.soak
 def test_pages_above_the_cut_go_with_all_that_they_name_and_few_are_read_for_that() -> None:
     it = filled(1150)
     joined(it)

@@ -17,7 +17,7 @@ from tests.servers.stores import fresh_store
 if TYPE_CHECKING:
     from pathlib import Path
 
-KINDS = [("directory", 9), ("directory", 18), ("s3", 9)]
+KINDS = [("directory", 9), ("directory", 18), pytest.param("s3", 9, marks=pytest.mark.soak)]
 
 
 @pytest.mark.fact("F-C-079")

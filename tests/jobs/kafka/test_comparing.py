@@ -62,6 +62,7 @@ def test_of_a_copy_that_is_behind_it_is_told_how_far_its_source_goes(place: Plac
     assert (found.left.end, found.right.end) == (0, bounds[0].stable)
 
 
+@pytest.mark.soak
 def test_spark_reads_both_in_many_pieces_and_finds_the_same(place: Place, spark: SparkSession) -> None:
     source, target = place.create("orders", 3), place.create("copy", 3)
     produce(place, source, 300, partitions=3)

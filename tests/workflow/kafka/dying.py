@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Final
 
 from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.stating.unlocking import state_unlock
+from tests.processes import ran
 
 if TYPE_CHECKING:
     from tests.workflow.kafka.hibernated import Site
@@ -42,8 +41,7 @@ apply(here, select, ApplyOptions(yes=True), confirm=lambda _: True, report=lambd
 
 def die_after(site: Site, module: str, name: str, nth: int, *, allow: str = "") -> None:
     """Apply, be killed right after the nth call of a function of the package, and free the lease."""
-    command = [sys.executable, "-c", _DYING, str(site.bench.folder), module, name, str(nth), *filter(None, [allow])]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = ran(_DYING, str(site.bench.folder), module, name, str(nth), *filter(None, [allow]))
     assert done.returncode == -9, done.stderr
     bench = site.bench
     state_unlock(bench.invocation, Select(), "the-dead-run", confirm=lambda _line: True, stop=bench.stop)

@@ -55,6 +55,7 @@ def test_what_was_hibernated_wakes_on_kafka_and_a_stranger_reads_the_same(site: 
     assert "message.timestamp" not in described
 
 
+@pytest.mark.soak
 @pytest.mark.fact("F-K-090")
 def test_what_an_embedded_cluster_unmounted_is_mounted_on_kafka(site: Site) -> None:
     before = read_all(site.log)
@@ -69,6 +70,7 @@ def test_what_an_embedded_cluster_unmounted_is_mounted_on_kafka(site: Site) -> N
     assert unnumbered(read_all(site.log)) == unnumbered(before)
 
 
+@pytest.mark.soak
 def test_a_topic_goes_back_to_its_place_each_time_it_sleeps(site: Site) -> None:
     places = set()
     for _ in range(2):
@@ -98,6 +100,15 @@ def test_what_is_mounted_on_one_platform_is_not_mounted_on_the_other(site: Site)
     site.declare("cold", None)
     refused = " ".join(each.message for each in site.plan().plan.errors)
     assert f"is attached to cluster cold as {site.topic}" in refused
+
+
+def test_what_is_still_to_be_put_to_sleep_has_no_place_to_be_mounted_from(site: Site) -> None:
+    site.declare("live", "unmounted")
+    site.declare("cold", "mounted")
+    (refused,) = site.plan().plan.errors
+    assert refused.message.startswith(f"no detached topic {site.topic} lies in file://bucket yet")
+    first = f"It lies there once mounting/live/{site.topic} has been applied: apply that without this Mounting"
+    assert refused.hint.startswith(first)
 
 
 def test_a_plan_says_that_nobody_can_be_shut_out_and_where_it_will_lie(site: Site) -> None:
@@ -144,6 +155,7 @@ def test_what_is_written_while_it_is_about_to_be_deleted_is_archived_too(
     assert len(list(site.cold.consume(site.topic))) == READABLE + 2 * 3
 
 
+@pytest.mark.soak
 def test_a_topic_that_never_stands_still_is_not_deleted_and_can_be_let_be(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,6 +180,7 @@ def test_a_topic_that_never_stands_still_is_not_deleted_and_can_be_let_be(
     assert site.physical not in site.kafka.names()
 
 
+@pytest.mark.soak
 def test_a_mount_that_is_cancelled_gives_the_topic_back(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.declare("live", "unmounted")
     site.apply()
