@@ -11,6 +11,8 @@ from sparkbench import probed
 SEVEN_TENTHS, SIX_TENTHS = 1 / 0.7, 1 / 0.6
 """Aims: so many times the speed of the floor."""
 FLOOR = "librdkafka's consumer into nothing, one process"
+ARCHIVES = (("copied", "archived to Parquet", 1), ("compared", "archived, and every record compared", 2))
+"""What is measured, and how often it reads the topic: who compares reads it again."""
 
 
 def rows(scale: Scale, scratch: Path) -> Iterator[Row]:
@@ -19,6 +21,7 @@ def rows(scale: Scale, scratch: Path) -> Iterator[Row]:
     topic = f"a Kafka topic of {records:,} records of 210 bytes, 6 partitions"
     yield compared(f"{topic}, read into Arrow", FLOOR, took, aim=SEVEN_TENTHS)
     took = probed("probes/kafka_archive.py", str(scratch / "archives"), str(records), str(scale.of(3, 1)))
-    for name, what in (("copied", "archived to Parquet"), ("compared", "archived, and every record compared")):
-        ends = {"ours": took[name], "floor": took["floor"]}
-        yield compared(f"{topic}, {what}, Spark warm", FLOOR, ends, aim=SIX_TENTHS)
+    for name, what, reads in ARCHIVES:
+        ends = {"ours": took[name], "floor": reads * took["floor"]}
+        against = FLOOR if reads == 1 else f"{FLOOR}, twice"
+        yield compared(f"{topic}, {what}, Spark warm", against, ends, aim=SIX_TENTHS)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from examples.kafkajars import classpath, java
 from tests.servers.ports import free_ports
@@ -73,7 +73,10 @@ def seconds_for(topic: str, ends: tuple[str, str], records: int, settings: dict[
 def _steady(written: Callable[[], int], records: int, running: subprocess.Popen[Any]) -> float:
     until, first = time.monotonic() + PATIENCE_S, (0.0, 0)
     while time.monotonic() < until and running.poll() is None:
-        now, count = time.perf_counter(), written()
+        try:
+            now, count = time.perf_counter(), written()
+        except KafkaException:  # a topic that was made this moment has no leader yet
+            continue
         if count >= BEGUN * records and not first[1]:
             first = now, count
         if count >= ENDED * records:

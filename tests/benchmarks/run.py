@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from measuring import Row, Scale
+from measuring import BenchmarkError, Row, Scale
 from table import markdown, quoted, text
 
 NAMES = (
@@ -45,29 +45,35 @@ def main() -> int:
     options = _options()
     scratch = Path(tempfile.mkdtemp(prefix="reconciler-bench-"))
     try:
-        measured = _measure(options.only or NAMES, Scale(quick=options.quick), scratch)
+        measured, failed = _measure(options.only or NAMES, Scale(quick=options.quick), scratch)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     if not options.quick:
-        is_whole = not options.only
+        is_whole = not options.only and not failed
         kept = "" if is_whole else TABLE.read_text(encoding="utf-8")
         TABLE.write_text(markdown(measured, _machine(), kept), encoding="utf-8")
         README.write_text(quoted(README.read_text(encoding="utf-8"), measured, is_whole=is_whole), encoding="utf-8")
         _say(f"written: {TABLE}, and the table of {README.name}")
     missed = [row for row in measured if not row.is_met]
     _say(f"{len(measured) - len(missed)} of {len(measured)} aims met")
-    return 0
+    return 1 if failed else 0
 
 
-def _measure(names: tuple[str, ...] | list[str], scale: Scale, scratch: Path) -> list[Row]:
+def _measure(names: tuple[str, ...] | list[str], scale: Scale, scratch: Path) -> tuple[list[Row], list[str]]:
+    """Return what was measured, and the names of what could not be: the others took too long to be thrown away."""
     measured: list[Row] = []
+    failed: list[str] = []
     for name in names:
         began = time.perf_counter()
-        for row in importlib.import_module(name).rows(scale, scratch):
-            measured.append(row)
-            _say(text(row))
+        try:
+            for row in importlib.import_module(name).rows(scale, scratch):
+                measured.append(row)
+                _say(text(row))
+        except BenchmarkError as error:
+            failed.append(name)
+            _say(f"{name} FAILED: {error}")
         _say(f"  ({name}: {time.perf_counter() - began:.0f} s)")
-    return measured
+    return measured, failed
 
 
 def _machine() -> str:
