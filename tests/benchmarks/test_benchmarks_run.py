@@ -27,6 +27,20 @@ def test_a_run_of_some_writes_their_rows_and_leaves_the_others(monkeypatch: pyte
     assert page.endswith(f"{table.END}\nend\n")
 
 
+def test_a_benchmark_that_fails_costs_none_of_the_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(RUN.parent)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "dead.py").write_text("import measuring\ndef rows(*_):\n raise measuring.BenchmarkError('no broker')\n")
+    (tmp_path / "slow.py").write_text(
+        "import measuring\ndef rows(*_):\n yield measuring.Row('slow', 'a floor', '2 s', '1 s', 2.0, 3.0)\n"
+    )
+    measured, failed = importlib.import_module("run")._measure(["dead", "slow"], None, tmp_path)
+    assert ([row.what for row in measured], failed) == (["slow"], ["dead"])
+    assert "dead FAILED: no broker" in capsys.readouterr().out
+
+
 @pytest.mark.soak
 def test_every_benchmark_runs_on_a_small_scale() -> None:
     ran = subprocess.run([sys.executable, RUN, "--quick"], capture_output=True, text=True, check=False)
