@@ -253,9 +253,8 @@ class Lease:
     @contextmanager
     def _alone(self, lock: threading.Lock) -> Iterator[None]:
         """Be the only one in this process who does it; what hangs is waited for as long as the lease lasts."""
-        if not lock.acquire(timeout=max(0.0, self.terms.give_up_s - self._age())):
+        while not lock.acquire(timeout=max(0.0, self.terms.give_up_s - self._age())):
             self.check()
-            raise self._unsettled()
         try:
             yield
         finally:
