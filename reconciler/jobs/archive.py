@@ -1,13 +1,13 @@
 """Archiving: a log of any platform brought into object storage, offset for offset, and every record compared.
 
-Producers of some platforms cannot be shut out. So it goes in passes: copy to the end, compare what is new, look at the
-end again; it is whole when the end did not move from before the comparison until after it. Whoever deletes the source
-then looks once more, with `is_unmoved`. An archive that was cut short is gone on with where its manifests end.
+Most is copied and compared while producers go on. Then they are shut out, and the rest is copied and compared: where
+the source ends by then is the end of the archive. Whoever deletes the source looks once more, with
+`records.log.came_since`. An archive that was cut short is gone on with where its manifests end.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import IncompleteError, RetryableError, SourceChangedError, UserError
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from reconciler.jobs.progress import Report
     from reconciler.records.log import Bounds, StagedSink, TopicLog
 
-_PASSES: Final = 10
-"""Whoever writes as fast as we copy and compare is not going to stop."""
+_PASSES: Final = 3
+"""Passes before anybody is shut out, at most: each has only what came in during the one before."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,8 @@ class Archiving:
     sink: StagedSink
     copy: TopicLog
     session: Callable[[], SparkSession]
+    shut_out: Callable[[], Mapping[int, int]]
+    """Keeps everybody from writing to the source, and returns where each partition ends. Asked once; may raise."""
     progress: Report = unseen
     is_stopped: Callable[[], bool] = lambda: False
     before_pass: Callable[[], None] = lambda: None
@@ -49,53 +51,53 @@ class Archiving:
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """What an archive has, and what its source was when all of it had been compared."""
+    """What an archive has, and where its source began and ended when all of it had been compared."""
 
     bounds: Mapping[int, Bounds]
     records: int
     bytes: int
-    passes: int
 
 
 def archive(job: Archiving) -> Archived:
-    """Copy and compare until the source stands still for as long as that takes.
+    """Copy and compare all there is, then shut everybody out, and copy and compare what came meanwhile.
 
     Raises:
         UserError: The archive differs from its source.
         SourceChangedError: The source was deleted and made anew.
-        RetryableError: Somebody goes on writing, a transaction stays open, or Spark gave up.
+        RetryableError: Somebody cannot be shut out, a transaction stays open, or Spark gave up.
         IncompleteError: It was stopped; what is named stays.
     """
-    compared: Mapping[int, int] = {}
+    topic_id, compared = job.source.topic_id, dict[int, int]()
     records = stored = 0
-    topic_id = job.source.topic_id
-    for passed in range(1, _PASSES + 1):
-        job.before_pass()
-        copied = mirror(
-            job.session,
-            job.source,
-            job.sink,
-            progress=job.progress,
-            is_stopped=job.is_stopped,
-            little_bytes=job.little_bytes,
-        )
-        records, stored = records + copied.records, stored + copied.bytes
-        seen = job.source.bounds()
-        _check_same(job, topic_id)
-        _compare(job, compared, copied)
-        compared = {number: bounds.stable for number, bounds in seen.items()}
-        if is_unmoved(seen, job.source.bounds()) and _has_all(job, seen):
-            _check_closed(job.name, seen)
-            return Archived(seen, records, stored, passed)
-    message = f"{job.name}: somebody goes on writing to it: after {_PASSES} passes there was always more"
-    raise RetryableError(message, hint="Stop its producers, then run the same command again: it goes on from here.")
+    for _ in range(_PASSES):
+        now = {number: bounds.stable for number, bounds in job.source.bounds().items()}
+        copied = _brought(job, topic_id, now, compared)
+        records, stored, compared = records + copied.records, stored + copied.bytes, now
+        if copied.bytes <= job.little_bytes:
+            break
+    ends = job.shut_out()
+    copied = _brought(job, topic_id, ends, compared)
+    _check_whole(job, ends)
+    found = job.source.bounds()
+    bounds = {number: replace(found[number], stable=end, end=end) for number, end in ends.items()}
+    return Archived(bounds, records + copied.records, stored + copied.bytes)
 
 
-def is_unmoved(before: Mapping[int, Bounds], now: Mapping[int, Bounds]) -> bool:
-    """Tell whether nothing was written to a log between two looks; what expired meanwhile is no writing."""
-    return before.keys() == now.keys() and all(
-        (before[number].stable, before[number].end) == (now[number].stable, now[number].end) for number in now
+def _brought(job: Archiving, topic_id: str | None, ends: Mapping[int, int], compared: Mapping[int, int]) -> Copy:
+    """Copy up to `ends`, and compare what was not compared before."""
+    job.before_pass()
+    copied = mirror(
+        job.session,
+        job.source,
+        job.sink,
+        until=ends,
+        progress=job.progress,
+        is_stopped=job.is_stopped,
+        little_bytes=job.little_bytes,
     )
+    _check_same(job, topic_id)
+    _compare(job, compared, copied)
+    return copied
 
 
 def _compare(job: Archiving, since: Mapping[int, int], copied: Copy) -> None:
@@ -114,21 +116,17 @@ def _compare(job: Archiving, since: Mapping[int, int], copied: Copy) -> None:
         raise UserError(message, hint="Nothing was deleted. Cancel it (reconciler mount cancel), and begin anew.")
 
 
-def _has_all(job: Archiving, seen: Mapping[int, Bounds]) -> bool:
-    ends = job.sink.ends()
-    return all(ends.get(number, 0) >= bounds.stable for number, bounds in seen.items())
-
-
 def _check_same(job: Archiving, topic_id: str | None) -> None:
     if job.source.topic_id != topic_id:
         message = f"{job.name} was deleted and made anew while it was archived (its topic id changed)"
         raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint="Nothing was deleted. Plan again.")
 
 
-def _check_closed(name: str, seen: Mapping[int, Bounds]) -> None:
+def _check_whole(job: Archiving, ends: Mapping[int, int]) -> None:
     """Refuse to take for the end what only waits for a transaction."""
-    opened = sorted(number for number, bounds in seen.items() if bounds.stable < bounds.end)
+    reached = job.sink.ends()
+    opened = sorted(number for number, end in ends.items() if reached.get(number, 0) < end)
     if opened:
         named = ", ".join(map(str, opened))
-        message = f"{name}: transactions are open on partitions {named}: what they wrote is not archived"
+        message = f"{job.name}: transactions are open on partitions {named}: what they wrote is not archived"
         raise RetryableError(message, hint="Let their producers end them, or wait for them to time out; then go on.")

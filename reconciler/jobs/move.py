@@ -1,7 +1,7 @@
 """Moving: a topic copied into another one of the same platform, exactly once, and compared.
 
-The source goes on taking records, since brokers shut nobody out. `fill` brings the target to the source's end as it is
-now; `settle` brings the rest, and refuses to call it done where anything was written meanwhile.
+`fill` brings the target to the source's end as it is now, while producers go on. For `settle` they are shut out, and it
+brings the rest.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from reconciler.errors import IncompleteError, RetryableError, UserError
-from reconciler.jobs.archive import is_unmoved
+from reconciler.errors import IncompleteError, UserError
 from reconciler.jobs.inorder import Pairing, Where, differing
 from reconciler.jobs.mirror import mirror
 from reconciler.jobs.progress import unseen
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from reconciler.jobs.flows import Copy
     from reconciler.jobs.progress import Report
     from reconciler.records.digest import Digest
-    from reconciler.records.log import Bounds, TopicLog, TransactionalSink
+    from reconciler.records.log import TopicLog, TransactionalSink
 
 
 @dataclass(frozen=True)
@@ -51,36 +50,28 @@ def fill(job: Moving) -> Copy:
         RetryableError: Spark gave up, or brokers do not answer.
         IncompleteError: It was stopped; what is committed stays.
     """
-    copied = _brought(job, job.source.bounds())
+    copied = _brought(job, {number: bounds.stable for number, bounds in job.source.bounds().items()})
     _compare(job)
     return copied
 
 
-def settle(job: Moving) -> tuple[Copy, Mapping[int, Bounds]]:
-    """Copy what came since, compare, and return where the source ends, to which nothing was written meanwhile.
+def settle(job: Moving, ends: Mapping[int, int]) -> Copy:
+    """Copy what came since up to `ends`, where nobody writes any more, and compare.
 
     Raises:
-        RetryableError: Somebody writes to it still, or a transaction is open. Also as of `fill`.
+        As of `fill`.
     """
-    before = job.source.bounds()
-    opened = sorted(number for number, bounds in before.items() if bounds.stable < bounds.end)
-    if opened:
-        message = f"{job.name}: transactions are open on partitions {', '.join(map(str, opened))}"
-        raise RetryableError(message, hint="Let their producers end them, then apply again: it goes on from here.")
-    copied = _brought(job, before)
+    copied = _brought(job, ends)
     _compare(job)
-    if not is_unmoved(before, job.source.bounds()):
-        message = f"{job.name}: somebody writes to it still"
-        raise RetryableError(message, hint="Let its producers write to the new topic, then apply again.")
-    return copied, before
+    return copied
 
 
-def _brought(job: Moving, seen: Mapping[int, Bounds]) -> Copy:
+def _brought(job: Moving, ends: Mapping[int, int]) -> Copy:
     return mirror(
         job.session,
         job.source,
         job.sink,
-        until={number: bounds.stable for number, bounds in seen.items()},
+        until=ends,
         progress=job.progress,
         is_stopped=job.is_stopped,
         little_bytes=job.little_bytes,

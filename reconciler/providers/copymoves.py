@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from reconciler.records.digest import Digest
-    from reconciler.records.log import Bounds, TransactionalSink
+    from reconciler.records.log import TransactionalSink
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,19 @@ class CopyMoves(Protocol):
         """Return what tells what was written by key so far; `None`: records lie in the new topic as they lay."""
         ...
 
-    def switch_groups(self, move: CopyMove, bounds: Mapping[int, Bounds]) -> int:
+    def shut_out(self, move: CopyMove, may_go_on: Callable[[], None]) -> Mapping[int, int]:
+        """Keep everybody from writing to the old topic, and return where each of its partitions ends. May be repeated.
+
+        Raises:
+            RetryableError: Somebody cannot be shut out, or a transaction stays open.
+        """
+        ...
+
+    def let_in(self, move: CopyMove) -> None:
+        """Take back `shut_out`."""
+        ...
+
+    def switch_groups(self, move: CopyMove, ends: Mapping[int, int]) -> int:
         """Give every group of the old topic its place in the new one; return how many there are.
 
         Raises:
@@ -55,6 +67,6 @@ class CopyMoves(Protocol):
         """
         ...
 
-    def end(self, move: CopyMove, bounds: Mapping[int, Bounds]) -> None:
+    def end(self, move: CopyMove, ends: Mapping[int, int]) -> None:
         """Give the new topic its configs, and keep where the old one ended: it is deleted only where it still does."""
         ...

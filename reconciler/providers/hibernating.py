@@ -13,6 +13,8 @@ from reconciler.lifecycles.mounting import MigrationState
 from reconciler.resources.migration import Direction
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from reconciler.embedded.archiving.writing import ArchivedTopic
     from reconciler.embedded.remote.manifests.topicmanifest import TopicManifest
     from reconciler.objectstore.base import ObjectStore
@@ -118,6 +120,25 @@ class Hibernation(Protocol):
 
     def maps(self, move: Kept) -> Mapping[int, OffsetMap]:
         """Return where the records of each partition of a mount went that is filled."""
+        ...
+
+    def shut_out(self, move: Kept, may_go_on: Callable[[], None]) -> Mapping[int, int]:
+        """Keep everybody from writing to the topic of an unmount, and return where each partition ends.
+
+        That it is so is kept before it is done. May be repeated.
+
+        Raises:
+            RetryableError: Somebody cannot be shut out, or a transaction stays open.
+            StalePlanError: It is another topic by now.
+        """
+        ...
+
+    def is_shut_out(self, move: Kept) -> bool:
+        """Tell whether everybody is kept from writing now."""
+        ...
+
+    def let_in(self, move: Kept) -> None:
+        """Take back `shut_out`; the topic says what it said before."""
         ...
 
     def remove(self, full_name: str, topic_id: str) -> None:

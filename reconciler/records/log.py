@@ -308,3 +308,14 @@ class TopicProducer(Protocol):
     def flush(self) -> Mapping[int, OffsetRange]:
         """Write all that was taken, and return what each partition gained since the last call."""
         ...
+
+
+def came_since(log: TopicLog, ends: Mapping[int, int]) -> list[int]:
+    """Return the partitions that have records at or after `ends`, or are new; ends of transactions are no records."""
+    found = []
+    for number, bounds in sorted(log.bounds().items()):
+        begin = max(ends.get(number, 0), bounds.start)
+        offsets = OffsetRange(begin, max(begin, bounds.stable))
+        if number not in ends or (offsets.length and any(batch.num_rows for batch in log.read(number, offsets))):
+            found.append(number)
+    return found

@@ -93,6 +93,8 @@ class Observed:
     """Of a mirror: when it came into the state it keeps; tells which side of a link stopped last."""
     stopped_by: str | None = None
     """Of a stopped mirror: the verb that ended it, as far as its cluster tells."""
+    is_sealed: bool = False
+    """Of a topic: whether its brokers refuse every record, since it is about to be deleted."""
     becomes: Resource | None = None
     """Of a live mirror: the ordinary topic it would be, were it stopped as it is now."""
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from reconciler.errors import DriftError, ReconcilerError, UserError
 from reconciler.manifests.files import WORKSPACE_FILE
 from reconciler.planning.finding import Finding
+from reconciler.planning.judging.detaching import warnings_of_sealed
 from reconciler.planning.wanted.commanded import commanded
 from reconciler.resources.address import cluster_address, matches
 from reconciler.workflow.beginning.opening import open_work
@@ -46,6 +47,8 @@ class Drifted:
     known: Known | None = None
     unreadable: Finding | None = None
     """An open run of which nobody can tell what it did: what is in doubt is not known."""
+    sealed: tuple[Finding, ...] = ()
+    """The topics that take no records, since a move or unmount was broken off."""
     lost: tuple[Finding, ...] = ()
     """The clusters that could not be read. A plan may do without them; what changed there is not known."""
 
@@ -54,7 +57,7 @@ class Drifted:
         """What is odd about the rules of the workspace, and who is shut out; what is odd about a plan, `plan` says."""
         plan = self.planned.plan
         rules = tuple(finding for finding in plan.warnings if finding.source == WORKSPACE_FILE)
-        return (*rules, *(_half_way(each) for each in plan.waiting if each.is_shut))
+        return (*rules, *(_half_way(each) for each in plan.waiting if each.is_shut), *self.sealed)
 
     @property
     def obstacles(self) -> tuple[Finding, ...]:
@@ -113,7 +116,9 @@ def drift(invocation: Invocation, select: Select, *, fail_on: Sequence[str] = ()
         verdict = unreachable(decided.seen.lost)
     else:
         verdict = _verdict(planned.plan, fails, lost)
-    return Drifted(planned, findings, fails, verdict, told, unknown, lost)
+    is_chosen = _chosen(select)
+    sealed = tuple(warnings_of_sealed({a: o for a, o in decided.seen.inventory.items() if is_chosen(a)}))
+    return Drifted(planned, findings, fails, verdict, told, unknown, sealed, lost)
 
 
 def _roles(work: Work, decided: Decided, select: Select) -> tuple[Commanded, ...]:

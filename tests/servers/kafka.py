@@ -230,12 +230,13 @@ class Kafka:
         return set(AdminClient({"bootstrap.servers": self.bootstrap(), "log_level": 0}).list_topics(timeout=30).topics)
 
     def consumed(self, topic: str, count: int, *properties: str) -> list[str]:
-        """Return what the console consumer prints of a topic's first `count` records, with all that it can print."""
+        """Return what the console consumer prints of a topic's first `count` committed records."""
         shown = ("timestamp", "partition", "offset", "headers", "key", "value", *properties)
         printed = [part for name in shown for part in (_PROPERTY[self.version[0]], f"print.{name}=true")]
         return self.tool(
             "org.apache.kafka.tools.consumer.ConsoleConsumer",
             *("--bootstrap-server", self.bootstrap(), "--topic", topic, "--from-beginning"),
+            *("--isolation-level", "read_committed"),
             *("--max-messages", str(count), "--timeout-ms", "20000", *printed),
         ).splitlines()
 

@@ -31,7 +31,7 @@ def mount_headline(action: Transition, mounting: Mounting) -> str:
 def mount_notes(action: Transition) -> Iterator[str]:
     """Yield what a mount or unmount moves: it copies nothing; it flushes, and closes the topic for a while.
 
-    Jobs copy and compare all of it, and nobody is shut out.
+    Jobs copy and compare all of it, and shut producers out before the last of it.
     """
     found, is_copied = action.estimate, action.parameters.get("by") == BY_JOBS
     if not _is_unmount(action):

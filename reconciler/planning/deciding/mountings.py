@@ -129,9 +129,9 @@ def _unmount(sides: Sides, mounting: Mounting, seen: Observed, situation: Situat
         decision.warn(
             sides.address,
             sides.wanted.source,
-            f"nobody can be kept from writing to topic {mounting.topic_name} while it is archived",
-            "Stop its producers first. It is deleted only once all of it was compared, and only where nothing was "
-            "written since.",
+            f"producers of topic {mounting.topic_name} are refused once most of it is archived",
+            "Stop them first, or let them find its records elsewhere. It is deleted only once all of it was compared. "
+            "Where that fails they are let in again.",
         )
     return _transition(sides, mounting, seen, location, situation, decision)
 

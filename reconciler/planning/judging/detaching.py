@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.lifecycles.mounting import UNMOUNT
 from reconciler.planning.actions import Reason
 from reconciler.planning.estimates import Estimate, Unreadable
+from reconciler.planning.finding import Finding
 from reconciler.planning.situation import mounted_by
 from reconciler.resources.measures import Measure
 from reconciler.resources.mountable import MountSource
@@ -15,11 +16,12 @@ from reconciler.resources.mounting import Mounting
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from reconciler.planning.actions import Transition
     from reconciler.planning.situation import Situation
     from reconciler.resources.address import Address
+    from reconciler.resources.inventory import Inventory
 
 BYTES_A_SECOND: Final = 50 * 2**20
 """A cautious guess at what is copied."""
@@ -53,6 +55,18 @@ def detached(action: Transition, situation: Situation, measure: Callable[[Addres
         no_writes_seconds=seconds,
     )
     return replace(action, estimate=estimate)
+
+
+def warnings_of_sealed(observed: Inventory) -> Iterator[Finding]:
+    """Yield the topics that take no records, since somebody was about to delete them once they were copied."""
+    for address, there in sorted(observed.items()):
+        if there.is_sealed:
+            message = "it is sealed: its brokers refuse every record, since it is being moved or unmounted"
+            hint = (
+                "`reconciler apply` goes on where that was broken off. To let producers in again instead, cancel the "
+                "unmount (reconciler mount status, reconciler mount cancel)."
+            )
+            yield Finding(address, None, message, hint)
 
 
 def no_writes_seconds(partitions: int, unflushed: int) -> int:

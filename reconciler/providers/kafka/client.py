@@ -57,6 +57,8 @@ class TopicSeen:
     error: int = 0
     is_led: bool = True
     """Whether every partition has a leader."""
+    leaders: tuple[int, ...] = ()
+    """The broker that leads each partition; -1: none does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +147,12 @@ class KafkaClient:
         return {topic.name: _topic(topic) for topic in answer.topics}
 
     def configs(
-        self, names: Sequence[str], keys: Sequence[str] | None = None
+        self, names: Sequence[str], keys: Sequence[str] | None = None, *, node: int | None = None
     ) -> Iterator[tuple[str, Mapping[str, ConfigSeen] | int]]:
-        """Yield the configs of topics, all or those of `keys`; a code where the broker refuses them for one."""
+        """Yield the configs of topics, all or those of `keys`, as one broker knows them; a code where it refuses."""
         for begin in range(0, len(names), _CONFIGS_AT_ONCE):
             wanted = [(TOPIC, name, None if keys is None else list(keys)) for name in names[begin:][:_CONFIGS_AT_ONCE]]
-            for result in self._described(wanted, doing="reading configs of topics"):
+            for result in self._described(wanted, node=node, doing="reading configs of topics"):
                 yield result.resource_name, result.error_code or result.configs
 
     def broker_configs(self, broker: int | None = None) -> Mapping[str, ConfigSeen]:
@@ -188,6 +190,7 @@ def _topic(topic: Any) -> TopicSeen:
         tuple(tuple(each.replica_nodes) for each in partitions),
         topic.error_code,
         all(each.leader_id >= 0 for each in partitions) and bool(partitions),
+        tuple(each.leader_id for each in partitions),
     )
 
 

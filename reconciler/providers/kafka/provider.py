@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -32,9 +33,10 @@ if TYPE_CHECKING:
     from reconciler.providers.base import Edge, Marked, Outcome, Standing, TopicAddress
     from reconciler.providers.kafka.client import TopicSeen
     from reconciler.providers.kafka.groups import KafkaGroups
-    from reconciler.providers.kafka.ledger import Ledger
+    from reconciler.providers.kafka.ledger import Entries, Ledger
     from reconciler.providers.kafka.linking.links import KafkaLinks
     from reconciler.providers.kafka.linking.site import Site
+    from reconciler.providers.kafka.mounting.keeping import Seal
     from reconciler.providers.kafka.mounting.migrating import KafkaMigrations
     from reconciler.providers.kafka.mounting.opening import Mountings
     from reconciler.providers.kafka.naming import Naming
@@ -84,6 +86,10 @@ class KafkaProvider:
         name, wanted = self._declared.metadata.name, wanted_in(scope)
         looking = Looking(self._client, name, self._naming, scope, self._known, wanted)
         topics, configs = looking.topics()
+        entries, sealed = self._kept(topics) if LEDGER in topics else ({}, {})
+        for name, seal in sealed.items():
+            if name in configs:
+                configs[name] = seal.opened(configs[name])
         bindings, _ = read_bindings(self._client)
         inventory: dict[Address, Observed] = {}
         if wanted is None or wanted(self._declared.address):
@@ -92,7 +98,10 @@ class KafkaProvider:
         if LEDGER in topics:
             from reconciler.providers.kafka.linking.observed import laid_over  # noqa: PLC0415 - only who mirrors pays
 
-            inventory = laid_over(inventory, (self._ledger.read(), topics, configs), name, wanted)
+            inventory = laid_over(inventory, (entries, topics, configs), name, wanted)
+        for address, there in [*inventory.items()] if sealed else ():
+            if there.physical_name in sealed:
+                inventory[address] = replace(there, is_sealed=True)
         if self._declared.spec.object_storage is not None:
             return self._mountings.laid_over(inventory, wanted)
         return inventory
@@ -138,6 +147,7 @@ class KafkaProvider:
                 rest,
                 lambda: self.migrations.copies,
                 lambda actions: Batch(self._client, self._naming, actions, may_go_on).outcomes(),
+                may_go_on,
             )
 
     def measure(self, addresses: Sequence[Address]) -> Measures:
@@ -257,7 +267,7 @@ class KafkaProvider:
 
         seen = self._seen(topic)
         self._site().check_no_mirror(full_name_of(topic), seen)
-        self._mountings.check_not_filling(full_name_of(topic))
+        self._mountings.check_open(full_name_of(topic), seen.id)
         return KafkaProducer(seen.name, record_settings(self._declared, self._edge), self._client.name)
 
     def sink(self, topic: TopicAddress) -> TransactionalSink:
@@ -298,6 +308,15 @@ class KafkaProvider:
     @property
     def _separator(self) -> str:
         return self._declared.spec.kafka.namespace_separator if self._declared.spec.kafka else "."
+
+    def _kept(self, topics: Mapping[str, TopicSeen]) -> tuple[Entries, dict[str, Seal]]:
+        """Return what the ledger has of links, and the seals of topics."""
+        from reconciler.providers.kafka.ledger import STATES  # noqa: PLC0415 - only who mirrors or moves pays
+        from reconciler.providers.kafka.mounting.keeping import SEALED, seals_in  # noqa: PLC0415 - as above
+
+        entries = self._ledger.read(*STATES, SEALED)
+        seals = seals_in(entries)
+        return entries, {name: seals[seen.id] for name, seen in topics.items() if seen.id in seals}
 
     def _learn(self, addresses: Iterable[Address]) -> None:
         """Keep what is known of namespaces: flat names are read by it."""

@@ -1,4 +1,7 @@
-"""Unmounting by jobs: a topic is archived, compared, deleted where nothing was written since, and let go of.
+"""Unmounting by jobs: a topic is archived, compared, deleted, and let go of.
+
+Most is archived while producers go on. Then they are shut out, the rest is archived, and the topic is deleted. Where
+that fails they are let in again, unless the lease is lost: whoever has it goes on.
 
 Each step is kept by its cluster before it begins. Whoever comes next, after a crash at any point, finds how far it is:
 what is named in object storage stays, a topic that is there still is looked at anew, and one that is gone was deleted
@@ -12,7 +15,14 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.applying.ports import Moved
-from reconciler.errors import BrokenInvariantError, RetryableError, StalePlanError, UserError
+from reconciler.errors import (
+    BrokenInvariantError,
+    LeaseError,
+    ReconcilerError,
+    RetryableError,
+    StalePlanError,
+    UserError,
+)
 from reconciler.lifecycles.mounting import MigrationState
 from reconciler.objectstore.nonces import nonce
 from reconciler.providers.hibernating import Kept
@@ -34,8 +44,6 @@ if TYPE_CHECKING:
 # Arrow is heavy: a command without data actions never imports it.
 # ruff: noqa: PLC0415
 
-_CUTS: Final = 3
-"""How often what was written between the comparison and the deletion is brought along."""
 _S: Final = MigrationState
 
 
@@ -87,7 +95,7 @@ class Unmount:
         Raises:
             UserError: It cannot be done as things are; says what it needs. Nothing was deleted.
             StalePlanError: The topic is another one than when it was begun.
-            RetryableError: Somebody goes on writing to it, or a store or broker does not answer.
+            RetryableError: Somebody cannot be shut out, or a store or broker does not answer.
             IncompleteError: It was stopped; the next apply goes on.
         """
         from reconciler.embedded.archiving.writing import detach, tidy
@@ -100,7 +108,14 @@ class Unmount:
         if topic is not None:
             if topic.id != move.topic_id:
                 raise self._another(move)
-            move, done = self._deleted(move, archive, topic)
+            try:
+                move, done = self._archived(move, archive, topic)
+            except LeaseError:
+                raise
+            except ReconcilerError as error:
+                self._let_in(move, error)
+                raise
+            self._remove(move)
         self.means.may_go_on()
         detach(archive, move.claim, now_ms=self.means.by_jobs.now_ms())
         tidy(archive)
@@ -132,12 +147,12 @@ class Unmount:
         here.keep(move)
         return move
 
-    def _deleted(self, move: Kept, archive: Archive, topic: LiveTopic) -> tuple[Kept, Archived]:
-        """Archive a topic and delete it, unless somebody has written to it once all of it was compared."""
+    def _archived(self, move: Kept, archive: Archive, topic: LiveTopic) -> tuple[Kept, Archived]:
+        """Archive a topic whole; when it returns nobody can write to it, and it may be deleted."""
         from reconciler.embedded.archiving.writing import begin, describe
         from reconciler.embedded.remote.storagefile import create_storage
         from reconciler.jobs.archive import archive as archived
-        from reconciler.jobs.archive import is_unmoved
+        from reconciler.records.log import came_since
 
         here, log = self.means.by_jobs, self.means.log(self.mounting.cluster, move.topic)
         if move.state is _S.PREPARING:
@@ -146,29 +161,43 @@ class Unmount:
             starts = {number: bounds.start for number, bounds in log.bounds().items()}
             begin(archive, topic.archived, starts, move.claim)
             move = self._kept(replace(move, state=_S.EXECUTING))
-        for _ in range(_CUTS):
-            done = archived(self._job(move, archive, topic, log))
-            there = here.topic(move.topic)
-            if there is None or there.id != move.topic_id:
-                raise self._another(move)
-            self.means.may_go_on()
-            describe(archive, there.archived, done.bounds)
-            ends = {number: (bounds.stable, bounds.end) for number, bounds in done.bounds.items()}
-            move = self._kept(replace(move, state=_S.CUT_OVER, ends=ends))
-            self.means.may_go_on()
-            # Nobody can be kept from writing: this is as late as it can be looked at.
-            if is_unmoved(done.bounds, log.bounds()):
-                here.remove(move.topic, topic.id)
-                return move, done
-            move = self._kept(replace(move, state=_S.EXECUTING, ends={}))
-        message = f"topic {move.topic}: somebody wrote to it each time it was about to be deleted"
-        raise RetryableError(message, hint="Stop its producers, then apply again: it goes on from here.")
+        done = archived(self._job(move, archive, topic, log))
+        there = here.topic(move.topic)
+        if there is None or there.id != move.topic_id:
+            raise self._another(move)
+        self.means.may_go_on()
+        describe(archive, there.archived, done.bounds)
+        ends = {number: bounds.end for number, bounds in done.bounds.items()}
+        move = self._kept(replace(move, state=_S.CUT_OVER, ends={number: (end, end) for number, end in ends.items()}))
+        self.means.may_go_on()
+        if came_since(log, ends) or not here.is_shut_out(move):
+            self._kept(replace(move, state=_S.EXECUTING, ends={}))
+            message = f"topic {move.topic}: somebody let producers write to it while it was about to be deleted"
+            hint = "Leave its max.message.bytes and compression.type alone, then apply again: it goes on from here."
+            raise RetryableError(message, hint=hint)
+        return move, done
+
+    def _remove(self, move: Kept) -> None:
+        """Delete a topic; only where that is refused producers are let in again, else nobody knows whether it goes."""
+        try:
+            self.means.by_jobs.remove(move.topic, str(move.topic_id))
+        except UserError as error:
+            self._let_in(move, error)
+            raise
+
+    def _let_in(self, move: Kept, error: ReconcilerError) -> None:
+        """Let producers in again; where that fails too, say so."""
+        try:
+            self.means.by_jobs.let_in(move)
+        except ReconcilerError as also:
+            error.hint = f"{error.hint} Until then its producers are refused: {also.message}."
 
     def _job(self, move: Kept, archive: Archive, topic: LiveTopic, log: TopicLog) -> Archiving:
         from reconciler.embedded.archiving.archivelog import ArchiveLog
         from reconciler.embedded.archiving.archivesink import ArchiveSink
         from reconciler.jobs.archive import Archiving
 
+        check = self._in_time()
         compression = topic.archived.effective.get("compression.type", "producer")
         return Archiving(
             f"topic {move.topic}",
@@ -176,9 +205,10 @@ class Unmount:
             ArchiveSink(archive, topic.archived.partitions, compression, self.means.by_jobs.unwritable_ms),
             ArchiveLog(archive),
             self.means.session,
+            lambda: self.means.by_jobs.shut_out(move, check),
             lambda found: self.means.progress(progress_event(self.action.id, found)),
             self.means.is_stopped,
-            self._in_time(),
+            check,
         )
 
     def _in_time(self) -> Callable[[], None]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from reconciler.applying.ports import Moved
-from reconciler.errors import BrokenInvariantError
+from reconciler.errors import BrokenInvariantError, LeaseError, ReconcilerError
 from reconciler.resources.address import full_name_of
 from reconciler.workflow.running.moving import progress_event
 
@@ -56,22 +56,34 @@ class Relocation:
         return Moved(copied.records, copied.bytes)
 
     def switch_groups(self) -> Moved:
-        """Bring what came since, and give each group its place.
+        """Shut everybody out of the old topic, bring what came since, and give each group its place.
+
+        Where that fails producers are let in again; who lost the lease leaves that to whoever has it.
 
         Raises:
-            RetryableError: Somebody writes to the old topic still. Also as of `fill`.
+            RetryableError: Somebody cannot be shut out, or a transaction stays open. Also as of `fill`.
             UserError: A group is reading.
         """
-        from reconciler.jobs.move import settle
-
         move = self._move()
         self.may_go_on()
         self._copies.begin(move)
-        copied, bounds = settle(self._moving(move))
+        try:
+            return self._switched(move)
+        except LeaseError:
+            raise
+        except ReconcilerError:
+            self._copies.let_in(move)
+            raise
+
+    def _switched(self, move: CopyMove) -> Moved:
+        from reconciler.jobs.move import settle
+
+        ends = self._copies.shut_out(move, self.may_go_on)
+        copied = settle(self._moving(move), ends)
         self.may_go_on()
-        self._copies.switch_groups(move, bounds)
+        self._copies.switch_groups(move, ends)
         self.may_go_on()
-        self._copies.end(move, bounds)
+        self._copies.end(move, ends)
         return Moved(copied.records, copied.bytes)
 
     @property

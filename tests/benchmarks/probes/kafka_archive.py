@@ -50,7 +50,9 @@ def compared(kafka: Kafka, name: str) -> int:
     """Copy and compare."""
     there = place(name)
     sink, copy = ArchiveSink(there, PARTITIONS), ArchiveLog(there)
-    return archive(Archiving(TOPIC, kafka_log(kafka, TOPIC), sink, copy, lambda: spark.session)).records
+    log = kafka_log(kafka, TOPIC)
+    ends = {number: bounds.end for number, bounds in log.bounds().items()}
+    return archive(Archiving(TOPIC, log, sink, copy, lambda: spark.session, lambda: ends)).records
 
 
 took: dict[str, list[float]] = {"floor": [], "copied": [], "compared": []}

@@ -139,6 +139,7 @@ class Site:
             if number % 10 == 9:
                 paying.begin_transaction()
                 paying.produce(self.physical, **record(number))
+                assert paying.flush(30) == 0  # One that was never sent is not written, and its transaction never began.
                 paying.abort_transaction(30) if number % 30 == 29 else paying.commit_transaction(30)
             else:
                 plain.produce(self.physical, **record(number))

@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient
 from kafka import KafkaProducer
 
 from reconciler.errors import RetryableError, UserError
+from reconciler.providers.kafka.changing.onetopic import configure
 from reconciler.providers.kafka.mounting.hibernating import KafkaHibernation
 from reconciler.resources.address import address_of
 from reconciler.workflow.mounting.migrations import Underway
@@ -111,11 +112,11 @@ def test_what_is_still_to_be_put_to_sleep_has_no_place_to_be_mounted_from(site: 
     assert refused.hint.startswith(first)
 
 
-def test_a_plan_says_that_nobody_can_be_shut_out_and_where_it_will_lie(site: Site) -> None:
+def test_a_plan_says_that_producers_are_refused_and_where_it_will_lie(site: Site) -> None:
     site.declare("live", "unmounted")
     planned = site.plan().plan
     (warning,) = (each.message for each in planned.warnings)
-    assert warning == f"nobody can be kept from writing to topic {site.topic} while it is archived"
+    assert warning == f"producers of topic {site.topic} are refused once most of it is archived"
     (action,) = planned.actions
     assert (action.id, action.risk) == (f"unmount:mounting/live/{site.topic}", "disruptive")
 
@@ -137,26 +138,7 @@ def test_a_record_that_could_not_come_back_is_named_before_anything_is_deleted(s
     assert site.physical not in site.kafka.names()
 
 
-def test_what_is_written_while_it_is_about_to_be_deleted_is_archived_too(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    keep, late = KafkaHibernation.keep, iter([70, 80])
-
-    def keeping(self: KafkaHibernation, move: Kept) -> None:
-        keep(self, move)
-        if move.state == "cut_over" and (first := next(late, None)) is not None:
-            site.produce(3, first=first)
-
-    monkeypatch.setattr(KafkaHibernation, "keep", keeping)
-    site.declare("live", "unmounted")
-    site.apply()
-    site.declare("cold", "mounted")
-    site.apply()
-    assert len(list(site.cold.consume(site.topic))) == READABLE + 2 * 3
-
-
-@pytest.mark.soak
-def test_a_topic_that_never_stands_still_is_not_deleted_and_can_be_let_be(
+def test_a_topic_whose_seal_somebody_broke_is_not_deleted_and_can_be_let_be(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep = KafkaHibernation.keep
@@ -164,12 +146,13 @@ def test_a_topic_that_never_stands_still_is_not_deleted_and_can_be_let_be(
     def keeping(self: KafkaHibernation, move: Kept) -> None:
         keep(self, move)
         if move.state == "cut_over":
-            site.produce(3)
+            configure(self.client, site.physical, {"max.message.bytes": None, "compression.type": None})
+            site.produce(3, first=90)
 
     monkeypatch.setattr(KafkaHibernation, "keep", keeping)
     site.declare("live", "unmounted")
-    applied = site.bench.apply()
-    assert applied.verdict is not None
+    verdict = str(site.bench.apply().verdict)
+    assert "somebody let producers write to it while it was about to be deleted" in verdict
     assert site.physical in site.kafka.names()
     monkeypatch.undo()
     (move,) = site.live.migrations.under_way()
@@ -178,6 +161,9 @@ def test_a_topic_that_never_stands_still_is_not_deleted_and_can_be_let_be(
     assert site.live.migrations.under_way() == []
     site.apply()
     assert site.physical not in site.kafka.names()
+    site.declare("cold", "mounted")
+    site.apply()
+    assert len(list(site.cold.consume(site.topic))) == READABLE + 3
 
 
 @pytest.mark.soak

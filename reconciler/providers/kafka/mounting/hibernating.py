@@ -20,10 +20,12 @@ from reconciler.providers.kafka.mounting.keeping import (
     mounting_key,
     moves_in,
     places_in,
+    seal_key,
     value_of,
 )
 from reconciler.providers.kafka.mounting.places import cluster_uuid, location_of
 from reconciler.providers.kafka.mounting.refitting import archived, filling, finished
+from reconciler.providers.kafka.seal import Seals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -99,6 +101,7 @@ class KafkaHibernation:
         if move.topic_id is not None:
             is_here = move.direction == "inbound"
             changes[mounted_key(move.topic_id)] = {"location": move.location} if is_here else None
+            changes[seal_key(move.topic_id)] = None
         self._write(changes)
 
     def place(self, full_name: str) -> str:
@@ -120,7 +123,11 @@ class KafkaHibernation:
             message = f"{self.address}: whoever acts may not read the configs of topic {name}"
             raise UserError(message, hint="Allow DESCRIBE_CONFIGS on it: they are archived with it.")
         said = {key: each.value for key, each in configs.items() if each.value is not None and each.source != _DEFAULT}
-        own, effective = archived(own_values(configs), said)
+        own, kept = own_values(configs), self.seals.of(seen.id)
+        if kept is not None:
+            own = kept.opened(own)
+            said = {**{key: value for key, value in said.items() if key not in kept.own}, **kept.said}
+        own, effective = archived(own, said)
         return LiveTopic(
             seen.id,
             ArchivedTopic(
@@ -160,6 +167,24 @@ class KafkaHibernation:
         """Return the maps the ledger has."""
         name, entries = self.naming.physical(move.topic), self.ledger.read(PROGRESS, MAP)
         return {int(key[2]): map_of(entries, name, int(key[2])) for key in entries if key[:2] == (PROGRESS, name)}
+
+    @property
+    def seals(self) -> Seals:
+        """The seals of its topics."""
+        return Seals(self.client, self.ledger)
+
+    def shut_out(self, move: Kept, may_go_on: Callable[[], None]) -> Mapping[int, int]:
+        """Seal the topic of an unmount."""
+        return self.seals.put(self.naming.physical(move.topic), str(move.topic_id), may_go_on)
+
+    def is_shut_out(self, move: Kept) -> bool:
+        """Ask the leader of each partition."""
+        return self.seals.is_on(self.naming.physical(move.topic), str(move.topic_id))
+
+    def let_in(self, move: Kept) -> None:
+        """Take the seal off."""
+        if move.topic_id is not None:
+            self.seals.take_off(move.topic_id)
 
     def remove(self, full_name: str, topic_id: str) -> None:
         """Delete a topic by its id."""

@@ -1,10 +1,10 @@
-"""Topics that are deleted because all of them is elsewhere: only where nothing was written to them since."""
+"""Topics that are deleted because all of them is elsewhere: sealed, and only where nothing was written since."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reconciler.errors import RetryableError
+from reconciler.errors import LeaseError, ReconcilerError, UserError
 from reconciler.planning.actions import Delete, Reason
 from reconciler.providers.base import Done, Failed
 from reconciler.resources.address import full_name_of
@@ -26,7 +26,7 @@ def is_left(action: ControlAction) -> bool:
 
 
 def carried_out(
-    actions: Sequence[ControlAction], open_moves: Callable[[], KafkaCopyMoves], do: Do
+    actions: Sequence[ControlAction], open_moves: Callable[[], KafkaCopyMoves], do: Do, may_go_on: Callable[[], None]
 ) -> Iterator[Outcome]:
     """Do a batch and yield one outcome each; what somebody has written to since it was copied is not deleted."""
     if not any(map(is_left, actions)):
@@ -37,13 +37,22 @@ def carried_out(
     for action in actions:
         try:
             if is_left(action):
-                # As late as it can be looked at: brokers keep nobody from writing.
-                moves.check_left([moves.naming.physical(full_name_of(action.address))])
+                moves.shut_out_left(full_name_of(action.address), _topic_id(action), may_go_on)
             rest.append(action)
-        except RetryableError as error:
+        except LeaseError:
+            raise
+        except ReconcilerError as error:
             yield Failed(action.id, error)
-    gone = {action.id: action.incarnation for action in rest if isinstance(action, Delete) and is_left(action)}
+    left = {action.id: _topic_id(action) for action in rest if is_left(action)}
     for outcome in do(rest) if rest else ():
-        if isinstance(outcome, Done) and (topic_id := gone.get(outcome.id)) is not None:
-            moves.forget_left([topic_id])
+        if (topic_id := left.get(outcome.id)) is not None:
+            if isinstance(outcome, Done):
+                moves.forget_left([topic_id])
+            elif isinstance(outcome.error, UserError):
+                # Refused. Of any other failure nobody knows whether it is being deleted.
+                moves.let_in_left(topic_id)
         yield outcome
+
+
+def _topic_id(action: ControlAction) -> str | None:
+    return action.incarnation if isinstance(action, Delete) else None

@@ -11,7 +11,7 @@ from reconciler.embedded.catalog.tiering import TopicLocation
 from reconciler.errors import UserError
 from reconciler.lifecycles.mounting import MOUNT, UNMOUNT, MigrationState
 from reconciler.providers.base import go_on
-from reconciler.providers.kafka.mounting.keeping import KINDS, moves_in
+from reconciler.providers.kafka.mounting.keeping import KINDS, SEALED, moves_in, seals_in
 from reconciler.providers.kafka.mounting.moving import KafkaCopyMoves
 from reconciler.providers.mountables import detached_in, releasable_in, released_in
 from reconciler.resources.address import Address, address_of, split_name
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from reconciler.providers.hibernating import Hibernation, Kept
     from reconciler.providers.kafka.mounting.hibernating import KafkaHibernation
+    from reconciler.providers.kafka.mounting.keeping import Seal
     from reconciler.resources.mountable import Mountable
 
 _CLOSED: Final = "inbound"
@@ -47,14 +48,19 @@ class KafkaMigrations:
     def copies(self) -> KafkaCopyMoves:
         """What jobs ask of the cluster to move a topic by copying it."""
         here = self.hibernation
-        return KafkaCopyMoves(here.client, here.naming, here.ledger, here.groups, here.capabilities)
+        return KafkaCopyMoves(here.client, here.naming, here.ledger, here.groups, here.capabilities, here.log)
 
     def under_way(self, *, is_measured: bool = True) -> Sequence[Migration]:  # noqa: ARG002 - nothing more is known
         """Return the moves the ledger keeps; their ids are the moments in which they began."""
-        return [_migration(move) for move in moves_in(self.hibernation.ledger.read(*KINDS))]
+        entries = self.hibernation.ledger.read(*KINDS, SEALED)
+        seals = seals_in(entries)
+        return [_migration(move, seals.get(move.topic_id or "")) for move in moves_in(entries)]
 
     def ask(self, migration: int, verb: str, *, may_go_on: Callable[[], None] = go_on) -> Migration:
-        """Cancel a move: the claim is given back, what was restored is deleted; what was archived stays unnamed."""
+        """Cancel a move: the claim is given back, what was restored is deleted; what was archived stays unnamed.
+
+        Of an unmount producers are let in again.
+        """
         moves = moves_in(self.hibernation.ledger.read(*KINDS))
         move = next((move for move in moves if move.at_ms == migration), None)
         if move is None:
@@ -88,6 +94,8 @@ class KafkaMigrations:
             may_go_on()
             place = TopicLocation.parse(move.location)
             give_back(Archive(here.storage, place, here.cluster_id), move.claim, now_ms=self.now_ms())
+        else:
+            here.let_in(move)
         may_go_on()
         here.end(replace(move, topic_id=None))
 
@@ -112,7 +120,7 @@ def _mounting(cluster: str, move: Kept) -> Mounting:
     )
 
 
-def _migration(move: Kept) -> Migration:
+def _migration(move: Kept, seal: Seal | None = None) -> Migration:
     migrant = Migrant(move.topic, move.location, move.mounting, is_closed=move.direction == _CLOSED)
     return Migration(
         id=move.at_ms,
@@ -122,5 +130,11 @@ def _migration(move: Kept) -> Migration:
         created_ms=move.at_ms,
         is_automatic=False,
         by_jobs=True,
-        waits=("the next `reconciler apply` goes on with it",),
+        waits=("the next `reconciler apply` goes on with it", *_sealed(move, seal)),
     )
+
+
+def _sealed(move: Kept, seal: Seal | None) -> tuple[str, ...]:
+    if seal is None:
+        return ()
+    return (f"topic {move.topic} is sealed: its brokers refuse every record until it is deleted, or this is cancelled",)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reconciler.errors import RetryableError, StalePlanError
+from reconciler.errors import LeaseError, ReconcilerError, RetryableError, StalePlanError
 from reconciler.providers.copymoves import CopyMove
 from reconciler.providers.kafka.changing import onetopic
 from reconciler.providers.kafka.client import own_values
@@ -13,9 +13,11 @@ from reconciler.providers.kafka.copying.progress import map_of
 from reconciler.providers.kafka.copying.rekeyed import KeyedSink, Rekeyed
 from reconciler.providers.kafka.copying.sink import CopySink, Target
 from reconciler.providers.kafka.ledger import MAP, PROGRESS, REKEYED
-from reconciler.providers.kafka.mounting.keeping import FILLED, LEFT, WRITER
+from reconciler.providers.kafka.mounting.keeping import FILLED, LEFT, WRITER, seal_key
 from reconciler.providers.kafka.mounting.refitting import filling
 from reconciler.providers.kafka.offsets import bounds_of
+from reconciler.providers.kafka.seal import Seals
+from reconciler.records.log import came_since
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from reconciler.providers.kafka.ledger import Changes, Ledger
     from reconciler.providers.kafka.naming import Naming
     from reconciler.records.digest import Digest
-    from reconciler.records.log import Bounds
+    from reconciler.records.log import TopicLog
     from reconciler.resources.capabilities import Capabilities
 
 
@@ -38,6 +40,13 @@ class KafkaCopyMoves:
     ledger: Ledger
     groups: GroupsOfCluster
     capabilities: Callable[[], Capabilities]
+    log: Callable[[str], TopicLog]
+    """Opens the records of a topic, by its full name."""
+
+    @property
+    def seals(self) -> Seals:
+        """The seals of its topics."""
+        return Seals(self.client, self.ledger)
 
     def move(self, old: str, old_id: str | None, new: str, *, is_keyed: bool) -> CopyMove:
         """Return a move of topics that are there."""
@@ -79,9 +88,17 @@ class KafkaCopyMoves:
         name = self.naming.physical(move.new)
         return lambda: Rekeyed.of(self.ledger.read(REKEYED), name).digest
 
-    def switch_groups(self, move: CopyMove, bounds: Mapping[int, Bounds]) -> int:
+    def shut_out(self, move: CopyMove, may_go_on: Callable[[], None]) -> Mapping[int, int]:
+        """Seal the old topic."""
+        return self.seals.put(self.naming.physical(move.old), move.old_id, may_go_on)
+
+    def let_in(self, move: CopyMove) -> None:
+        """Take the seal off again."""
+        self.seals.take_off(move.old_id)
+
+    def switch_groups(self, move: CopyMove, ends: Mapping[int, int]) -> int:
         """Commit places in the new topic: by the exact map, or by key so that nothing is skipped."""
-        place = self._places_by_key(move) if move.is_keyed else self._places_by_map(move, bounds)
+        place = self._places_by_key(move) if move.is_keyed else self._places_by_map(move, ends)
         count = 0
         for group in self.groups.names():
             committed = self.groups.committed(group, [move.old])
@@ -93,53 +110,61 @@ class KafkaCopyMoves:
                 count += 1
         return count
 
-    def end(self, move: CopyMove, bounds: Mapping[int, Bounds]) -> None:
+    def end(self, move: CopyMove, ends: Mapping[int, int]) -> None:
         """Give back the configs, then keep where the old topic ended and forget how the new one was filled."""
         name, kept = self.naming.physical(move.new), self.ledger.read(FILLED).get((FILLED, move.new_id))
         if kept is not None:
             wanted: dict[str, str | None] = {**dict.fromkeys(filling(self.capabilities().configs)), **kept["configs"]}
             onetopic.configure(self.client, name, wanted)
-        ends = {str(number): [found.stable, found.end] for number, found in sorted(bounds.items())}
-        changes: Changes = {(FILLED, move.new_id): None, (LEFT, move.old_id): {"ends": ends, "new": name}}
+        kept_ends = {str(number): [end, end] for number, end in sorted(ends.items())}
+        changes: Changes = {(FILLED, move.new_id): None, (LEFT, move.old_id): {"ends": kept_ends, "new": name}}
         self._write(changes, FILLED, LEFT)
 
-    def check_left(self, names: Iterable[str]) -> None:
-        """Refuse to delete topics to which somebody wrote since all of them was elsewhere, by the names of brokers.
+    def shut_out_left(self, full_name: str, topic_id: str | None, may_go_on: Callable[[], None]) -> None:
+        """Seal a topic that was left, and refuse to delete it where it has records that were not copied.
 
         Raises:
-            RetryableError: Somebody did.
+            RetryableError: It has; producers are let in again.
         """
-        left = {key[1]: value for key, value in self.ledger.read(LEFT).items()}
-        for name in names:
-            seen = onetopic.seen(self.client, name)
-            said = left.get(seen.id) if seen is not None else None
-            if seen is None or said is None:
-                continue
-            now = bounds_of(self.client, [(name, number) for number in range(len(seen.replicas))])
-            ends = {str(number): [found.stable, found.end] for (_, number), found in now.items()}
-            if ends != said["ends"]:
+        name = self.naming.physical(full_name)
+        said = self.ledger.read(LEFT).get((LEFT, topic_id)) if topic_id is not None else None
+        if topic_id is None or said is None:
+            return
+        try:
+            self.seals.put(name, topic_id, may_go_on)
+            ends = {int(number): end for number, (_, end) in said["ends"].items()}
+            came = came_since(self.log(full_name), ends)
+            if came or not self.seals.is_on(name, topic_id):
                 message = f"topic {name}: somebody wrote to it since all of it had been copied to {said['new']}"
                 hint = "Let its producers write to the new topic, then apply again: what is new is copied first."
                 raise RetryableError(message, hint=hint)
+        except LeaseError:
+            raise
+        except ReconcilerError:
+            self.seals.take_off(topic_id)
+            raise
+
+    def let_in_left(self, topic_id: str) -> None:
+        """Let producers in again to a topic that was left and is not deleted."""
+        self.seals.take_off(topic_id)
 
     def forget_left(self, topic_ids: Iterable[str]) -> None:
         """Forget what was kept of topics that are deleted, and of how the ones they moved to were filled."""
         entries = self.ledger.read(LEFT, PROGRESS, MAP, REKEYED)
         gone = {(LEFT, topic_id) for topic_id in topic_ids if (LEFT, topic_id) in entries}
+        seals = [seal_key(str(key[1])) for key in sorted(gone)]
         filled = {entries[key]["new"] for key in gone}
         rest = [key for key in entries if key[0] != LEFT and key[1] in filled]
         if gone:
-            self._write(dict.fromkeys([*sorted(gone), *rest]), LEFT, PROGRESS, MAP, REKEYED)
+            self._write(dict.fromkeys([*sorted(gone), *seals, *rest]), LEFT, PROGRESS, MAP, REKEYED)
 
-    def _places_by_map(
-        self, move: CopyMove, bounds: Mapping[int, Bounds]
-    ) -> Callable[[Mapping[int, int]], dict[int, int]]:
+    def _places_by_map(self, move: CopyMove, ends: Mapping[int, int]) -> Callable[[Mapping[int, int]], dict[int, int]]:
         name, entries = self.naming.physical(move.new), self.ledger.read(PROGRESS, MAP)
-        maps = {number: map_of(entries, name, number) for number in bounds}
+        maps = {number: map_of(entries, name, number) for number in ends}
 
         def place(committed: Mapping[int, int]) -> dict[int, int]:
             found = {
-                number: maps[number].target_of(min(offset, bounds[number].stable))
+                number: maps[number].target_of(min(offset, ends[number]))
                 for number, offset in sorted(committed.items())
                 if number in maps
             }

@@ -16,6 +16,7 @@ from reconciler.providers.kafka.mounting.hibernating import KafkaHibernation
 from reconciler.providers.kafka.mounting.keeping import KINDS, moves_in, places_in
 from reconciler.providers.kafka.mounting.migrating import KafkaMigrations, mountings_in
 from reconciler.providers.kafka.mounting.places import cluster_uuid
+from reconciler.providers.kafka.seal import Seals, refusal
 from reconciler.providers.mountables import mountable_in
 from reconciler.providers.stores import opened
 from reconciler.resources.address import address_of, full_name_of
@@ -87,12 +88,17 @@ class Mountings:
         found.update(mountings_in(moves, name, is_wanted))
         return found
 
-    def check_not_filling(self, full_name: str) -> None:
-        """Refuse what producers want of a topic that is being mounted: its brokers would let them in too early.
+    def check_open(self, full_name: str, topic_id: str) -> None:
+        """Refuse what producers want of a topic that is being mounted, or sealed.
+
+        Brokers would let them into one that is filled, too early.
 
         Raises:
-            UserError: It is not whole yet.
+            UserError: It is not whole yet, or about to be deleted.
         """
+        sealed = Seals(self.client, self.ledger).of(topic_id)
+        if sealed is not None:
+            raise refusal(sealed)
         moves = moves_in(self.ledger.read(*KINDS))
         move = next((each for each in moves if each.direction == "inbound" and each.topic == full_name), None)
         if move is None:

@@ -1,0 +1,262 @@
+"""The seal of a topic: its brokers refuse every batch of records, so that the last look at it is the last indeed.
+
+A topic is deleted after it was copied. Between the last look at its end and the deletion a producer could write, and
+its acknowledged record would be in neither place. Brokers have no switch for that, and access rules do not reach every
+producer. Two configs do: `max.message.bytes` of 80 and `compression.type` of gzip. The smallest batch that gzip makes
+has 81 bytes, so no batch of records goes in; the markers that end transactions have 78, so transactions that are open
+still end. (`max.message.bytes` of 0 would refuse the markers too, and their producers would hang.)
+
+The ledger keeps that a topic is sealed, and what it said itself, before the first config changes.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.errors import NotAuthorizedError, RetryableError, StalePlanError, UnansweredError, UserError
+from reconciler.providers.kafka.changing import onetopic
+from reconciler.providers.kafka.client import own_values
+from reconciler.providers.kafka.mounting.keeping import SEALED, WRITER, Seal, seal_key, seals_in
+from reconciler.providers.kafka.offsets import LATEST, offsets_at
+from reconciler.providers.kafka.reaching.patience import pause
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from reconciler.providers.kafka.client import KafkaClient, TopicSeen
+    from reconciler.providers.kafka.ledger import Ledger
+
+CONFIGS: Final = {"max.message.bytes": "80", "compression.type": "gzip"}
+"""What a sealed topic says itself."""
+_DEFAULT: Final = 5
+"""Source of a config that nobody sets (6.1)."""
+_PATIENCE_S: Final = 30.0
+"""How long brokers may take to learn of it."""
+_TRANSACTION_S: Final = 75.0
+"""How long a transaction may stay open: a little more than what clients allow theirs."""
+_FIRST_S, _MOST_S = 0.01, 0.5
+_TOO_LARGE, _CORRUPT, _UNAUTHORIZED = 10, 2, 29
+_ANY_REPLICA: Final = -2
+"""Who asks for offsets as this is told where a log ends, not up to where it is replicated."""
+
+
+@dataclass(frozen=True)
+class Seals:
+    """The seals of one cluster."""
+
+    client: KafkaClient
+    ledger: Ledger
+
+    def of(self, topic_id: str) -> Seal | None:
+        """Return the seal of a topic as the ledger keeps it."""
+        return seals_in(self.ledger.read(SEALED)).get(topic_id)
+
+    def put(self, name: str, topic_id: str, may_go_on: Callable[[], None]) -> dict[int, int]:
+        """Seal a topic and return where each partition ends; nothing but ends of transactions comes after that.
+
+        When it returns every leader refuses records, all that was written is replicated, and no transaction that wrote
+        before is open. May be repeated. `name`: the one its brokers give it.
+
+        Raises:
+            StalePlanError: It is another topic, or gone.
+            NotAuthorizedError: Whoever acts may not write to it: nobody else is told whether records are refused.
+            RetryableError: A broker does not answer or does not learn of it, or a transaction stays open.
+        """
+        self._same(name, topic_id)
+        if self.of(topic_id) is None:
+            self.ledger.change(WRITER, lambda _entries: {seal_key(topic_id): self._said(name)}, SEALED)
+        may_go_on()
+        onetopic.configure(self.client, name, CONFIGS)
+        self._wait_until_shown(name, topic_id, CONFIGS)
+        self._wait_until_refused(name, topic_id, may_go_on)
+        ends = self._replicated(name, topic_id, may_go_on)
+        self._wait_until_decided(name, ends, may_go_on)
+        return ends
+
+    def is_on(self, name: str, topic_id: str) -> bool:
+        """Tell whether every leader refuses records now."""
+        return set(self._refusals(self._same(name, topic_id)).values()) == {_TOO_LARGE}
+
+    def take_off(self, topic_id: str) -> None:
+        """Let producers in again: the topic says what it said before. One without a seal, or gone, is let be.
+
+        Raises:
+            RetryableError: A broker does not answer.
+            UserError: The cluster refuses to change configs.
+        """
+        kept = self.of(topic_id)
+        if kept is None:
+            return
+        seen = onetopic.seen(self.client, kept.topic)
+        if seen is not None and seen.id == topic_id:
+            onetopic.configure(self.client, kept.topic, kept.own)
+            self._wait_until_shown(kept.topic, topic_id, kept.own)
+        self.ledger.change(WRITER, lambda _entries: {seal_key(topic_id): None}, SEALED)
+
+    def _said(self, name: str) -> Mapping[str, Any]:
+        """Return what a topic says now of what the seal sets, as the ledger keeps it."""
+        configs = dict(self.client.configs([name], sorted(CONFIGS))).get(name, _UNAUTHORIZED)
+        if isinstance(configs, int):
+            message = f"cluster {self.client.name}: whoever acts may not read the configs of topic {name}"
+            raise NotAuthorizedError(message, hint="Allow DESCRIBE_CONFIGS on it.")
+        own = own_values(configs)
+        said = {key: each.value for key, each in configs.items() if each.source != _DEFAULT and each.value is not None}
+        return {"topic": name, "own": {key: own.get(key) for key in CONFIGS}, "said": said}
+
+    def _same(self, name: str, topic_id: str) -> TopicSeen:
+        seen = onetopic.seen(self.client, name)
+        if seen is None or seen.id != topic_id:
+            what = "is gone" if seen is None else "was deleted and made anew (its topic id changed)"
+            raise StalePlanError(f"topic {name} {what} since it was looked at", hint="Plan again.")
+        return seen
+
+    def _wait_until_shown(self, name: str, topic_id: str, configs: Mapping[str, str | None]) -> None:
+        """Return once every broker with a replica knows the configs: any of them may lead next."""
+        deadline, wait = monotonic() + _PATIENCE_S, _FIRST_S
+        while True:
+            seen = self._same(name, topic_id)
+            alive = set(self.client.cluster().brokers)
+            brokers = sorted({broker for each in seen.replicas for broker in each} & alive)
+            late = [broker for broker in brokers if not self._shows(name, broker, configs)]
+            if not late:
+                return
+            if monotonic() > deadline:
+                message = f"broker {late[0]} does not show the configs of topic {name} after {_PATIENCE_S:.0f} s"
+                raise RetryableError(message, hint="It lags behind its controller: try again.")
+            wait = _paused(wait)
+
+    def _shows(self, name: str, broker: int, configs: Mapping[str, str | None]) -> bool:
+        found = dict(self.client.configs([name], sorted(configs), node=broker)).get(name, 0)
+        if isinstance(found, int):
+            return False
+        own = own_values(found)
+        return all(own.get(key) == value for key, value in configs.items())
+
+    def _wait_until_refused(self, name: str, topic_id: str, may_go_on: Callable[[], None]) -> None:
+        deadline, wait = monotonic() + _PATIENCE_S, _FIRST_S
+        while True:
+            found = self._refusals(self._same(name, topic_id))
+            if set(found.values()) == {_TOO_LARGE}:
+                return
+            if _UNAUTHORIZED in found.values():
+                message = f"cluster {self.client.name}: whoever acts may not write to topic {name}"
+                hint = "Allow WRITE on it: only who may write is told whether its brokers refuse records."
+                raise NotAuthorizedError(message, hint=hint)
+            if monotonic() > deadline:
+                number = min(number for number, code in found.items() if code != _TOO_LARGE)
+                message = f"partition {number} of topic {name} does not refuse records after {_PATIENCE_S:.0f} s"
+                raise RetryableError(message, hint="Its leader lags behind, or has none: try again.")
+            may_go_on()
+            wait = _paused(wait)
+
+    def _refusals(self, seen: TopicSeen) -> dict[int, int]:
+        """Return what the leader of each partition answers to a batch that is never written: its checksum is wrong."""
+        from kafka.protocol.producer import ProduceRequest  # noqa: PLC0415 - only who seals pays
+
+        found: dict[int, int] = dict.fromkeys(range(len(seen.leaders)), _CORRUPT)
+        for leader, numbers in _by_leader(seen).items():
+            topic = ProduceRequest.TopicProduceData
+            data = [topic.PartitionProduceData(index=number, records=_UNWRITABLE) for number in numbers]
+            request = ProduceRequest(
+                transactional_id=None,
+                acks=1,
+                timeout_ms=10_000,
+                topic_data=[topic(name=seen.name, partition_data=data)],
+                max_version=12,
+            )
+            try:
+                answer = self.client.send(request, doing=f"looking whether topic {seen.name} is sealed", node=leader)
+            except UnansweredError:
+                continue  # Nothing was written: it is asked again.
+            found.update({each.index: each.error_code for each in answer.responses[0].partition_responses})
+        return found
+
+    def _replicated(self, name: str, topic_id: str, may_go_on: Callable[[], None]) -> dict[int, int]:
+        """Return where each partition ends once all of it is replicated: only then it was acknowledged, or never is."""
+        deadline, wait = monotonic() + _PATIENCE_S, _FIRST_S
+        while True:
+            seen = self._same(name, topic_id)
+            written, places = self._written(seen), [(name, number) for number in range(len(seen.replicas))]
+            readable = {number: end for (_, number), end in offsets_at(self.client, places, LATEST).items()}
+            behind = [number for number, end in readable.items() if written.get(number, -1) != end]
+            if not behind:
+                return readable
+            if monotonic() > deadline:
+                message = f"partition {behind[0]} of topic {name} has records that its replicas do not have yet"
+                raise RetryableError(message, hint="Wait until its brokers have caught up, then apply again.")
+            may_go_on()
+            wait = _paused(wait)
+
+    def _written(self, seen: TopicSeen) -> dict[int, int]:
+        """Return where the log of each leader ends."""
+        from kafka.protocol.consumer import ListOffsetsRequest  # noqa: PLC0415 - only who seals pays
+
+        found = {}
+        for leader, numbers in _by_leader(seen).items():
+            topic = ListOffsetsRequest.ListOffsetsTopic
+            asked = [
+                topic.ListOffsetsPartition(partition_index=number, current_leader_epoch=-1, timestamp=LATEST)
+                for number in numbers
+            ]
+            request = ListOffsetsRequest(
+                replica_id=_ANY_REPLICA,
+                isolation_level=0,
+                topics=[topic(name=seen.name, partitions=asked)],
+                timeout_ms=10_000,
+            )
+            answer = self.client.send(request, doing="reading offsets", node=leader)
+            partitions = answer.topics[0].partitions
+            found.update({each.partition_index: each.offset for each in partitions if not each.error_code})
+        return found
+
+    def _wait_until_decided(self, name: str, ends: Mapping[int, int], may_go_on: Callable[[], None]) -> None:
+        """Return once no transaction is open that wrote before the seal."""
+        deadline, wait = monotonic() + _TRANSACTION_S, _FIRST_S
+        while True:
+            stable = offsets_at(self.client, [(name, number) for number in ends], LATEST, is_stable=True)
+            opened = sorted(number for (_, number), offset in stable.items() if offset < ends[number])
+            if not opened:
+                return
+            if monotonic() > deadline:
+                named = ", ".join(map(str, opened))
+                message = f"topic {name}: transactions are open on partitions {named}: what they wrote is not archived"
+                hint = "Let their producers end them, or wait for them to time out; then apply again."
+                raise RetryableError(message, hint=hint)
+            may_go_on()
+            wait = _paused(wait)
+
+
+def refusal(kept: Seal) -> UserError:
+    """Return why our own producers do not even try to write to a sealed topic."""
+    message = f"topic {kept.topic} is sealed: it is about to be deleted, and its brokers refuse every record"
+    hint = (
+        "Write to where its records go. An apply that was broken off left it so: the next one goes on, or lets it go."
+    )
+    return UserError(message, hint=hint)
+
+
+def _by_leader(seen: TopicSeen) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for number, leader in enumerate(seen.leaders):
+        if leader >= 0:
+            found.setdefault(leader, []).append(number)
+    return found
+
+
+def _paused(seconds: float) -> float:
+    pause(seconds)
+    return min(2 * seconds, _MOST_S)
+
+
+def _unwritable() -> bytes:
+    """Return a batch of the current format that every broker refuses: larger than a seal allows, its checksum wrong."""
+    payload = bytes(140)
+    head = struct.pack(">hiqqqhii", 0, 0, 0, 0, -1, -1, -1, 1)
+    body = struct.pack(">ib", -1, 2) + bytes(4) + head + payload
+    return struct.pack(">qi", 0, len(body)) + body
+
+
+_UNWRITABLE: Final = _unwritable()

@@ -1,0 +1,80 @@
+"""A topic leaves a real broker while producers of every kind write to it: nothing that was acknowledged is lost.
+
+What is written with acks=0 is acknowledged to nobody, so nothing is asked of it.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.workflow.kafka.hibernated import read_all
+from tests.workflow.kafka.test_moving import apply as apply_move
+from tests.workflow.kafka.test_moving import log_of, moves
+from tests.workflow.kafka.writers import LARGE, Writer, writers, writing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from reconciler.records.log import TopicLog
+    from tests.workflow.kafka.hibernated import Site
+
+UNHEARD = "unheard"
+
+
+def values_of(log: TopicLog) -> set[bytes]:
+    return {row["value"] for rows in read_all(log).values() for row in rows}
+
+
+def lost(found: Iterable[Writer], there: set[bytes]) -> dict[str, int]:
+    """Return of how many acknowledged records each producer finds nothing."""
+    missing = {writer.kind: len(writer.acknowledged - there) for writer in found if writer.kind != UNHEARD}
+    return {kind: count for kind, count in missing.items() if count}
+
+
+def wrote(found: list[Writer], least: int) -> None:
+    """Return once each producer was told that so many records are written."""
+    bell = threading.Event()
+    while any(len(writer.acknowledged) < least and writer.failure is None for writer in found):
+        bell.wait(0.01)
+
+
+def unmounted_while_written(site: Site, found: list[Writer]) -> list[Writer]:
+    """Unmount the topic while producers write to it, and return them."""
+    site.declare("live", "unmounted")
+    with writing(found):
+        wrote(found, 3)
+        applied = site.bench.apply()
+    assert applied.verdict is None, applied.verdict
+    assert site.physical not in site.kafka.names()
+    return found
+
+
+def test_every_record_that_was_acknowledged_before_an_unmount_is_archived(site: Site) -> None:
+    found = unmounted_while_written(site, writers(site.kafka.bootstrap(), site.physical))
+    site.declare("cold", "mounted")
+    site.apply()
+    assert lost(found, values_of(site.cold.log(site.topic))) == {}
+    assert any(len(value) == LARGE for value in values_of(site.cold.log(site.topic)))
+
+
+@pytest.mark.soak
+def test_every_record_that_was_acknowledged_before_a_move_is_under_the_new_name(site: Site) -> None:
+    found = writers(site.kafka.bootstrap(), site.physical)
+    new = moves(site)
+    with writing(found):
+        wrote(found, 3)
+        apply_move(site)
+    assert lost(found, values_of(log_of(site, new))) == {}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("turn", range(100))
+def test_a_hundred_unmounts_lose_nothing_that_was_acknowledged(site: Site, turn: int) -> None:
+    every = writers(site.kafka.bootstrap(), site.physical)
+    found = unmounted_while_written(site, every[:1] if turn % 2 else every)
+    site.declare("live", "mounted")
+    site.apply()
+    assert lost(found, values_of(site.log)) == {}
