@@ -136,20 +136,6 @@ class Chosen(Files):
         )
 
 
-def checked_out(path: Path | None) -> Path | None:
-    """Return `--out` unless it is the name of a format: elsewhere `-o json` means the format, here it is a file."""
-    if path is not None and str(path) in _FORMATS:
-        raise UsageError(
-            f"-o is --out here, and '{path}' is a format", hint=f"Write --format {path}, or --out ./{path}"
-        )
-    if path is not None and str(path) == "-":
-        raise UsageError(
-            "--out is a file, and '-' is none",
-            hint="Leave it out and give --format json: that is printed. What is applied later has to be a file.",
-        )
-    return path
-
-
 def pairs(option: str, given: list[str] | None) -> dict[str, str]:
     """Return what `KEY=VALUE` options say.
 

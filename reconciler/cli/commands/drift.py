@@ -44,8 +44,11 @@ def command(
         _print_patch(chosen, place, accept)
         return
     from reconciler.cli.drifted import show_drifted
+    from reconciler.cli.outputs import checked_output
     from reconciler.workflow.drift import drift
 
+    if known is not None:
+        checked_output("--known", known, "a file of --known")
     drifted = drift(place.invocation(), chosen.select(), fail_on=tuple(fail_on or ()), known=known)
     show_drifted(drifted, form)
     drifted.remember()

@@ -9,7 +9,7 @@ from typer import Option
 
 from reconciler.cli.bundles import bundled
 from reconciler.cli.console import err
-from reconciler.cli.options import AnyForm, Chosen, Place, checked_out
+from reconciler.cli.options import AnyForm, Chosen, Place
 from reconciler.cli.presenting import blocked_above, raise_verdict
 from reconciler.cli.render.lines import line
 from reconciler.errors import BlockedError
@@ -29,7 +29,9 @@ def command(
     ] = False,
 ) -> None:
     """Show what would change. Changes nothing and takes no lock."""
-    file = checked_out(out)
+    from reconciler.cli.outputs import checked_output
+
+    file = None if out is None else checked_output("--out", out, "a saved plan")
     invocation = place.invocation()
     from reconciler.cli.planned import show_planned
     from reconciler.workflow.plan import plan

@@ -60,13 +60,14 @@ def command(
         raise UsageError("run works once, or at an interval", hint="Write: reconciler run --once, or --interval 30s")
     from reconciler.applying.events import ActionFailed
     from reconciler.cli.metricsfile import MetricsFile
+    from reconciler.cli.outputs import checked_output
     from reconciler.cli.render.upkeep_text import upkeep_text
     from reconciler.cli.reporting import reporter
     from reconciler.workflow.run import run_every, run_once
     from reconciler.workflow.running.stopping import Stop
 
     invocation, select = place.invocation(), files.select()
-    told = None if metrics is None else MetricsFile(metrics, invocation, select)
+    told = None if metrics is None else MetricsFile(checked_output("--metrics", metrics, "metrics"), invocation, select)
     stop = Stop()
     jobs = tuple(name for text in only or () for name in text.split(",") if name)
     if interval is not None:

@@ -9,7 +9,6 @@ from typer import Argument, Option
 
 from reconciler.cli.bundles import bundled
 from reconciler.cli.console import out
-from reconciler.cli.options import checked_out
 from reconciler.cli.render.amounts import counted
 from reconciler.cli.render.lines import line
 from reconciler.errors import UsageError
@@ -30,11 +29,13 @@ def command(
 ) -> None:
     """Print the JSON Schema of a kind of manifest or of an output, for editors and programs."""
     from reconciler.cli.documents.schemas import schema_bytes
+    from reconciler.cli.outputs import check_name
 
     bodies = schema_bytes()
     if kind is not None:
         bodies = {_named(kind, bodies): bodies[_named(kind, bodies)]}
-    if checked_out(folder) is not None and folder is not None:
+    if folder is not None:
+        check_name("--out", folder)
         _write(folder, bodies)
     elif kind is not None:
         out().write_bytes(next(iter(bodies.values())))
@@ -50,7 +51,11 @@ def _named(kind: str, bodies: Mapping[str, bytes]) -> str:
 
 
 def _write(folder: Path, bodies: Mapping[str, bytes]) -> None:
+    from reconciler.cli.outputs import checked_output
+    from reconciler.objectstore.files import write_whole
+
+    paths = {name: checked_output("--out", folder / f"{name}.json", "a JSON Schema") for name in bodies}
     folder.mkdir(parents=True, exist_ok=True)
     for name, body in bodies.items():
-        (folder / f"{name}.json").write_bytes(body)
+        write_whole(paths[name], body)
     out().show([line(f"Wrote {counted(len(bodies), 'schema')} into {folder}")])

@@ -9,7 +9,7 @@ from typer import Argument, Option
 
 from reconciler.cli.bundles import bundled
 from reconciler.cli.console import err
-from reconciler.cli.options import AnyForm, Files, Place, checked_out
+from reconciler.cli.options import AnyForm, Files, Place
 from reconciler.cli.presenting import raise_verdict
 from reconciler.cli.render.lines import line
 
@@ -37,12 +37,13 @@ def command(
     form: AnyForm = "text",
 ) -> None:
     """Plan back to what was applied as an earlier state. Changes nothing; `apply FILE` does it."""
-    file = checked_out(out)
     from dataclasses import replace
 
+    from reconciler.cli.outputs import checked_output
     from reconciler.cli.planned import show_planned
     from reconciler.workflow.stating.rollback import rollback_plan
 
+    file = None if out is None else checked_output("--out", out, "a saved plan")
     select = replace(
         files.select(), targets=tuple(target or ()), excludes=tuple(exclude or ()), allow=tuple(allow or ())
     )

@@ -65,6 +65,7 @@ def command(
     ] = False,
 ) -> None:
     """Read a topic's records, or those of all topics that match, up to the end as it is at the start."""
+    from reconciler.cli.outputs import KINDS, checked_output
     from reconciler.workflow.consume import consume
     from reconciler.workflow.consuming.options import ConsumeOptions
     from reconciler.workflow.running.stopping import Stop
@@ -72,6 +73,9 @@ def command(
     file = None if str(output) == "-" else output
     if file is None and output_format == "parquet" and out().is_terminal:
         raise UsageError("Parquet is not for terminals", hint="Name a file with --output")
+    if file is not None:
+        is_added_to = group is not None and output_format == "values"
+        checked_output("--output", file, KINDS[output_format], is_added_to=is_added_to)
     options = ConsumeOptions(
         output=file,
         output_format=output_format,
