@@ -14,6 +14,7 @@ import orjson
 import pyarrow as pa
 
 from reconciler.errors import UserError
+from reconciler.records.headers import name_of, text_of
 from reconciler.records.schema import CREATE_TIME, INPUT_SCHEMA, LOG_APPEND_TIME
 
 if TYPE_CHECKING:
@@ -45,7 +46,9 @@ def to_lines(batch: pa.RecordBatch) -> Iterator[bytes]:
         record: dict[str, Any] = dict(zip(names, row, strict=True))
         record["timestamp_type"] = _TYPE_NAMES[record["timestamp_type"]]
         record["key"], record["value"] = as_text(record["key"]), as_text(record["value"])
-        record["headers"] = [[header["key"], as_text(header["value"])] for header in record["headers"]]
+        record["headers"] = [
+            [as_text(name_of(header["key"])), as_text(header["value"])] for header in record["headers"]
+        ]
         yield dump_line(record)
 
 
@@ -180,8 +183,9 @@ def _list(record: dict[str, object]) -> list[object]:
 
 def _header(index: int, header: object) -> dict[str, object]:
     match header:
-        case [str(key), value]:
-            return {"key": key, "value": _content(f"headers[{index}]", value)}
+        case [name, value] if name is not None:
+            key = _content(f"headers[{index}]", name) or b""
+            return {"key": text_of(key), "value": _content(f"headers[{index}]", value)}
         case _:
             raise _BadFieldError(f"headers[{index}]", f"{_shown(header)} is not a name and a value", _HEADERS_HINT)
 

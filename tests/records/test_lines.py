@@ -5,8 +5,9 @@ import pytest
 from hypothesis import example, given
 
 from reconciler.errors import UserError
+from reconciler.records.headers import name_of
 from reconciler.records.lines import from_lines, to_lines
-from reconciler.records.schema import INPUT_SCHEMA
+from reconciler.records.schema import INPUT_SCHEMA, RECORD_SCHEMA
 from tests.records.generated import batch_of, batches
 
 PLAIN = {"timestamp_ms": 5, "timestamp_type": 0, "key": b"k", "value": b"v", "headers": []}
@@ -83,6 +84,16 @@ REFUSED = [
     ('{"value": null, "headers": [["a", 1]]}', "line 2: headers[0]: 1 is neither", "base64"),
     ('{"value": "\\ud800"}', "line 2: not JSON", "Every line"),
 ]
+
+
+def test_a_name_of_a_header_that_is_no_text_is_base64_as_a_value_is() -> None:
+    line = b'{"value": "v", "headers": [[{"base64": "//4="}, "a"], ["", null], ["\xc3\xb8", "b"]]}\n'
+    (batch,) = from_lines([line], source="here")
+    names = [name_of(one["key"]) for one in batch.column("headers")[0].as_py()]
+    assert names == [b"\xff\xfe", b"", "ø".encode()]
+    placed = {"partition": 0, "offset": 0, "timestamp_ms": 1, **batch.to_pylist()[0]}
+    (written,) = to_lines(pa.RecordBatch.from_pylist([placed | {"partition": 0, "timestamp_ms": 1}], RECORD_SCHEMA))
+    assert b'"headers":[[{"base64":"//4="},"a"],["",null],["\xc3\xb8","b"]]' in written
 
 
 @pytest.mark.parametrize(("line", "problem", "hint"), REFUSED)

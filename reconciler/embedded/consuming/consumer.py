@@ -13,6 +13,7 @@ from reconciler.embedded.consuming.offsets import Committed
 from reconciler.embedded.consuming.streams import Stream
 from reconciler.embedded.partition.log import EmbeddedLog
 from reconciler.errors import UserError
+from reconciler.records.headers import decoded
 from reconciler.records.log import Isolation, OffsetRange
 
 if TYPE_CHECKING:
@@ -35,7 +36,10 @@ _BEGINNINGS: Final = get_args(Beginning)
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record. Key and value are bytes or `None`; headers are in their order, a name may come twice."""
+    """One record. Key and value are bytes or `None`; headers are in their order, a name may come twice.
+
+    A name that is not UTF-8 is decoded as Python does it with names of files: `surrogateescape`.
+    """
 
     partition: int
     offset: int
@@ -58,7 +62,7 @@ def consume(log: EmbeddedLog, *, start_ms: int | None = None) -> Iterator[Record
 
 
 def _record(row: dict[str, Any]) -> Record:
-    headers = tuple((header["key"], header["value"]) for header in row["headers"])
+    headers = tuple((decoded(header["key"]), header["value"]) for header in row["headers"])
     return Record(row["partition"], row["offset"], row["timestamp_ms"], row["key"], row["value"], headers)
 
 

@@ -7,6 +7,7 @@ from reprlib import repr as shortened
 from typing import Any, Final, SupportsIndex
 
 from reconciler.errors import UserError
+from reconciler.records.headers import text_of
 
 _CONTENT: Final = "text, bytes or None"
 _NOTHING_TAKEN: Final = "This record was not taken; those before it were."
@@ -69,8 +70,10 @@ def optional_whole(topic: str, field: str, given: object, *, bits: int) -> int |
 def _header_name(topic: str, given: object) -> str:
     if not isinstance(given, str):
         raise _refused(f"{topic}: the name of a header takes text", given)
-    _encoded(topic, "the name of a header", given)
-    return given
+    try:
+        return given if given.isascii() else text_of(given.encode("utf-8", "surrogateescape"))
+    except UnicodeEncodeError as error:
+        raise _refused(f"{topic}: the name of a header takes text that can be written as UTF-8", given) from error
 
 
 def _encoded(topic: str, field: str, text: str) -> bytes:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from reconciler.errors import LostRaceError, RetryableError, UserError
+from reconciler.providers.kafka.copying.messages import Odd, told_apart
 from reconciler.providers.kafka.fatal import behind, named
 from reconciler.providers.kafka.ledger import TOPIC
 from reconciler.providers.kafka.ledgerwire import SLICE_S, TRANSACTION_MS, WAIT_S, is_fenced, patiently, told
@@ -112,9 +113,9 @@ class Transactions:
 
     def _produce(self, batch: Sequence[Sent]) -> None:
         produce, topic, partition, delivered = self._producer.produce, self._topic, self._partition, self._delivered
-        for value, key, timestamp_ms, headers, offset in batch:
-            if not timestamp_ms:
-                raise self._timeless(offset)
+        if isinstance(batch, Odd):
+            raise self._refused(batch)
+        for value, key, timestamp_ms, headers, _ in batch:
             try:
                 produce(topic, value, key, partition, delivered, timestamp=timestamp_ms, headers=headers)
             except BufferError:
@@ -168,12 +169,11 @@ class Transactions:
     def _doing(self) -> str:
         return f"copying into {self._topic}, partition {self._partition}"
 
-    def _timeless(self, offset: int) -> UserError:
-        message = (
-            f"{self._topic}, partition {self._partition}: the record at offset {offset:,} of the source has time 0"
-        )
-        hint = "The client library writes now instead of 1970-01-01T00:00:00Z: such a record cannot be copied to Kafka."
-        return UserError(message, hint=hint)
+    def _refused(self, batch: Odd) -> UserError:
+        offset = next(row[4] for row in batch if isinstance(told_apart([row]), Odd))
+        where = f"{self._topic}, partition {self._partition}: the record at offset {offset:,} of the source"
+        message = f"{where} has time 0, or a header whose name is not UTF-8"
+        return UserError(message, hint="The client library cannot write such a record: it cannot be copied to Kafka.")
 
 
 def check_in_order(sources: npt.NDArray[np.int64], targets: npt.NDArray[np.int64], within: OffsetRange) -> None:

@@ -14,6 +14,8 @@ from reconciler.providers.kafka.reaching.tls import Tls
 from reconciler.providers.secrets import resolve
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from reconciler.providers.base import Edge
     from reconciler.providers.secrets import Secret
     from reconciler.resources.cluster import Cluster
@@ -28,6 +30,13 @@ _HIGHEST_PORT: Final = 65_535
 
 _IN_FLIGHT: Final = 1_000
 """Requests on one connection: threads share it, and beyond the limit the library finds no broker to ask."""
+_PATIENT: Final = {
+    "client_id": "reconciler",
+    "reconnect_backoff_max_ms": _BACKOFF_MAX_MS,
+    "bootstrap_timeout_ms": CONNECT_MS,
+    "request_timeout_ms": REQUEST_MS,
+    "max_in_flight_requests_per_connection": _IN_FLIGHT,
+}
 
 
 def admin_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
@@ -39,11 +48,7 @@ def admin_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
     connection = _connection(declared)
     settings: dict[str, Any] = {
         "bootstrap_servers": list(_servers(declared)),
-        "client_id": "reconciler",
-        "reconnect_backoff_max_ms": _BACKOFF_MAX_MS,
-        "bootstrap_timeout_ms": CONNECT_MS,
-        "request_timeout_ms": REQUEST_MS,
-        "max_in_flight_requests_per_connection": _IN_FLIGHT,
+        **_PATIENT,
     }
     if connection.security is None:
         return settings
@@ -75,6 +80,34 @@ def record_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
     if security.protocol.endswith("SSL"):
         settings |= Tls.of(security, edge, where=where).of_records()
     return settings | _record_login(security, edge, where)
+
+
+def as_admin(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of the client for administration that reaches what `settings` of the one for records do."""
+    found: dict[str, Any] = {
+        "bootstrap_servers": settings["bootstrap.servers"].split(","),
+        **_PATIENT,
+        "security_protocol": settings.get("security.protocol", "PLAINTEXT"),
+    }
+    if found["security_protocol"].endswith("SSL"):
+        found["tls"] = Tls(*(settings.get(f"ssl.{part}.pem") for part in ("ca", "certificate", "key")))
+    mechanism = settings.get("sasl.mechanism")
+    if mechanism == "OAUTHBEARER":
+        from reconciler.providers.kafka.reaching.tokens import Tokens  # noqa: PLC0415 - only who uses tokens pays
+
+        tokens = Tokens(
+            settings["sasl.oauthbearer.token.endpoint.url"],
+            settings["sasl.oauthbearer.client.id"],
+            settings["sasl.oauthbearer.client.secret"] or None,
+            settings.get("sasl.oauthbearer.scope"),
+            Tls(ca=settings.get("https.ca.pem")),
+        )
+        return found | {"sasl_mechanism": mechanism, "tokens": tokens}
+    if mechanism is not None:
+        found["sasl_mechanism"] = mechanism
+        found["sasl_plain_username"] = settings["sasl.username"]
+        found["sasl_plain_password"] = settings["sasl.password"]
+    return found
 
 
 def _admin_login(security: SecuritySpec, edge: Edge, where: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
 
+from reconciler.records.headers import has_marks, has_nul, name_of, texts_of
 from reconciler.records.schema import CREATE_TIME, HEADERS, LOG_APPEND_TIME, RECORD_SCHEMA
 
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-Header = tuple[str, bytes | None]
+Header = tuple[str | bytes, bytes | None]
+"""A name is bytes where a client cannot have it as text."""
 Headers = list[Header] | None
 
 
@@ -112,7 +114,7 @@ def _headers(lots: Sequence[Sequence[Any]], rows: int) -> pa.ListArray:
     headers = list(chain.from_iterable(lots))
     counts = np.fromiter((len(each) if each else 0 for each in headers), np.int32, rows)
     flat = [pair for each in headers if each for pair in each]
-    names = pa.array([name for name, _ in flat], pa.string())
+    names = texts_of([name for name, _ in flat])
     values = pa.array([value for _, value in flat], pa.binary())
     pairs = pa.StructArray.from_arrays([names, values], fields=list(HEADERS.value_type))
     starts = pa.array(np.concatenate(([0], np.cumsum(counts))).astype(np.int32))
@@ -130,10 +132,23 @@ def headers_of(column: pa.ListArray) -> list[Headers]:
     flat = column.flatten()
     if not len(flat):
         return [None] * len(column)
-    pairs: list[Header] = list(zip(flat.field("key").to_pylist(), flat.field("value").to_pylist(), strict=True))
+    texts = flat.field("key")
+    names: list[Any] = texts.to_pylist()
+    if has_marks(texts) or has_nul(texts):
+        names = [written(text) for text in names]
+    pairs: list[Header] = list(zip(names, flat.field("value").to_pylist(), strict=True))
     found: list[Headers] = []
     at = 0
     for length in column.value_lengths().to_pylist():
         found.append(pairs[at : at + length] or None)
         at += length
     return found
+
+
+def written(text: str) -> str | bytes:
+    """Return a name as librdkafka writes it; as bytes where it would write another."""
+    name = name_of(text)
+    try:
+        return name if b"\0" in name else name.decode()
+    except UnicodeDecodeError:
+        return name

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +14,7 @@ from reconciler.errors import RetryableError
 from reconciler.providers.kafka.reaching.unreached import told, unreached
 from reconciler.providers.kafka.records import clients
 from reconciler.providers.kafka.records.columns import Lots
+from reconciler.providers.kafka.records.wire import HeadersOf, Leader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -106,6 +109,7 @@ class _Reading:
             found = self._taken()
             readable = self._within(self._readable(found) if any(map(Message.error, found)) else found)
             if readable:
+                self._see_headers(readable)
                 yield readable
                 until = monotonic() + _SILENCE_S
             elif monotonic() > until and not self._is_done:
@@ -131,6 +135,26 @@ class _Reading:
         size = sum(map(len, found[:_SAMPLE])) // max(1, len(found[:_SAMPLE]))
         self._at_once = max(1, min(_AT_ONCE, _BYTES_AT_ONCE // max(1, size)))
         return found
+
+    def _see_headers(self, readable: Sequence[Message]) -> None:
+        """See to it that the headers of all can be had: the client fails where a name is not UTF-8.
+
+        They come another way then, their names as bytes. Where it failed it must not be asked again: what it keeps
+        then is not whole, and who looks at that dies.
+        """
+        seen: list[Any] = []
+        while len(seen) < len(readable):
+            try:
+                seen.extend(map(Message.headers, islice(readable, len(seen), None)))
+            except (SystemError, UnicodeDecodeError):
+                failed = readable[len(seen)]
+                failed.set_headers(self._headers.at(_offset(failed)))  # type: ignore[arg-type]  # it takes anything
+                seen.append(failed)
+
+    @cached_property
+    def _headers(self) -> HeadersOf:
+        place = self._place
+        return HeadersOf(Leader(place.settings, place.cluster, place.topic, place.partition))
 
     def _readable(self, found: Sequence[Message]) -> list[Message]:
         """Return the messages among what was consumed; the rest says how reading goes."""

@@ -57,6 +57,9 @@ class Sender:
         """
         self._check_times(records)
         headers = headers_of(records.column("headers"))
+        if any(isinstance(name, bytes) for found in headers if found for name, _ in found):
+            message = f"a record for {self.topic} of cluster {self.cluster} has a header whose name is not UTF-8"
+            raise UserError(message, hint="The client library cannot write it. Give the header another name.")
         times = records.column("timestamp_ms")
         rows = zip(
             contents_of(records.column("value")),
