@@ -1,12 +1,16 @@
 """The journal of a run: `runs/<run>/journal/<seq:06>.json`, created once each, without gaps, never changed.
 
-An entry counts when the object that holds it is there. What waits while one object is being written goes into the
-next one together, so ten thousand intents cost what one does.
+An entry counts when the object that holds it is there, whole. Where a store keeps what is left of one whose writer was
+killed, the last slot holds nothing, or ends in the middle: it counts as free, and whoever writes next replaces it by
+compare-and-swap, so that of two one wins, as in a slot that is not there.
+
+What waits while one object is being written goes into the next one together: ten thousand intents cost what one does.
 """
 
 from __future__ import annotations
 
 import asyncio
+import codecs
 import logging
 import re
 from contextlib import suppress
@@ -102,7 +106,9 @@ def read_journal(store: ObjectStore, run: str) -> Written:
                 hint="Restore the file from a backup or the bucket's versions. Without it nobody can tell what that "
                 "run did; `reconciler state repair` says what is known.",
             )
-    return Written(run, tuple(_read_page(store, run, seq) for seq in seqs))
+    pages = [_read_page(store, run, seq) for seq in seqs[:-1]]
+    last = _last_page(store, run, seqs[-1]) if seqs else None
+    return Written(run, (*pages, *([] if last is None else [last])))
 
 
 def close_journal(store: ObjectStore, run: str, *, epoch: int) -> None:
@@ -115,7 +121,7 @@ def close_journal(store: ObjectStore, run: str, *, epoch: int) -> None:
         entries = (Closed(status="superseded"),)
         page = Page(run=run, seq=written.next_seq, epoch=epoch, nonce=nonce(), entries=entries)
         with suppress(LostRaceError):
-            store.swap(journal_key(run, page.seq), page.to_bytes(), expected=None)
+            _fill(store, page)
 
 
 async def take_over(lease: Lease, effects: Effects, run: str) -> Written:
@@ -210,11 +216,11 @@ class Journal:
 
 def _create(store: ObjectStore, page: Page, check: Callable[[], None]) -> Page:
     """Write a page into its slot; return what is in that slot then: it, or what somebody else wrote there."""
-    key, body = journal_key(page.run, page.seq), page.to_bytes()
+    key = journal_key(page.run, page.seq)
     for attempt in range(_ATTEMPTS):
         check()
         try:
-            store.swap(key, body, expected=None)
+            _fill(store, page)
         except LostRaceError:
             pass
         except RetryableError:
@@ -226,6 +232,36 @@ def _create(store: ObjectStore, page: Page, check: Callable[[], None]) -> Page:
         if store.get(key) is not None:
             return _read_page(store, page.run, page.seq)
     raise RetryableError(f"{store.url}/{key} could not be written", hint="Check the store, then run again.")
+
+
+def _fill(store: ObjectStore, page: Page) -> None:
+    """Write a page into a slot that is free. Raises LostRaceError: it is not, or not any more."""
+    key, body = journal_key(page.run, page.seq), page.to_bytes()
+    try:
+        store.swap(key, body, expected=None)
+    except LostRaceError:
+        there = store.get(key)
+        if there is None or not _is_cut_off(there.body):
+            raise
+        note(_LOGGER, "cut off", run=page.run, seq=page.seq, bytes=len(there.body))
+        store.swap(key, body, expected=there.version)
+
+
+def _last_page(store: ObjectStore, run: str, seq: int) -> Page | None:
+    """Return the page of the last slot; `None` where it was never written whole."""
+    there = store.get(journal_key(run, seq))
+    return None if there is not None and _is_cut_off(there.body) else _read_page(store, run, seq)
+
+
+def _is_cut_off(body: bytes) -> bool:
+    """Tell whether a body is the beginning of a page, or nothing."""
+    try:
+        orjson.loads(codecs.getincrementaldecoder("utf-8")().decode(body))
+    except UnicodeDecodeError:
+        return False
+    except orjson.JSONDecodeError as error:
+        return not body or error.msg == "unexpected end of data"
+    return False
 
 
 def _read_page(store: ObjectStore, run: str, seq: int) -> Page:

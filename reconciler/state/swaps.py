@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reconciler.errors import LeaseError, LostRaceError, UserError
+from reconciler.errors import LeaseError, LostRaceError
 from reconciler.state.lockfile import KEY
 
 if TYPE_CHECKING:
@@ -52,12 +52,15 @@ def pointing(
 
 
 def keep_snapshot(store: ObjectStore, key: str, body: bytes) -> None:
-    """Write a snapshot, which is named after its content: finding it there already is as good."""
+    """Write a snapshot, which is named after its content: finding it there already is as good.
+
+    What is there and is not what its name says was cut off, or damaged. It is replaced: no state names it.
+    """
     try:
         store.swap(key, body, expected=None)
-    except LostRaceError as error:
-        message = f"{store.url}/{key} is there already, and is not what its name says"
-        raise UserError(message, hint="Remove that file, which no state names, and run again.") from error
+    except LostRaceError:
+        there = store.get(key)
+        store.swap(key, body, expected=None if there is None else there.version)
 
 
 def lost_to(found: Read | None, url: str) -> LeaseError:

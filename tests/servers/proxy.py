@@ -11,6 +11,7 @@ the Host they were signed for.
 from __future__ import annotations
 
 import http.client
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -103,7 +104,18 @@ class Stripped:
     headers: tuple[str, ...]
 
 
-Fault: TypeAlias = Lost | Late | Slow | Mute | Repeated | Refused | Broken | Stripped
+@dataclass(frozen=True)
+class Cut:
+    """Its sender dies in the middle: the server gets this much of head and body, and then the end of the connection."""
+
+    head: int | None = None
+    """Bytes of the head; `None`: all of it."""
+    body: int = 0
+    then: Callable[[], None] = _nothing
+    """Called once the server has let go of it."""
+
+
+Fault: TypeAlias = Cut | Lost | Late | Slow | Mute | Repeated | Refused | Broken | Stripped
 
 
 @dataclass
@@ -186,6 +198,21 @@ class Proxy:
                     return waiting.fault
         return None
 
+    def forward_part(self, asked: Asked, cut: Cut) -> None:
+        """Send as much as a sender that died had sent, and wait until the server has closed its side."""
+        lines = [
+            f"{asked.method} {asked.path} HTTP/1.1",
+            *(f"{name}: {value}" for name, value in asked.headers.items()),
+        ]
+        head = ("\r\n".join(lines) + "\r\n\r\n").encode()
+        sent = head + asked.body[: cut.body] if cut.head is None else head[: cut.head]
+        place = (self._upstream.hostname or "", self._upstream.port or 0)
+        with socket.create_connection(place, timeout=_PATIENCE_SECONDS) as connection, suppress(ConnectionError):
+            connection.sendall(sent)
+            connection.shutdown(socket.SHUT_WR)
+            while connection.recv(1 << 16):
+                pass
+
     def forward(self, asked: Asked) -> _Answer:
         connection = http.client.HTTPConnection(
             self._upstream.hostname or "", self._upstream.port, timeout=_PATIENCE_SECONDS
@@ -231,6 +258,10 @@ class _Request(BaseHTTPRequestHandler):
         match proxy.taken(asked):
             case None:
                 self._answer(proxy.forward(asked))
+            case Cut() as cut:
+                proxy.forward_part(asked, cut)
+                cut.then()
+                self.close_connection = True
             case Lost() as lost:
                 proxy.forward(asked)
                 lost.then()

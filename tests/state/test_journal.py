@@ -229,3 +229,61 @@ def test_a_page_under_a_foreign_name_is_refused() -> None:
     store.put(journal_key("one", 2), page.body)
     with pytest.raises(UserError, match="it is entry 1 of run one"):
         read_journal(store, "one")
+
+
+CUT = ["nothing", "half", "all but one byte", "within a letter"]
+
+
+def cut_off(store: MemoryStore, run: str, seq: int, how: str) -> None:
+    """Leave what some stores keep of a page whose writer was killed."""
+    page = Page(run=run, seq=seq, epoch=1, nonce="é", entries=tuple(intents("never")))
+    body = page.to_bytes()
+    length = {"nothing": 0, "half": len(body) // 2, "all but one byte": len(body) - 1}.get(how, body.index(b"\xc3") + 1)
+    store.put(journal_key(run, seq), body[:length])
+
+
+@pytest.mark.parametrize("how", CUT)
+def test_a_last_slot_that_was_cut_off_counts_as_free_and_is_written_next(how: str) -> None:
+    store = MemoryStore()
+
+    async def work(_lease: Lease, _effects: Simulation, journal: Journal) -> None:
+        await journal.append(intents("a"))
+        cut_off(store, "one", 2, how)
+        assert written(store) == [["a"]]
+        await journal.append(intents("b"))
+        await journal.append(intents("c"))
+
+    under_lease(work, store)
+    assert written(store) == [["a"], ["b"], ["c"]]
+
+
+@pytest.mark.parametrize("how", CUT)
+def test_of_two_who_find_a_slot_cut_off_one_has_it_and_the_other_is_fenced(how: str) -> None:
+    store = MemoryStore()
+
+    async def work(lease: Lease, effects: Simulation, journal: Journal) -> None:
+        await journal.append(intents("a"))
+        cut_off(store, "one", 2, how)
+        found = await take_over(lease, effects, "one")
+        assert found.next_seq == 3
+        with pytest.raises(LeaseError, match="it wrote entry 2 of our journal"):
+            await journal.append(intents("b"))
+
+    under_lease(work, store)
+    assert [entry.type for page in read_journal(store, "one").pages for entry in page.entries] == [
+        "intent",
+        "takeover",
+    ]
+
+
+def test_a_slot_that_is_cut_off_before_others_was_written_once_and_is_damaged() -> None:
+    store = MemoryStore()
+
+    async def work(_lease: Lease, _effects: Simulation, journal: Journal) -> None:
+        await journal.append(intents("a"))
+        await journal.append(intents("b"))
+
+    under_lease(work, store)
+    cut_off(store, "one", 1, "nothing")
+    with pytest.raises(UserError, match="there is nothing in it"):
+        read_journal(store, "one")

@@ -10,6 +10,8 @@ here: they are taken anew for every journey.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 import threading
 from dataclasses import dataclass, replace
@@ -134,13 +136,13 @@ def _client(session: Any, settings: StoreSettings, *, attempts: int) -> S3Client
     from botocore.handlers import add_expect_header  # noqa: PLC0415 - as above
 
     options: dict[str, Any] = {}
+    # Bodies are signed, and go with their length: no trailer, which not every store understands.
+    options["s3"] = {"payload_signing_enabled": True}
+    options |= {"request_checksum_calculation": "when_required", "response_checksum_validation": "when_required"}
     if settings.credentials is not None:
         options["ignore_configured_endpoint_urls"] = True
     if settings.force_path_style is not None:
-        options["s3"] = {"addressing_style": "path" if settings.force_path_style else "virtual"}
-    if settings.endpoint is not None:
-        # Checksums that AWS added later are not understood everywhere; bodies are signed all the same.
-        options |= {"request_checksum_calculation": "when_required", "response_checksum_validation": "when_required"}
+        options["s3"]["addressing_style"] = "path" if settings.force_path_style else "virtual"
     is_conditional, patience = attempts == 1, settings.patience
     wanted_ms = patience.register_ms if is_conditional else patience.upload_ms
     usual = CONDITIONAL_READ_SECONDS if is_conditional else _READ_SECONDS
@@ -158,9 +160,17 @@ def _client(session: Any, settings: StoreSettings, *, attempts: int) -> S3Client
     # Asking first whether a body is welcome costs every small write a round trip.
     client.meta.events.unregister("before-call.s3", add_expect_header)
     client.meta.events.register_first("needs-retry.s3", note_attempt)
+    for operation in ("PutObject", "UploadPart"):
+        client.meta.events.register(f"provide-client-params.s3.{operation}", _with_digest)
     if patience.initial_backoff_ms is not None and not is_conditional:
         pause_from(client, patience.initial_backoff_ms, attempts=attempts)
     return client
+
+
+def _with_digest(params: dict[str, Any], **_: object) -> None:
+    """Let the store compare a body with its digest: some keep what is left of one whose sender was killed."""
+    digest = hashlib.md5(params["Body"], usedforsecurity=False).digest()
+    params["ContentMD5"] = base64.b64encode(digest).decode()
 
 
 def _keys(credentials: Credentials | None) -> dict[str, str]:
