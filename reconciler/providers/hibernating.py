@@ -67,11 +67,6 @@ class Hibernation(Protocol):
         """
         ...
 
-    @property
-    def unwritable_ms(self) -> int | None:
-        """A time that its client library writes to no record; `None`: it writes every time."""
-        ...
-
     def now_ms(self) -> int:
         """Return what time it is, by the clock of whoever acts."""
         ...

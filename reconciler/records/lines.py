@@ -33,6 +33,8 @@ _IGNORED: Final = ("topic",)
 """What `topic consume --regex` says beside a record: whoever produces it says where it goes."""
 _INT32: Final = range(1 << 31)
 _INT64: Final = range(1 << 63)
+_TIMES: Final = range(-1, 1 << 63)
+"""-1 is no time: brokers take it, and keep it."""
 _SHOWN: Final = 40
 _EXAMPLE: Final = '{"key": "N14228", "value": "…", "headers": [["source", "gate"]]}'
 _HEADERS_HINT: Final = 'Write [["name", "value"], …].'
@@ -136,7 +138,7 @@ def _row(record: dict[str, object]) -> tuple[object, ...]:
         raise _BadFieldError("timestamp_type", f"{_shown(kind)} is not a kind of timestamp", "Write create or append.")
     return (
         _integer(record, "partition", _INT32),
-        _integer(record, "timestamp_ms", _INT64),
+        _integer(record, "timestamp_ms", _TIMES),
         TIMESTAMP_TYPES[kind],
         _content("key", record.get("key")),
         _content("value", record["value"]),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, SupportsIndex
 
+import pyarrow as pa
 from kafka import KafkaAdminClient
 from kafka.protocol.consumer import FetchRequest
 from kafka.protocol.producer import ProduceRequest
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from tests.servers.kafka import Kafka
 
 _BATCH: Final = 1 << 24
+_CODECS: Final = {3: "lz4", 4: "zstd"}
+"""For which kafka-python wants libraries."""
 
 
 class Raw(NamedTuple):
@@ -29,6 +32,18 @@ class Raw(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[bytes, bytes | None], ...] = ()
+
+
+NAMES: Final = (b"plain", b"\xff\xfe", b"", b"\xed\xa0\x80", "ø".encode(), "\U0010f7ff".encode(), b"\x1b[2J")
+NOW: Final = 1_700_000_000_000
+ODD: Final = [
+    *(Raw(time, b"k", b"time", ()) for time in (0, 1, -1, 0, NOW)),
+    *(Raw(NOW, b"k", b"name", ((name, b"\xff"), (name, None), (b"z", b""))) for name in NAMES),
+    Raw(0, b"k", None, tuple((name, name) for name in NAMES)),
+    Raw(0, None, b""),
+    Raw(-1, None, None),
+]
+"""What librdkafka cannot read or write as it is."""
 
 
 class _Name(str):
@@ -121,6 +136,10 @@ def _fetched(kafka: Kafka, topic: str, partition: int, offset: int) -> list[Any]
     found = []
     for batch in MemoryRecords(answer.records or b""):
         assert isinstance(batch, DefaultRecordBatch)
+        if codec := _CODECS.get(batch.compression_type):
+            content = pa.BufferReader(bytes(batch._buffer[batch._pos :]))
+            batch._buffer, batch._pos, batch._decompressed = bytearray(), 0, True
+            batch._buffer += pa.CompressedInputStream(content, codec).read()
         batch._maybe_uncompress()
         batch._buffer = _Slice(batch._buffer)
         found.append(batch)

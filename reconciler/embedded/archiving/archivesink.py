@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import orjson
-import pyarrow.compute as pc
 
 from reconciler.embedded.keys import fresh_mark
 from reconciler.embedded.partition.entries import Entry
@@ -17,12 +16,12 @@ from reconciler.embedded.partition.partfiles import within
 from reconciler.embedded.remote.manifests.manifest import read_manifest
 from reconciler.embedded.remote.manifests.segmentfiles import SegmentWriter
 from reconciler.embedded.threads import side_by_side
-from reconciler.errors import BrokenInvariantError, UserError
+from reconciler.errors import BrokenInvariantError
 from reconciler.records.digest import Digest
 from reconciler.records.log import OffsetRange, Reached, Staged
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -39,8 +38,6 @@ class ArchiveSink:
     partitions: int
     compression: str = "producer"
     """The topic's `compression.type`."""
-    unwritable_ms: int | None = None
-    """A time that whoever archives could write to no record: one that has it would have no way back."""
 
     def check_shared(self) -> None:
         """Refuse a machine whose segments the driver would not find."""
@@ -64,16 +61,12 @@ class ArchiveSink:
         return self
 
     def stage(self, partition: int, batches: Iterable[pa.RecordBatch], *, at: OffsetRange | None) -> Staged:
-        """Write batches of `RECORD_SCHEMA`, in offset order, as segments under fresh names, each with its index.
-
-        Raises:
-            UserError: A record has a time that could not be written back.
-        """
+        """Write batches of `RECORD_SCHEMA`, in offset order, as segments under fresh names, each with its index."""
         if at is None:
             raise BrokenInvariantError("an archive keeps the offsets of its source", hint="Please report this.")
         place, archive = self.archive.partition(partition), self.archive
         writer = SegmentWriter(archive.storage, place, 0, compression=self.compression)
-        entries = [replace(each, is_segment=True) for each in writer.write(self._returnable(partition, batches, at))]
+        entries = [replace(each, is_segment=True) for each in writer.write(within(batch, at) for batch in batches)]
         return Staged(
             partition,
             at,
@@ -104,29 +97,6 @@ class ArchiveSink:
 
     def complete(self) -> None:
         """Do nothing: whether all is there is found by comparing."""
-
-    def _returnable(
-        self, partition: int, batches: Iterable[pa.RecordBatch], at: OffsetRange
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield what lies within a range: nobody deletes a source whose archive has no way back."""
-        for batch in batches:
-            inside = within(batch, at)
-            if self.unwritable_ms is not None:
-                is_unwritable = pc.equal(inside.column("timestamp_ms"), self.unwritable_ms)
-                if (first := pc.index(is_unwritable, value=True).as_py()) >= 0:
-                    raise self._no_way_back(partition, inside.column("offset")[first].as_py())
-            yield inside
-
-    def _no_way_back(self, partition: int, offset: int) -> UserError:
-        message = (
-            f"partition {partition}: the record at offset {offset} has time {self.unwritable_ms}, with which it could "
-            f"not be written back here: its client library takes that for now. The topic was not deleted"
-        )
-        hint = (
-            "Only an embedded cluster takes such a record: mirror the topic to one, to keep it. To unmount it, let the "
-            "record expire, or delete what is up to that offset (kafka-delete-records.sh), then apply again."
-        )
-        return UserError(message, hint=hint)
 
     def _name(self, number: int, staged: Sequence[Staged]) -> OffsetRange | None:
         gained: list[OffsetRange] = []

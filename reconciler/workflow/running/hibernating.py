@@ -202,7 +202,7 @@ class Unmount:
         return Archiving(
             f"topic {move.topic}",
             log,
-            ArchiveSink(archive, topic.archived.partitions, compression, self.means.by_jobs.unwritable_ms),
+            ArchiveSink(archive, topic.archived.partitions, compression),
             ArchiveLog(archive),
             self.means.session,
             lambda: self.means.by_jobs.shut_out(move, check),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 
-from reconciler.errors import SourceChangedError, UserError
+from reconciler.errors import SourceChangedError
 from reconciler.jobs.mirror import mirror
 from reconciler.providers.kafka.copying.sink import Limits
 from reconciler.providers.kafka.ledger import Ledger, mirror_key, writer_of
@@ -148,16 +148,6 @@ def test_a_copy_that_was_deleted_and_made_anew_begins_anew(place: Place) -> None
     place.create("copy")
     copied(place.log(source), place.sink(target))
     assert assert_copied(place, source, target) == 10
-
-
-def test_a_record_of_time_zero_is_refused_for_the_client_would_write_another_time(
-    place: Place, west: EmbeddedCluster
-) -> None:
-    west.create_topic(TOPIC, partitions=1)
-    with west.producer() as producer:
-        producer.send(TOPIC, "old", timestamp_ms=0)
-    with pytest.raises(UserError, match="time 0"):
-        copied(west.log(TOPIC), place.sink(place.create("copy")))
 
 
 def ranges(west: EmbeddedCluster) -> dict[int, OffsetRange]:

@@ -19,19 +19,21 @@ from reconciler.providers.kafka.copying.messages import rows_of
 from reconciler.providers.kafka.copying.progress import Followed, messages_of
 from reconciler.providers.kafka.copying.sink import CopySink
 from reconciler.providers.kafka.copying.transaction import Transactions
-from reconciler.providers.kafka.ledger import REKEYED, copier_of, message
+from reconciler.providers.kafka.ledger import REKEYED, message
 from reconciler.records.digest import Digest
 from reconciler.records.hashing import digest_of
 from reconciler.records.log import Bounds, Copied, OffsetRange, Spans
 from reconciler.records.partitioner import murmur2
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
     import pyarrow as pa
 
     from reconciler.providers.kafka.copying.messages import Sent
     from reconciler.providers.kafka.copying.progress import Progress
+    from reconciler.providers.kafka.copying.rawtransaction import RawTransactions
+    from reconciler.providers.kafka.copying.sink import Writer
     from reconciler.providers.kafka.ledger import Entries, Key
     from reconciler.records.log import TopicLog
 
@@ -57,41 +59,36 @@ class KeyedSink(CopySink):
         """Return nothing: no range of the source is a range of the copy."""
         return {number: Spans(OffsetRange(0, 0), OffsetRange(0, 0)) for number in source}
 
-    def copy_range(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Iterator[Copied]:
-        """Copy a range, and say so after each transaction; goes on where a copier before this one stopped."""
-        target = self.target
-        settings = {
-            **target.settings,
-            **target.writing,
-            "transactional.id": copier_of(target.owner, target.topic, partition),
-        }
-        transactions = _Spread(settings, (target.topic, partition), target.cluster)
-        try:
-            progress = self._progress(partition)
-            if progress is not None and progress.through < offsets.stop:
-                yield from self._spread(transactions, partition, source, (progress, offsets))
-        finally:
-            transactions.close()
+    def _opened(self, partition: int, *, is_odd: bool) -> Writer:
+        return super()._opened(partition, is_odd=True) if is_odd else _ToMany(*self._writes(partition))
 
-    def _spread(
-        self, transactions: _Spread, partition: int, source: TopicLog, work: tuple[Progress, OffsetRange]
-    ) -> Iterator[Copied]:
+    def _copied(
+        self, transactions: Any, partition: int, source: TopicLog, work: tuple[Progress, OffsetRange]
+    ) -> Generator[Copied, None, int]:
         progress, offsets = work
         followed = Followed(self._seen.topic_id, self._seen.bounds.get(partition, Bounds(0, 0, 0, 0)))
         limits, began = self.target.limits, monotonic()
-        start, taken, digest = progress.through, 0, Digest()
-        for batch in source.read(partition, OffsetRange(start, offsets.stop)):
-            transactions.spread(rows_of(batch), self._partitions_of(batch, partition))
+        start, stop, taken, digest = progress.through, offsets.stop, 0, Digest()
+        for batch in source.read(partition, OffsetRange(start, stop)):
+            rows = rows_of(batch)
+            if not transactions.takes(rows):
+                stop = rows[0][4]
+                break
+            _spread(transactions, rows, self._partitions_of(batch, partition))
             digest += digest_of(batch, base=0)
             taken += batch.nbytes
-            if digest.records >= limits.records or taken >= limits.bytes or monotonic() - began > limits.seconds:
-                through = int(batch.column("offset")[-1].as_py()) + 1
+            is_full = digest.records >= limits.records or taken >= limits.bytes or monotonic() - began > limits.seconds
+            if is_full or transactions.is_calm:
+                through = rows[-1][4] + 1
                 progress = self._end(transactions, (progress, followed, digest), OffsetRange(start, through), partition)
                 yield Copied(partition, through, digest.records, taken)
+                if transactions.is_calm:
+                    return through
                 start, taken, digest, began = through, 0, Digest(), monotonic()
-        if start < offsets.stop:
-            self._end(transactions, (progress, followed, digest), OffsetRange(start, offsets.stop), partition)
-            yield Copied(partition, offsets.stop, digest.records, taken)
+        if start < stop:
+            self._end(transactions, (progress, followed, digest), OffsetRange(start, stop), partition)
+            yield Copied(partition, stop, digest.records, taken)
+        return stop
 
     def _partitions_of(self, batch: pa.RecordBatch, partition: int) -> list[int]:
         keys = batch.column("key")
@@ -103,13 +100,13 @@ class KeyedSink(CopySink):
 
     def _end(
         self,
-        transactions: _Spread,
+        transactions: Any,
         state: tuple[Progress, Followed, Digest],
         within: OffsetRange,
         partition: int,
     ) -> Progress:
         before, followed, digest = state
-        firsts, written = transactions.settled()
+        firsts, written = _settled(transactions)
         if written != digest.records:
             said = "the source changed while it was read"
             raise RetryableError(said, hint="Nothing of that was committed: run the same command again.")
@@ -127,37 +124,42 @@ class KeyedSink(CopySink):
         return progress
 
 
-class _Spread(Transactions):
-    """A transaction into many partitions of one topic."""
+class _ToMany(Transactions):
+    """Transactions that know to which partition each record went."""
 
     def __init__(self, settings: Mapping[str, Any], place: tuple[str, int], cluster: str) -> None:
         """Fence whoever else copies this partition of the source."""
         self._places: list[tuple[int, int]] = []
         super().__init__(settings, place, cluster)
 
-    def spread(self, rows: list[Sent], partitions: list[int]) -> None:
-        """Write records, each to its partition, in their order."""
-        by_partition: dict[int, list[Sent]] = {}
-        for row, number in zip(rows, partitions, strict=True):
-            by_partition.setdefault(number, []).append(row)
-        for number, some in sorted(by_partition.items()):
-            self._partition = number
-            self.take(some)
-
-    def settled(self) -> tuple[dict[int, int], int]:
-        """Return where this transaction began in each partition it wrote to, and how many records it wrote."""
-        self.settle()
-        firsts: dict[int, int] = {}
-        for number, offset in self._places:
-            firsts[number] = min(offset, firsts.get(number, offset))
-        written = len(self._places)
-        self._places = []
-        return firsts, written
+    def places(self) -> list[tuple[int, int]]:
+        """Return partition and offset of each record of this transaction, once it is settled."""
+        found, self._places = self._places, []
+        return found
 
     def _delivered(self, error: Any, message: Any) -> None:
         super()._delivered(error, message)
         if error is None:
             self._places.append((message.partition(), message.offset()))
+
+
+def _spread(transactions: _ToMany | RawTransactions, rows: list[Sent], partitions: list[int]) -> None:
+    """Write records, each to its partition, in their order."""
+    by_partition: dict[int, list[Sent]] = {}
+    for row, number in zip(rows, partitions, strict=True):
+        by_partition.setdefault(number, type(rows)()).append(row)
+    for number, some in sorted(by_partition.items()):
+        transactions.take(some, into=number)
+
+
+def _settled(transactions: _ToMany | RawTransactions) -> tuple[dict[int, int], int]:
+    """Return where a transaction began in each partition it wrote to, and how many records it wrote."""
+    transactions.settle()
+    places = transactions.places()
+    firsts: dict[int, int] = {}
+    for number, offset in places:
+        firsts[number] = min(offset, firsts.get(number, offset))
+    return firsts, len(places)
 
 
 @dataclass(frozen=True)

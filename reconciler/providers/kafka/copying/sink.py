@@ -25,9 +25,12 @@ from reconciler.records.log import Bounds, Copied, OffsetRange, Reached, SourceS
 from reconciler.records.offsetmap import pieces_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 
+    from reconciler.providers.kafka.copying.rawtransaction import RawTransactions
     from reconciler.records.log import TopicLog
+
+    Writer = Transactions | RawTransactions
 
 _NOTHING: Final = Progress()
 
@@ -129,17 +132,33 @@ class CopySink:
             SourceChangedError: What is there is no copy of that log.
             RetryableError: Brokers do not answer; what is committed stays.
         """
+        through, is_odd = offsets.start, False
+        while through < offsets.stop:
+            # Each fences the one before it, and then looks how far that came: nobody else copied in between unnoticed.
+            transactions = self._opened(partition, is_odd=is_odd)
+            try:
+                progress = self._progress(partition)
+                if progress is None or progress.through >= offsets.stop:
+                    return
+                through = yield from self._copied(transactions, partition, source, (progress, offsets))
+            finally:
+                transactions.close()
+            is_odd = not is_odd
+
+    def _opened(self, partition: int, *, is_odd: bool) -> Writer:
+        """Return who writes: librdkafka, or the protocol itself what that cannot write."""
+        if not is_odd:
+            return Transactions(*self._writes(partition))
+        from reconciler.providers.kafka.copying.rawtransaction import RawTransactions  # noqa: PLC0415 - as its records
+
+        return RawTransactions(*self._writes(partition))
+
+    def _writes(self, partition: int) -> tuple[dict[str, Any], tuple[str, int], str]:
+        """Return the settings of who copies a partition, where it does, and the cluster."""
         target = self.target
         place = (target.topic, partition)
         transactional_id = copier_of(target.owner, *place)
-        settings = {**target.settings, **target.writing, "transactional.id": transactional_id}
-        transactions = Transactions(settings, place, target.cluster)
-        try:
-            progress = self._progress(partition)
-            if progress is not None and progress.through < offsets.stop:
-                yield from self._copied(transactions, partition, source, (progress, offsets))
-        finally:
-            transactions.close()
+        return {**target.settings, **target.writing, "transactional.id": transactional_id}, place, target.cluster
 
     def _progress(self, partition: int) -> Progress | None:
         """Return how far it is under the fence; `None`: states were written meanwhile, so somebody must look again."""
@@ -159,8 +178,9 @@ class CopySink:
         return progress
 
     def _copied(
-        self, transactions: Transactions, partition: int, source: TopicLog, work: tuple[Progress, OffsetRange]
-    ) -> Iterator[Copied]:
+        self, transactions: Writer, partition: int, source: TopicLog, work: tuple[Progress, OffsetRange]
+    ) -> Generator[Copied, None, int]:
+        """Copy, and return how far: up to records that the other way of writing is for."""
         progress, offsets = work
         followed = Followed(self._seen.topic_id, self._seen.bounds.get(partition, Bounds(0, 0, 0, 0)))
         limits = self.target.limits
@@ -168,20 +188,27 @@ class CopySink:
         began = monotonic()
         rest = OffsetRange(progress.through, offsets.stop)
         for batch in batches_of(source, partition, rest):
+            if not transactions.takes(batch):
+                rest = OffsetRange(rest.start, batch[0][4])
+                break
             transactions.take(batch)
             records += len(batch)
             taken += sum(len(row[0] or b"") + len(row[1] or b"") for row in batch)
-            if records >= limits.records or taken >= limits.bytes or monotonic() - began > limits.seconds:
+            is_full = records >= limits.records or taken >= limits.bytes or monotonic() - began > limits.seconds
+            if is_full or transactions.is_calm:
                 through = batch[-1][4] + 1
                 progress = self._commit(transactions, (progress, followed), OffsetRange(rest.start, through), partition)
                 yield Copied(partition, through, records, taken)
+                if transactions.is_calm:
+                    return through
                 rest, records, taken, began = OffsetRange(through, rest.stop), 0, 0, monotonic()
         if rest.length:
             self._commit(transactions, (progress, followed), rest, partition)
             yield Copied(partition, rest.stop, records, taken)
+        return rest.stop
 
     def _commit(
-        self, transactions: Transactions, state: tuple[Progress, Followed], within: OffsetRange, partition: int
+        self, transactions: Writer, state: tuple[Progress, Followed], within: OffsetRange, partition: int
     ) -> Progress:
         sources, targets = transactions.settle()
         check_in_order(sources, targets, within)

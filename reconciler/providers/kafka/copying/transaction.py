@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from reconciler.errors import LostRaceError, RetryableError, UserError
-from reconciler.providers.kafka.copying.messages import Odd, told_apart
+from reconciler.errors import LostRaceError, RetryableError
+from reconciler.providers.kafka.copying.messages import Odd
 from reconciler.providers.kafka.fatal import behind, named
 from reconciler.providers.kafka.ledger import TOPIC
 from reconciler.providers.kafka.ledgerwire import SLICE_S, TRANSACTION_MS, WAIT_S, is_fenced, patiently, told
@@ -59,12 +59,22 @@ class Transactions:
         self._producer: Any = Producer(revealed({**_WRITING, **settings}))
         self._asked(self._producer.init_transactions, SLICE_S)
 
-    def take(self, batch: Sequence[Sent]) -> None:
-        """Write records; they are readable once they are committed.
+    @property
+    def is_calm(self) -> bool:
+        """Tell whether another way of writing does better from here on."""
+        return False
+
+    def takes(self, batch: Sequence[Sent]) -> bool:
+        """Tell whether it can write all records of a batch as they are."""
+        return not isinstance(batch, Odd)
+
+    def take(self, batch: Sequence[Sent], into: int | None = None) -> None:
+        """Write records, into another partition where one is named; they are readable once they are committed.
 
         Raises:
             UserError: One cannot be written as it is.
         """
+        self._partition = self._partition if into is None else into
         if not self._is_open:
             self._asked(self._producer.begin_transaction)
             self._is_open = True
@@ -113,8 +123,6 @@ class Transactions:
 
     def _produce(self, batch: Sequence[Sent]) -> None:
         produce, topic, partition, delivered = self._producer.produce, self._topic, self._partition, self._delivered
-        if isinstance(batch, Odd):
-            raise self._refused(batch)
         for value, key, timestamp_ms, headers, _ in batch:
             try:
                 produce(topic, value, key, partition, delivered, timestamp=timestamp_ms, headers=headers)
@@ -168,12 +176,6 @@ class Transactions:
     @property
     def _doing(self) -> str:
         return f"copying into {self._topic}, partition {self._partition}"
-
-    def _refused(self, batch: Odd) -> UserError:
-        offset = next(row[4] for row in batch if isinstance(told_apart([row]), Odd))
-        where = f"{self._topic}, partition {self._partition}: the record at offset {offset:,} of the source"
-        message = f"{where} has time 0, or a header whose name is not UTF-8"
-        return UserError(message, hint="The client library cannot write such a record: it cannot be copied to Kafka.")
 
 
 def check_in_order(sources: npt.NDArray[np.int64], targets: npt.NDArray[np.int64], within: OffsetRange) -> None:

@@ -73,11 +73,6 @@ class KafkaHibernation:
             raise UserError(message, hint="Declare its objectStorage: topics are archived there.")
         return self.given
 
-    @property
-    def unwritable_ms(self) -> int:
-        """1970 itself: librdkafka takes 0 for now."""
-        return 0
-
     def now_ms(self) -> int:
         """Return what time it is."""
         return self.clock()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow.compute as pc
@@ -10,17 +12,21 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from reconciler.errors import UserError
 from reconciler.providers.kafka.faults import translated
 from reconciler.providers.kafka.reaching.revealing import revealed
-from reconciler.providers.kafka.records.sending import BATCH_BYTES, PRODUCER, Sender
+from reconciler.providers.kafka.records.columns import contents_of, headers_of
+from reconciler.providers.kafka.records.sending import BATCH_BYTES, PRODUCER, Sender, is_odd
 from reconciler.records.log import OffsetRange
 from reconciler.records.partitioner import Spread, partitions_of
 from reconciler.records.routing import check_there
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     import numpy as np
     import numpy.typing as npt
     import pyarrow as pa
+
+    from reconciler.providers.kafka.records.batches import Row
+    from reconciler.providers.kafka.records.writer import BatchWriter
 
 _PATIENCE_MS: Final = 120_000
 """How long a record is tried to be delivered."""
@@ -46,6 +52,7 @@ class KafkaProducer:
     ) -> None:
         """Open the client; brokers are asked when the first records come."""
         how = {"message.timeout.ms": _PATIENCE_MS, "compression.type": compression, "batch.size": batch_bytes}
+        self._settings = settings
         self._producer = Producer({**PRODUCER, **how, **revealed(settings)})
         self._sender = Sender(self._producer, topic, cluster)
         self._reports: dict[int, _Reports] = {}
@@ -60,6 +67,9 @@ class KafkaProducer:
         """
         numbers = self._routed(records)
         found = {number: self._reports.setdefault(number, _Reports()) for number in set(numbers.tolist())}
+        if is_odd(records):
+            self._write(records, numbers)
+            return
         takers = map(_Reports.taker, map(found.__getitem__, numbers.tolist()))
         self._sender.send(records, numbers.tolist(), takers)
 
@@ -72,11 +82,38 @@ class KafkaProducer:
         """
         self._sender.flush()
         reports, self._reports = self._reports, {}
-        for one in reports.values():
+        self._check(reports.values())
+        return {number: one.gained() for number, one in sorted(reports.items())}
+
+    def _write(self, records: pa.RecordBatch, numbers: npt.NDArray[np.int32]) -> None:
+        """Write records as batches packed here, after all that the client has taken."""
+        self._sender.flush()
+        self._check(self._reports.values())
+        times = records.column("timestamp_ms").fill_null(time.time_ns() // 1_000_000)
+        columns = (
+            contents_of(records.column("value")),
+            contents_of(records.column("key")),
+            times.to_pylist(),
+            headers_of(records.column("headers")),
+            numbers.tolist(),
+        )
+        by_partition: dict[int, list[Row]] = {}
+        for row in zip(*columns, strict=True):
+            by_partition.setdefault(row[4], []).append(row)
+        for number, rows in sorted(by_partition.items()):
+            self._reports[number].take(self._writer.write(self._sender.topic, number, rows))
+
+    @cached_property
+    def _writer(self) -> BatchWriter:
+        from reconciler.providers.kafka.records.writer import BatchWriter  # noqa: PLC0415 - brings the other client
+
+        return BatchWriter(self._settings, self._sender.cluster)
+
+    def _check(self, reports: Iterable[_Reports]) -> None:
+        for one in reports:
             if one.errors:
                 doing = f"writing to {self._sender.topic}"
                 raise translated(KafkaException(one.errors[0]), doing=doing, cluster=self._sender.cluster)
-        return {number: one.gained() for number, one in sorted(reports.items())}
 
     def _routed(self, records: pa.RecordBatch) -> npt.NDArray[np.int32]:
         given, keys = records.column("partition"), records.column("key")
@@ -115,6 +152,7 @@ class _Reports:
 
     def __init__(self) -> None:
         self._first: int | None = None
+        self._last = 0
         self._others: dict[KafkaError | None, Message] = {}
         self._is_asked = False
 
@@ -125,6 +163,12 @@ class _Reports:
             return self._begin
         return self._others.__setitem__
 
+    def take(self, offsets: Sequence[int]) -> None:
+        """Note where records were written that the client did not write."""
+        self._is_asked = True
+        self._first = offsets[0] if self._first is None else self._first
+        self._last = offsets[-1]
+
     @property
     def errors(self) -> list[KafkaError]:
         """Every kind of error that was reported."""
@@ -134,7 +178,7 @@ class _Reports:
         """Return which offsets were written, what others wrote in between included."""
         last = self._others.get(None)
         first = self._first or 0
-        return OffsetRange(first, 1 + max(first, (last.offset() or 0) if last is not None else first))
+        return OffsetRange(first, 1 + max(first, self._last, (last.offset() or 0) if last is not None else first))
 
     def _begin(self, error: KafkaError | None, message: Message) -> None:
         if error is None:

@@ -1,4 +1,4 @@
-"""Handing records to a client, which sends them while Python goes on: faithfully, or not at all."""
+"""Handing records to librdkafka, which sends them while Python goes on; those it can write as they are."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from itertools import repeat
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
+import pyarrow.compute as pc
 from confluent_kafka import KafkaException
 
-from reconciler.errors import RetryableError, UserError
+from reconciler.errors import RetryableError
 from reconciler.providers.kafka.faults import translated
 from reconciler.providers.kafka.records.columns import contents_of, headers_of
+from reconciler.records.headers import has_marks, has_nul
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -41,6 +42,12 @@ _SILENCE_S: Final = 130.0
 """Longer than a record may take until it is given up: its report comes before that."""
 
 
+def is_odd(records: pa.RecordBatch) -> bool:
+    """Tell whether the client would write another record than one of these: it takes time 0 for now."""
+    names = records.column("headers").flatten().field("key")
+    return has_marks(names) or has_nul(names) or bool(pc.any(pc.equal(records.column("timestamp_ms"), 0)).as_py())
+
+
 class Sender:
     """One client and the topic it writes to."""
 
@@ -51,15 +58,13 @@ class Sender:
     def send(self, records: pa.RecordBatch, partitions: Iterable[int], reports: Iterable[Report]) -> None:
         """Hand over records with their partitions, and who is told of each; waits while the client's queue is full.
 
+        None of them `is_odd`: the client would write another.
+
         Raises:
-            UserError: The client cannot write one of them as it is, or refuses it.
+            UserError: The client refuses one of them.
             RetryableError: The queue stays full.
         """
-        self._check_times(records)
         headers = headers_of(records.column("headers"))
-        if any(isinstance(name, bytes) for found in headers if found for name, _ in found):
-            message = f"a record for {self.topic} of cluster {self.cluster} has a header whose name is not UTF-8"
-            raise UserError(message, hint="The client library cannot write it. Give the header another name.")
         times = records.column("timestamp_ms")
         rows = zip(
             contents_of(records.column("value")),
@@ -102,14 +107,6 @@ class Sender:
             except BufferError:
                 if monotonic() > until:
                     raise self._silent() from None
-
-    def _check_times(self, records: pa.RecordBatch) -> None:
-        """Refuse what the client would write with another time: it takes 0 for now."""
-        times = records.column("timestamp_ms")
-        if (found := np.flatnonzero(times.fill_null(1).to_numpy() == 0)).size:
-            where = f"record {found[0]:,} of a batch for {self.topic} of cluster {self.cluster}"
-            message = f"{where} has the time 1970-01-01T00:00:00.000Z, which the Kafka client cannot write"
-            raise UserError(message, hint="It takes 0 for the present. Give the record another time.")
 
     def _told(self, error: KafkaException) -> Exception:
         return translated(error, doing=f"writing to {self.topic}", cluster=self.cluster)

@@ -1,61 +1,61 @@
-"""Batches of records as the protocol has them, for those that librdkafka cannot read or write as they are.
-
-It hands on a header's name as a C string, which Python decodes: a name that is not UTF-8 cannot be read through it,
-one with a byte 0 not written. The other client gets and sends whole batches; they are read and packed here.
-"""
+"""Requests to leaders for the records that librdkafka cannot read or write (`batches.py`), over the other client."""
 
 from __future__ import annotations
 
-import struct
-import zlib
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from reconciler.errors import RetryableError
 from reconciler.providers.kafka.faults import of_code
 from reconciler.providers.kafka.reaching.patience import pause
 from reconciler.providers.kafka.reaching.security import as_admin
 from reconciler.providers.kafka.records.asking import asking
+from reconciler.providers.kafka.records.batches import RawHeaders, batches_in, headers_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from reconciler.providers.kafka.client import KafkaClient
+
+T = TypeVar("T")
 
 # Whoever meets no such record imports no client.
 # ruff: noqa: PLC0415
 
-RawHeaders = list[tuple[bytes, bytes | None]]
-
-_PREFIX: Final = struct.Struct(">qiibI")
-"""Of a batch: its first offset, its length from here on, the leader's epoch, the format, a checksum."""
-_REST: Final = struct.Struct(">hiqqqhii")
-"""What follows: attributes, last offset, first and last time, producer, its epoch, its number, count of records."""
-_LENGTH_END: Final = 12
-_FORMAT: Final = 2
-_COMPRESSION: Final = 0x07
-_SNAPPY: Final = 2
-_CODECS: Final = {1: "gzip", 3: "lz4", 4: "zstd"}
-_XERIAL: Final = b"\x82SNAPPY\x00"
-"""How Java's client begins what is compressed by Snappy, in blocks."""
-_XERIAL_BYTES: Final = 16
-
-_MORE: Final = 0x80
-"""Set in every byte of a number but its last."""
 _FETCH_BYTES: Final = 4 << 20
 _FETCH_VERSIONS: Final = (4, 12)
 """From 13 on topics are named by their ids."""
 _WAIT_MS: Final = 500
-_MOVED: Final = frozenset({3, 5, 6, 9, 56, 74, 75, 76, 78})
-"""Codes of who leads no longer or not yet, or of a topic that it has not heard of yet: somebody else is asked."""
-_SILENCE_S: Final = 30.0
+_MOVED: Final = frozenset({3, 5, 6, 7, 9, 13, 19, 20, 56, 74, 75, 78})
+"""Codes of who leads no longer or not yet, has not heard of a topic yet, or has too few followers for the moment."""
+_GONE: Final = 1
+"""An offset that is not in the log."""
+SILENCE_S: Final = 60.0
 _PAUSE_S: Final = 0.1
 
 
+def until_told(ask: Callable[[], T], code: Callable[[T], int], again: Collection[int], forget: Callable[[], None]) -> T:
+    """Return an answer to what may be asked again, once it is not to be asked again; before that, forget who was asked.
+
+    Raises:
+        RetryableError: There is no answer.
+    """
+    until = monotonic() + SILENCE_S
+    while True:
+        try:
+            found = ask()
+        except RetryableError:
+            if monotonic() > until:
+                raise
+        else:
+            if code(found) not in again or monotonic() > until:
+                return found
+        forget()
+        pause(_PAUSE_S)
+
+
 class Leader:
-    """Who leads one partition, asked over again when that changes."""
+    """Who leads one partition; asked over again when that changes."""
 
     def __init__(self, settings: Mapping[str, Any], cluster: str, topic: str, partition: int) -> None:
         """Take settings of confluent-kafka, secrets hidden; a connection is made when something is sent."""
@@ -63,48 +63,52 @@ class Leader:
         self.topic, self.partition = topic, partition
         self._node: int | None = None
 
-    def send(self, request: Any, answer: Any, *, doing: str) -> Any:
-        """Return what the leader answers about the partition, picked from its response by `answer`.
+    def send(self, request: Any, answer: Callable[[Any], Any], *, doing: str, fine: Collection[int] = ()) -> Any:
+        """Return what the leader says of the partition, picked from its answer; the request may come twice.
+
+        `fine`: codes that are left to the caller.
 
         Raises:
             ReconcilerError: It refuses, or nobody leads.
         """
-        until = monotonic() + _SILENCE_S
-        while True:
-            found = answer(self.client.send(request, doing=doing, node=self._known()))
-            if found.error_code not in _MOVED or monotonic() > until:
-                break
-            self._node = None
-            pause(_PAUSE_S)
-        if found.error_code:
-            what = f"cluster {self.client.name}: {doing}"
-            raise of_code(found.error_code, getattr(found, "error_message", None) or "", what=what)
+        found = until_told(
+            lambda: answer(self.client.send(request, doing=doing, node=self._known())),
+            lambda found: int(found.error_code),
+            _MOVED,
+            self._forget,
+        )
+        if found.error_code and found.error_code not in fine:
+            said = getattr(found, "error_message", None) or ""
+            raise of_code(found.error_code, said, what=f"cluster {self.client.name}: {doing}")
         return found
+
+    def _forget(self) -> None:
+        self._node = None
 
     def _known(self) -> int:
         from kafka.protocol.metadata import MetadataRequest
 
-        until = monotonic() + _SILENCE_S
-        while self._node is None:
+        if self._node is None:
             wanted = [MetadataRequest.MetadataRequestTopic(name=self.topic)]
             request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False, max_version=9)
             found = self.client.send(request, doing=f"looking who leads {self.topic}")
             (topic,) = found.topics
-            led = {each.partition_index: each.leader_id for each in topic.partitions}
-            node = led.get(self.partition, -1)
-            if node >= 0:
-                self.client.admin._manager.cluster.update_metadata(found)  # noqa: SLF001 - it must know the address
-                self._node = node
-            elif monotonic() > until:
-                code = topic.error_code or 5
-                raise of_code(code, "", what=f"cluster {self.client.name}: {self.topic}, partition {self.partition}")
-            else:
-                pause(_PAUSE_S)
+            node = {each.partition_index: each.leader_id for each in topic.partitions}.get(self.partition, -1)
+            if node < 0:
+                where = f"cluster {self.client.name}: {self.topic}, partition {self.partition}"
+                raise RetryableError(f"{where}: nobody leads it", hint="See whether its brokers are alive.")
+            know(self.client, found)
+            self._node = node
         return self._node
 
 
+def know(client: KafkaClient, metadata: Any) -> None:
+    """Let a connection know where brokers are: it sends to no other."""
+    client.admin._manager.cluster.update_metadata(metadata)  # noqa: SLF001 - the library has no public way
+
+
 class HeadersOf:
-    """The headers of records of one partition, by offset, in bytes. Offsets are asked for in their order."""
+    """The headers of records of one partition in bytes, by offset. Asked for in the order of offsets."""
 
     def __init__(self, leader: Leader) -> None:
         """Take who is asked."""
@@ -129,8 +133,7 @@ class HeadersOf:
     def _fetched(self, offset: int) -> bytes:
         from kafka.protocol.consumer import FetchRequest
 
-        leader = self._leader
-        topic = FetchRequest.FetchTopic
+        leader, topic = self._leader, FetchRequest.FetchTopic
         wanted = topic.FetchPartition(partition=leader.partition, fetch_offset=offset, partition_max_bytes=_FETCH_BYTES)
         request = FetchRequest(
             max_wait_ms=_WAIT_MS,
@@ -141,99 +144,5 @@ class HeadersOf:
             max_version=_FETCH_VERSIONS[1],
         )
         doing = f"reading {leader.topic}, partition {leader.partition}"
-        found = leader.send(request, lambda answer: answer.responses[0].partitions[0], doing=doing)
+        found = leader.send(request, lambda answer: answer.responses[0].partitions[0], doing=doing, fine={_GONE})
         return bytes(found.records or b"")
-
-
-class Batch(NamedTuple):
-    """A batch of records."""
-
-    first: int
-    records: int
-    content: bytes
-    """The records, not compressed."""
-
-
-def batches_in(fetched: bytes) -> Iterator[Batch]:
-    """Yield the batches of an answer; what is cut off at its end is left out, as is what is older than headers."""
-    at = 0
-    while at + _PREFIX.size + _REST.size <= len(fetched):
-        first, length, _, form, _ = _PREFIX.unpack_from(fetched, at)
-        end = at + _LENGTH_END + length
-        if end > len(fetched):
-            return
-        if form == _FORMAT:
-            attributes, *_, count = _REST.unpack_from(fetched, at + _PREFIX.size)
-            content = fetched[at + _PREFIX.size + _REST.size : end]
-            yield Batch(first, count, _plain(content, attributes & _COMPRESSION))
-        at = end
-
-
-def headers_in(batch: Batch) -> Iterator[tuple[int, RawHeaders]]:
-    """Yield the headers of each record with its offset."""
-    at, content = 0, batch.content
-    for _ in range(batch.records):
-        length, at = _number(content, at)
-        end = at + length
-        _, at = _number(content, at + 1)  # its time
-        offset, at = _number(content, at)
-        for _ in range(2):  # its key and its value
-            length, at = _number(content, at)
-            at += max(0, length)
-        count, at = _number(content, at)
-        headers: RawHeaders = []
-        for _ in range(count):
-            name, at = _bytes(content, at)
-            value, at = _bytes(content, at)
-            headers.append((name or b"", value))
-        yield batch.first + offset, headers
-        at = end
-
-
-def _bytes(content: bytes, at: int) -> tuple[bytes | None, int]:
-    length, at = _number(content, at)
-    return (None, at) if length < 0 else (content[at : at + length], at + length)
-
-
-def _number(content: bytes, at: int) -> tuple[int, int]:
-    """Return a number of seven bits a byte, the lowest first, and where it ends."""
-    found = shift = 0
-    while True:
-        byte = content[at]
-        at += 1
-        found |= (byte & 0x7F) << shift
-        if not byte & _MORE:
-            return (found >> 1) ^ -(found & 1), at
-        shift += 7
-
-
-def _plain(content: bytes, codec: int) -> bytes:
-    if codec == 0:
-        return content
-    if codec == _SNAPPY:
-        return b"".join(_snappy(block) for block in _blocks(content))
-    if _CODECS[codec] == "gzip":
-        return zlib.decompress(content, wbits=31)
-    with pa.CompressedInputStream(pa.BufferReader(content), _CODECS[codec]) as stream:
-        return bytes(stream.read())
-
-
-def _blocks(content: bytes) -> Iterator[bytes]:
-    if not content.startswith(_XERIAL):
-        yield content
-        return
-    at = _XERIAL_BYTES
-    while at < len(content):
-        length = int.from_bytes(content[at : at + 4], "big")
-        yield content[at + 4 : at + 4 + length]
-        at += 4 + length
-
-
-def _snappy(block: bytes) -> bytes:
-    size = shift = 0
-    for byte in block:
-        size |= (byte & 0x7F) << shift
-        if not byte & _MORE:
-            break
-        shift += 7
-    return bytes(pa.decompress(block, decompressed_size=size, codec="snappy", asbytes=True))

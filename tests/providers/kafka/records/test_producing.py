@@ -10,11 +10,13 @@ from confluent_kafka import Producer
 
 from reconciler.errors import UserError
 from reconciler.providers.kafka.records.producing import KafkaProducer
+from reconciler.records.headers import text_of
 from reconciler.records.log import OffsetRange
 from reconciler.records.schema import INPUT_SCHEMA
 from tests.embedded.samples import NOW, read
 from tests.providers.kafka.records.writing import write
 from tests.servers.kafkatopics import kafka_log, make_topic, record_settings
+from tests.servers.rawrecords import NAMES, Raw, read_raw
 
 if TYPE_CHECKING:
     from tests.servers.kafka import Kafka
@@ -100,9 +102,28 @@ def test_a_record_without_time_gets_the_present(kafka_broker: Kafka, topic: str)
     assert read(kafka_log(kafka_broker, topic))[0]["timestamp_ms"] > NOW
 
 
-def test_a_time_the_client_would_change_is_refused(kafka_broker: Kafka, topic: str) -> None:
-    with pytest.raises(UserError, match=r"1970-01-01T00:00:00\.000Z, which the Kafka client cannot write"):
-        producer(kafka_broker, topic).append(batch({"value": b"a"}, {"value": b"b", "timestamp_ms": 0}))
+def test_what_the_client_would_change_is_written_as_it_is_and_in_order(kafka_broker: Kafka, topic: str) -> None:
+    writing = producer(kafka_broker, topic)
+    usual = {"key": b"k", "value": b"usual"}
+    headers = [{"key": text_of(name), "value": name} for name in (*NAMES, b"nul\0", b"\0")]
+    odd = {"key": b"", "value": None, "headers": headers}
+    writing.append(batch(usual, usual))
+    writing.append(batch({**odd, "timestamp_ms": 0}, usual, odd, {**usual, "timestamp_ms": 0, "partition": 1}))
+    writing.append(batch(usual))
+    assert writing.flush() == {0: OffsetRange(0, 6), 1: OffsetRange(0, 1)}
+    writing.append(batch(odd))
+    assert writing.flush() == {0: OffsetRange(6, 7)}
+    plain, names = Raw(NOW, b"k", b"usual"), tuple((name, name) for name in (*NAMES, b"nul\0", b"\0"))
+    odd_now = Raw(NOW, b"", None, names)
+    assert read_raw(kafka_broker, topic) == [plain, plain, odd_now._replace(time=0), plain, odd_now, plain, odd_now]
+    assert read_raw(kafka_broker, topic, 1) == [plain._replace(time=0)]
+
+
+def test_an_odd_record_without_time_gets_the_present(kafka_broker: Kafka, topic: str) -> None:
+    writing = producer(kafka_broker, topic)
+    writing.append(batch({"timestamp_ms": None, "headers": [{"key": text_of(b"\xff"), "value": None}]}))
+    writing.flush()
+    assert read_raw(kafka_broker, topic)[0].time > NOW
 
 
 @pytest.mark.parametrize(
