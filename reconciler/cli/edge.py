@@ -43,6 +43,7 @@ def invocation(workspace: Path | None = None, principal: str | None = None, host
         ci_url=_ci_url(environ),
         git_commit=lambda folder: git.commit_of(folder, environ),
         changed_files=lambda folder, revision: git.changed_since(folder, environ, revision),
+        base_files=lambda folder: git.base_files(folder, environ),
         workspace=workspace,
         principal=principal,
         host=host or "*",

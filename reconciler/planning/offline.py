@@ -9,6 +9,7 @@ from reconciler.planning.judging.clusters import check_undeclared
 from reconciler.planning.judging.expiry import check_expired
 from reconciler.planning.judging.properties import judged_properties
 from reconciler.planning.judging.rules import violations
+from reconciler.planning.judging.secrecy import check_plaintext
 from reconciler.planning.wanted.clusters import compiled_cluster
 from reconciler.resources.address import Address, address_of, kind_of, matches
 from reconciler.resources.cluster import Cluster
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 def check_offline(desired: Desired, guards: Guards, *, today: date | None = None) -> tuple[Finding, ...]:
     """Return what is wrong with the files whatever the clusters say; without `today` nothing can have expired."""
     expired = check_expired(guards, today) if today is not None else ()
-    found = [*expired, *check_undeclared(desired)]
+    found = [*expired, *check_undeclared(desired), *check_plaintext(desired)]
     for address in sorted(desired):
         found += _check(address, desired[address], desired, guards)
     return tuple(found)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from reconciler.resources.base import Complaint, Many, Model, refusal
+from reconciler.resources.base import Complaint, Flag, Many, Model, refusal
 from reconciler.resources.locations import Location
 from reconciler.resources.secret import SecretReference
 
@@ -49,6 +49,11 @@ class SecuritySpec(Model):
     ) = Field(default=None, description="How a SASL listener authenticates.", examples=["SCRAM-SHA-512"])
     username: str | None = Field(default=None, description="Who logs in.", examples=["reconciler"])
     password: SecretReference | None = Field(default=None, description="Reference to the password.")
+    allow_plaintext_passwords: Flag | None = Field(
+        default=None,
+        description="Whether passwords and tokens may go over a connection without encryption.",
+        examples=[True],
+    )
     ca_file: str | None = Field(
         default=None, description="Certificates to trust (PEM).", examples=["/etc/kafka/ca.pem"]
     )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from reconciler.resources.base import Many, Model
+from reconciler.resources.base import Complaint, Many, Model, refusal
 from reconciler.resources.configs import Properties
 from reconciler.resources.guards import Allowance, Between, Guards, IgnoredDrift, Requirement, Rule
 from reconciler.resources.locations import Location, LocationSpec
@@ -17,12 +18,16 @@ __all__ = [
     "Between",
     "Guards",
     "IgnoredDrift",
+    "ReferencesSpec",
     "Requirement",
     "Rule",
     "SparkSpec",
     "Workspace",
     "WorkspaceSpec",
 ]
+
+
+_ALLOWED: Final = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*\*?|\*)|file:.+")
 
 
 class SparkSpec(Model):
@@ -36,6 +41,24 @@ class SparkSpec(Model):
     )
     conf: Properties = Field(
         default_factory=dict, description="Spark's own settings.", examples=[{"spark.executor.memory": "4g"}]
+    )
+
+
+def _check_allowed(allow: tuple[str, ...]) -> tuple[str, ...]:
+    for position, each in enumerate(allow):
+        if not _ALLOWED.fullmatch(each):
+            hint = "Write env:NAME, env:PREFIX_*, file:/path, or file:/folder/ for all below it"
+            raise refusal(Complaint(f"{each!r} allows no reference", hint, (position,)))
+    return allow
+
+
+class ReferencesSpec(Model):
+    """Which secrets manifests may refer to."""
+
+    allow: Annotated[Many[str], AfterValidator(_check_allowed)] = Field(
+        default=("env:RECONCILER_*",),
+        description="Variables and files that manifests may name; what was sent to the same address before is allowed.",
+        examples=[["env:KAFKA_*", "file:/run/secrets/"]],
     )
 
 
@@ -58,6 +81,11 @@ class WorkspaceSpec(Model):
     )
     values: Many[str] = Field(
         default=(), description="Files of variables, relative to this one; later wins.", examples=[["values.yaml"]]
+    )
+    references: ReferencesSpec = Field(
+        default_factory=ReferencesSpec,
+        description="Which secrets manifests may refer to.",
+        examples=[{"allow": ["env:KAFKA_*"]}],
     )
     guards: Guards = Field(
         default_factory=Guards, description="Rules that can refuse a plan.", examples=[{"maxDeletes": 5}]

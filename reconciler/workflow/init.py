@@ -11,6 +11,7 @@ from reconciler.objectstore.opening import open_store
 from reconciler.objectstore.settings import StoreSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from reconciler.workflow.beginning.invocation import Invocation
@@ -94,10 +95,12 @@ def init(invocation: Invocation, directory: Path, *, state: str | None = None) -
     return Initialised(folder, (*texts, *ignore), probed)
 
 
-def workspace_text(folder: Path, state: str = f"file://{_STATE}") -> str:
-    """Return the `reconciler.yaml` of a folder."""
+def workspace_text(folder: Path, state: str = f"file://{_STATE}", *, references: Sequence[str] = ()) -> str:
+    """Return the `reconciler.yaml` of a folder; `references`: what its manifests may refer to, as `env:NAME`."""
     advice = "" if state.startswith("s3:") else _ADVICE
-    return _WORKSPACE.format(schemas=_SCHEMAS, name=_name_of(folder), state=state, advice=advice)
+    text = _WORKSPACE.format(schemas=_SCHEMAS, name=_name_of(folder), state=state, advice=advice)
+    quoted = ", ".join(f'"{each}"' for each in ("env:RECONCILER_*", *references))
+    return f"{text}  references: {{allow: [{quoted}]}} # the secrets that manifests may name\n" if references else text
 
 
 def _probe(folder: Path, location: str) -> str:

@@ -24,6 +24,7 @@ class TokenEndpoint:
     def __init__(self) -> None:
         self.asked: list[dict[str, list[str]]] = []
         self.fails_with: int | None = None
+        self.moved_to: str | None = None
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
 
@@ -46,12 +47,18 @@ class TokenEndpoint:
         endpoint = self
 
         class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                endpoint.asked.append({})
+                self.send_error(405)
+
             def do_POST(self) -> None:
                 form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
                 endpoint.asked.append(form)
                 status, answer = endpoint.answered(self.headers.get("Authorization", ""))
                 body = json.dumps(answer).encode()
-                self.send_response(status)
+                self.send_response(302 if endpoint.moved_to else status)
+                if endpoint.moved_to:
+                    self.send_header("Location", endpoint.moved_to)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()

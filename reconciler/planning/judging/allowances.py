@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from reconciler.planning.document.rows import name_of
 from reconciler.planning.finding import Finding
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import Action
     from reconciler.planning.plan import Selection
     from reconciler.resources.guards import Guards
+
+
+CONNECT: Final = "connect"
+"""What lets a secret go to a new address; it is no action, and needed before there is a plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,7 @@ def granted_by(action: Action, allowed: Sequence[Allowed]) -> str | None:
 def check_unmatched(actions: Sequence[Action], allowed: Sequence[Allowed], *, is_partial: bool) -> Iterator[Finding]:
     """Yield a warning for each allowance that no action needed; reviewed ones may be about what was not selected."""
     for allowance in allowed:
-        if is_partial and allowance.is_reviewed:
+        if (is_partial and allowance.is_reviewed) or allowance.verb == CONNECT:
             continue
         if not any(allowance.covers(action) for action in actions):
             yield Finding(

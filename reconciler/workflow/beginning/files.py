@@ -22,7 +22,9 @@ def load_files(invocation: Invocation, select: Select) -> Loaded:
     Raises:
         UserError: There is no workspace here, or its files have problems (`ManifestError` lists them all).
     """
-    return load(workspace_folder(invocation), environment=select.environment, variables=_variables(invocation, select))
+    return load(
+        workspace_folder(invocation), environment=select.environment, variables=variables_of(invocation, select)
+    )
 
 
 def load_workspace_file(invocation: Invocation, select: Select) -> Workspace:
@@ -32,7 +34,7 @@ def load_workspace_file(invocation: Invocation, select: Select) -> Workspace:
         UserError: There is no workspace here, or that file has problems.
     """
     return load_workspace(
-        workspace_folder(invocation), environment=select.environment, variables=_variables(invocation, select)
+        workspace_folder(invocation), environment=select.environment, variables=variables_of(invocation, select)
     )
 
 
@@ -50,6 +52,7 @@ def workspace_folder(invocation: Invocation) -> Path:
     return folder
 
 
-def _variables(invocation: Invocation, select: Select) -> Variables:
+def variables_of(invocation: Invocation, select: Select) -> Variables:
+    """Return the variables of a command line and the environment."""
     files = tuple(invocation.cwd / path for path in select.var_files)
     return Variables.of(select.variables, files=files, environ=invocation.environ)

@@ -18,6 +18,11 @@ def no_changes(_folder: Path, _revision: str) -> tuple[str, ...]:
     return ()
 
 
+def no_base(_folder: Path) -> Path | None:
+    """Return no files: this is no pull request."""
+    return None
+
+
 def quiet(_line: str) -> None:
     """Say nothing."""
 
@@ -42,6 +47,8 @@ class Invocation:
     git_commit: Callable[[Path], str | None] = no_commit
     changed_files: Callable[[Path, str], tuple[str, ...]] = no_changes
     """Files below a folder, relative to it, that changed since a revision."""
+    base_files: Callable[[Path], Path | None] = no_base
+    """Of a pull request: a folder with the files that a folder has on its base; `None`: this is none."""
     workspace: Path | None = None
     """The folder of `reconciler.yaml`; `None`: the nearest one upwards from `cwd`."""
     principal: str | None = None

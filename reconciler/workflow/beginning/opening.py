@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from reconciler.errors import UserError
+from reconciler.errors import ReconcilerError, UserError
 from reconciler.objectstore.opening import open_store
 from reconciler.objectstore.readonly import read_only
 from reconciler.objectstore.settings import StoreSettings
@@ -17,9 +17,10 @@ from reconciler.providers.registry import open_provider
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.workspace import SparkSpec
 from reconciler.state.lockfile import Owner, read_lockfile
-from reconciler.state.snapshots import snapshot_of
-from reconciler.workflow.beginning.files import load_files, load_workspace_file, workspace_folder
+from reconciler.state.snapshots import read_snapshot, snapshot_of
+from reconciler.workflow.beginning.files import load_files, load_workspace_file, variables_of, workspace_folder
 from reconciler.workflow.beginning.selecting import left_out
+from reconciler.workflow.beginning.trust import Trust
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,8 +36,12 @@ if TYPE_CHECKING:
 class Providers(Mapping[str, Provider]):
     """Providers by cluster name, opened when first asked for and then kept."""
 
-    def __init__(self, clusters: Mapping[str, Cluster], edge: Edge) -> None:
+    def __init__(
+        self, clusters: Mapping[str, Cluster], edge: Edge, check: Callable[[Cluster], None] = lambda _cluster: None
+    ) -> None:
+        """`check` is asked before a cluster is opened, and may refuse."""
         self._clusters = clusters
+        self._check = check
         self._edge = edge
         self._opened: dict[str, Provider] = {}
         self._lock = threading.Lock()
@@ -45,7 +50,9 @@ class Providers(Mapping[str, Provider]):
         """Return the provider of a cluster; it is opened by the first who asks."""
         with self._lock:
             if name not in self._opened:
-                self._opened[name] = open_provider(self._cluster(name), self._edge)
+                cluster = self._cluster(name)
+                self._check(cluster)
+                self._opened[name] = open_provider(cluster, self._edge)
             return self._opened[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -81,13 +88,20 @@ class Site:
     @cached_property
     def state(self) -> ObjectStore:
         """The store of the state; for who only reads, one that cannot be written."""
+        self._check_state()
         store = open_store(self.state_settings)
         return read_only(store, self.edge.now_ms) if self.edge.is_reader else store
 
     @cached_property
     def providers(self) -> Providers:
         """The providers of the clusters."""
-        return Providers(self.clusters, self.edge)
+        return Providers(self.clusters, self.edge, self._check)
+
+    def _check(self, cluster: Cluster) -> None:
+        """Let every cluster be opened: what was typed is meant."""
+
+    def _check_state(self) -> None:
+        """Let the state be opened, as above."""
 
     def warn_about_local_state(self) -> None:
         """Tell a pipeline that its state will be gone with the machine it runs on."""
@@ -105,6 +119,28 @@ class Work(Site):
     loaded: Loaded
     back_to: int | None = None
     """The serial of the state that `loaded` says in place of the files."""
+
+    @cached_property
+    def trust(self) -> Trust:
+        """Which secrets may go where."""
+        variables = variables_of(self.invocation, self.select)
+        return Trust(self.invocation, self.select, variables, self.loaded, self._recorded)
+
+    def _check(self, cluster: Cluster) -> None:
+        self.trust.check(cluster)
+
+    def _check_state(self) -> None:
+        self.trust.check_state()
+
+    def _recorded(self) -> Mapping[str, Cluster]:
+        """Return the clusters as they were last applied; none where the state cannot be read: who needs it says why."""
+        try:
+            snapshot = read_snapshot(self.state, owner=self.owner)
+        except ReconcilerError:
+            return {}
+        record = {} if snapshot is None else snapshot.record
+        found = (each.resource for each in record.values())
+        return {each.metadata.name: each for each in found if isinstance(each, Cluster)}
 
     @property
     def folder(self) -> Path:

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from reconciler.errors import UsageError
 from reconciler.manifests.sentences import complaints_of
 from reconciler.resources.cluster import Cluster
+from reconciler.resources.secret import SECRET_REFERENCE
 from reconciler.workflow.init import workspace_text
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ def in_workspace(texts: Mapping[str, str], folder: Path) -> dict[str, str]:
     below = {f"{MANIFESTS}/{name}": text for name, text in texts.items()}
     if (folder / _WORKSPACE).exists():
         return below
-    return {_WORKSPACE: workspace_text(folder.resolve()), **below}
+    named = sorted({f"{found[1]}:{found[2]}" for text in texts.values() for found in SECRET_REFERENCE.finditer(text)})
+    return {_WORKSPACE: workspace_text(folder.resolve(), references=named), **below}
 
 
 def _field(text: str, here: Path, out: Path) -> tuple[str, str]:

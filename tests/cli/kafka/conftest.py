@@ -19,7 +19,7 @@ WORKSPACE = """\
 apiVersion: reconciler/v1
 kind: Workspace
 metadata: {name: desk}
-spec: {state: "file://state", manifests: [manifests]}
+spec: {state: "file://state", manifests: [manifests], references: {allow: ["env:PASSWORD"]}}
 """
 CLUSTER = """\
 apiVersion: reconciler/v1
@@ -35,7 +35,9 @@ spec:
   provider: kafka
   kafka:
     bootstrapServers: ["{broker}"]
-    security: {{protocol: SASL_PLAINTEXT, mechanism: SCRAM-SHA-256, username: {user}, password: "${{env:PASSWORD}}"}}
+    security:
+      {{protocol: SASL_PLAINTEXT, allowPlaintextPasswords: true, mechanism: SCRAM-SHA-256, username: {user},
+        password: "${{env:PASSWORD}}"}}
 """
 TOPIC = """\
 ---
@@ -59,6 +61,7 @@ class Desk:
 
     def __init__(self, typed: Call, kafka: Kafka, prefix: str) -> None:
         self.typed, self.kafka, self.prefix = typed, kafka, prefix
+        self.lets: tuple[str, ...] = ()
         Path("reconciler.yaml").write_text(WORKSPACE)
         Path("manifests").mkdir()
         self.write("cluster", CLUSTER.format(broker=kafka.bootstrap()))
@@ -67,6 +70,8 @@ class Desk:
 
     def write(self, name: str, text: str) -> Path:
         path = Path(f"manifests/{name}.yaml")
+        if "password:" in text:
+            self.lets = ("--allow", "connect:cluster/live")  # It had another listener before.
         path.write_text(text)
         return path
 
@@ -88,10 +93,10 @@ class Desk:
         return f"topic/live/{self.prefix}:{name}"
 
     def plan(self, *options: str) -> Said:
-        return self.typed("plan", *options)
+        return self.typed("plan", *self.lets, *options)
 
     def apply(self, *options: str, code: int = 0) -> Said:
-        said = self.typed("apply", "--yes", *options)
+        said = self.typed("apply", "--yes", *self.lets, *options)
         assert said.code == code, said.out + said.err
         return said
 

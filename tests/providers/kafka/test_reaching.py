@@ -17,9 +17,12 @@ from reconciler.providers.kafka.client import KafkaClient
 from reconciler.providers.kafka.reaching.connecting import opened_admin
 from reconciler.providers.kafka.reaching.revealing import revealed
 from reconciler.providers.kafka.reaching.security import admin_settings, record_settings
+from reconciler.providers.kafka.reaching.tokens import Tokens
 from reconciler.providers.kafka.reaching.unreached import told
+from reconciler.providers.secrets import Secret
 from reconciler.resources.cluster import Cluster
 from tests.servers.kafkasecured import CLIENT, ENVIRON, Secured, declared
+from tests.servers.tokenendpoint import SECRET, TokenEndpoint
 
 SOON_SECONDS = 20
 """More than the ten that connections are tried for; a busy machine takes its time."""
@@ -266,3 +269,11 @@ def test_files_are_judged_before_anybody_is_asked(what: str, there: Secured) -> 
 def test_what_is_no_address_of_a_broker_is_refused(server: str, there: Secured) -> None:
     error, _ = failed(declared(server), there)
     assert f"{server!r} is no address of a broker" in error.message
+
+
+def test_a_token_endpoint_that_names_another_address_is_not_followed() -> None:
+    with TokenEndpoint() as elsewhere, TokenEndpoint() as endpoint:
+        endpoint.moved_to = elsewhere.url
+        with pytest.raises(NotAuthorizedError, match="answers 302"):
+            Tokens(endpoint.url, CLIENT, Secret(SECRET), None).token()
+        assert (len(endpoint.asked), elsewhere.asked) == (1, [])

@@ -74,14 +74,20 @@ class Tokens:
 
     def _answer(self) -> bytes:
         from urllib.error import HTTPError  # noqa: PLC0415 - only who asks pays
-        from urllib.request import Request, urlopen  # noqa: PLC0415 - as above
+        from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener  # noqa: PLC0415 - as above
+
+        class Staying(HTTPRedirectHandler):
+            """Follows nobody to another address: the secret is for this one."""
+
+            def redirect_request(self, *_: Any) -> None:
+                """Return nothing to ask instead."""
 
         form = {"grant_type": "client_credentials"} | ({"scope": self.scope} if self.scope else {})
         request = Request(  # noqa: S310 - the scheme is checked where the settings are made
             self.url, urlencode(form).encode(), {"Accept": "application/json", "Authorization": self._basic()}
         )
         try:
-            with urlopen(request, timeout=_SECONDS, context=self._context()) as answer:  # noqa: S310 - as above
+            with build_opener(Staying, HTTPSHandler(context=self._context())).open(request, timeout=_SECONDS) as answer:
                 return bytes(answer.read(_MAX_BYTES))
         except HTTPError as error:
             raise self._refused(error) from error

@@ -1,0 +1,304 @@
+"""Secrets go where the workspace lets them, and where they went before; in a pull request where its base lets them."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import threading
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from reconciler.cli.git import base_files
+from reconciler.errors import BlockedError, ReconcilerError, UserError
+from reconciler.manifests.variables import Variables
+from reconciler.resources.cluster import Cluster
+from reconciler.workflow.beginning.files import load_files
+from reconciler.workflow.beginning.invocation import Select
+from reconciler.workflow.beginning.trust import Trust
+from tests.cli.test_git import ENVIRON
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from conftest import Bench
+
+PASSWORD = "hunter2"  # noqa: S105 - what must not be heard
+
+
+REFERENCE = "${env:KAFKA_PASSWORD}"
+
+
+class Listener:
+    """Somebody who waits for a password."""
+
+    def __init__(self) -> None:
+        self.heard: list[bytes] = []
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._thread = threading.Thread(target=self._listen)
+        self._thread.start()
+
+    @property
+    def address(self) -> str:
+        return f"localhost:{self._socket.getsockname()[1]}"
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            with connection:
+                self.heard.append(connection.recv(1 << 16))
+
+    def close(self) -> None:
+        """Hear out who has come, and go."""
+        with suppress(OSError):  # Gone already.
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._thread.join()
+
+
+@pytest.fixture
+def stranger() -> Iterator[Listener]:
+    found = Listener()
+    yield found
+    found.close()
+
+
+def cluster(server: str, password: str = REFERENCE, protocol: str = "SASL_SSL", **more: Any) -> str:
+    said = {"protocol": protocol, "mechanism": "PLAIN", "username": "me", "password": password, **more}
+    fields = ", ".join(f"{key}: {'true' if value is True else repr(value)}" for key, value in said.items())
+    return (
+        "apiVersion: reconciler/v1\nkind: Cluster\nmetadata: {name: live}\n"
+        f"spec: {{provider: kafka, kafka: {{bootstrapServers: [{server!r}], security: {{{fields}}}}}}}\n"
+    )
+
+
+def workspace(bench: Bench, *allow: str, state: str = "file://.reconciler") -> None:
+    """Write `reconciler.yaml`; nothing is allowed: what is by default."""
+    references = f"\n  references: {{allow: {list(allow)}}}" if allow else ""
+    spec = f"spec:\n  state: {state}\n  manifests: [manifests]{references}\n"
+    bench.write("reconciler.yaml", f"apiVersion: reconciler/v1\nkind: Workspace\nmetadata: {{name: shop}}\n{spec}")
+
+
+def secret(bench: Bench) -> Bench:
+    (bench.folder / "west.yaml").unlink(missing_ok=True)
+    environ = {"KAFKA_PASSWORD": PASSWORD, "RECONCILER_PASSWORD": PASSWORD, "AWS_SECRET_ACCESS_KEY": PASSWORD}
+    return bench.with_(environ=environ)
+
+
+def judged(bench: Bench, text: str, *, before: str | None = None, allow: tuple[str, ...] = ()) -> None:
+    """Ask whether the cluster may be opened that `text` declares; `before`: as the state has it."""
+    bench.write("manifests/live.yaml", text)
+    select = Select(allow=allow)
+    loaded = load_files(bench.invocation, select)
+    known = {} if before is None else {"live": parsed(before)}
+    found = loaded.desired[next(address for address in loaded.desired if address == "cluster/live")].resource
+    assert isinstance(found, Cluster)
+    Trust(bench.invocation, select, Variables(), loaded, lambda: known).check(found)
+
+
+def parsed(text: str) -> Cluster:
+    import yaml  # noqa: PLC0415 - only here
+
+    return Cluster.model_validate(yaml.safe_load(text))
+
+
+HERE = "b1:9092"
+THERE = "evil.example.com:9092"
+FILE = "${file:FOLDER/secrets/kafka}"
+REFUSED = "does not allow the reference"
+
+
+@pytest.mark.parametrize(
+    ("allow", "password", "refused"),
+    [
+        pytest.param((), "${env:RECONCILER_PASSWORD}", None, id="by default what is named for us"),
+        pytest.param((), "${env:KAFKA_PASSWORD}", REFUSED, id="nothing else by default"),
+        pytest.param(("env:KAFKA_PASSWORD",), "${env:KAFKA_PASSWORD}", None, id="a variable"),
+        pytest.param(("env:KAFKA_*",), "${env:KAFKA_PASSWORD}", None, id="variables that begin so"),
+        pytest.param(("env:KAFKA",), "${env:KAFKA_PASSWORD}", REFUSED, id="no star, no more than the name"),
+        pytest.param(("env:KAFKA_*",), "${env:RECONCILER_PASSWORD}", REFUSED, id="what is said replaces the default"),
+        pytest.param(("env:KAFKA_*",), "${env:AWS_SECRET_ACCESS_KEY}", REFUSED, id="another variable"),
+        pytest.param(("file:FOLDER/secrets/",), FILE, None, id="a folder"),
+        pytest.param(("file:FOLDER/secrets/kafka",), FILE, None, id="a file"),
+        pytest.param(("file:FOLDER/secrets",), FILE, REFUSED, id="a folder without its slash is a file"),
+        pytest.param(("file:FOLDER/secrets/",), "${file:FOLDER/secrets/../token}", REFUSED, id="a way out of it"),
+        pytest.param(("file:FOLDER/secrets/",), "${file:FOLDER/secrets/link}", REFUSED, id="a link out of it"),
+        pytest.param(("env:*",), FILE, REFUSED, id="variables are no files"),
+    ],
+)
+def test_a_reference_is_read_only_where_the_workspace_allows_it(
+    bench: Bench, allow: tuple[str, ...], password: str, refused: str | None
+) -> None:
+    bench.write("secrets/kafka", PASSWORD)
+    bench.write("token", PASSWORD)
+    (bench.folder / "secrets/link").symlink_to("../token")
+    here = str(bench.folder)
+    workspace(bench, *(each.replace("FOLDER", here) for each in allow))
+    text = cluster(HERE, password.replace("FOLDER", here))
+    if refused is None:
+        judged(secret(bench), text)
+        return
+    with pytest.raises(UserError, match=refused) as error:
+        judged(secret(bench), text)
+    assert "manifests/live.yaml" in error.value.message
+    assert "spec.references.allow" in error.value.hint
+
+
+KNOWN = cluster(HERE)
+
+
+@pytest.mark.parametrize(
+    ("text", "allow", "raised"),
+    [
+        pytest.param(KNOWN, (), None, id="as before: allowed because it was sent there"),
+        pytest.param(cluster(THERE), (), UserError, id="to another address it is not known"),
+        pytest.param(cluster(THERE, "${env:RECONCILER_PASSWORD}"), (), BlockedError, id="allowed, but elsewhere"),
+        pytest.param(cluster(THERE, "${env:RECONCILER_PASSWORD}"), ("connect:cluster/live",), None, id="let"),
+        pytest.param(
+            cluster(THERE, "${env:RECONCILER_PASSWORD}"), ("connect:cluster/other",), BlockedError, id="not it"
+        ),
+        pytest.param(cluster(HERE, "${env:RECONCILER_PASSWORD}"), (), None, id="another secret to the same address"),
+        pytest.param(
+            cluster(HERE, "${env:RECONCILER_PASSWORD}", "SASL_PLAINTEXT", allowPlaintextPasswords=True),
+            (),
+            BlockedError,
+            id="to the same address, in clear",
+        ),
+    ],
+)
+def test_a_secret_is_bound_to_the_address_the_state_knows(
+    bench: Bench, text: str, allow: tuple[str, ...], raised: type[ReconcilerError] | None
+) -> None:
+    if raised is None:
+        judged(secret(bench), text, before=KNOWN, allow=allow)
+        return
+    with pytest.raises(raised):
+        judged(secret(bench), text, before=KNOWN, allow=allow)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (cluster(HERE, protocol="SASL_PLAINTEXT"), "SASL_PLAINTEXT sends passwords over a connection without"),
+        (
+            cluster(HERE).replace("'PLAIN'", "OAUTHBEARER, tokenEndpointUrl: 'http://login/t', clientId: me")
+            .replace("password:", "clientSecret:").replace("username: 'me', ", ""),
+            "http://login/t is asked for tokens without encryption",
+        ),
+    ],
+    ids=["brokers", "a token endpoint"],
+)  # fmt: skip
+def test_a_password_never_goes_in_clear_unless_the_cluster_says_so(bench: Bench, text: str, said: str) -> None:
+    workspace(bench, "env:*")
+    with pytest.raises(UserError, match=said):
+        judged(secret(bench), text)
+    judged(secret(bench), text.replace("mechanism:", "allowPlaintextPasswords: true, mechanism:"))
+
+
+def test_nobody_hears_anything_before_it_is_allowed(bench: Bench, stranger: Listener) -> None:
+    bench = secret(bench)
+    text = cluster(stranger.address, protocol="SASL_PLAINTEXT", allowPlaintextPasswords=True)
+    bench.write("manifests/live.yaml", text)
+    with pytest.raises(UserError, match=REFUSED):
+        bench.plan()
+    assert stranger.heard == []
+    host, _, port = stranger.address.partition(":")
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(b"hello")
+        assert connection.recv(1) == b""
+    stranger.close()
+    assert stranger.heard == [b"hello"]
+
+
+@pytest.fixture
+def forked(bench: Bench) -> Bench:
+    """A pull request of somebody else, for a branch that knows a cluster."""
+    bench = secret(bench)
+    workspace(bench, "env:KAFKA_*")
+    bench.write("manifests/live.yaml", KNOWN)
+    bench.write(".gitignore", ".clusters\n.reconciler\n")
+    for arguments in (("init", "-q", "-b", "main"), ("add", "."), ("commit", "-q", "-m", "x"), ("switch", "-qc", "pr")):
+        subprocess.run(["git", "-C", str(bench.folder), *arguments], env=ENVIRON, check=True)
+    environ = {**ENVIRON, "RECONCILER_BASE": "main"}
+    changed = replace(bench.invocation, base_files=lambda folder: base_files(folder, environ))
+    return replace(bench, invocation=changed)
+
+
+@pytest.mark.parametrize(
+    ("text", "allow", "raised"),
+    [
+        pytest.param(KNOWN, (), None, id="what the base has"),
+        pytest.param(cluster(HERE, "${env:KAFKA_OTHER}"), (), None, id="what the base allows, to what it knows"),
+        pytest.param(cluster(HERE, "${env:RECONCILER_PASSWORD}"), (), UserError, id="what only the request allows"),
+        pytest.param(cluster(THERE), (), BlockedError, id="to a stranger"),
+        pytest.param(cluster(THERE).replace("name: live", "name: fresh"), (), BlockedError, id="a cluster of its own"),
+        pytest.param(cluster(THERE), ("connect:cluster/live",), None, id="to a stranger, and somebody lets it"),
+        pytest.param(cluster(HERE, caFile="/etc/hostname"), (), UserError, id="a file of the runner"),
+        pytest.param(cluster(HERE, caFile="certificates/ca.pem"), (), None, id="a file of its own"),
+    ],
+)
+def test_of_a_pull_request_only_its_base_is_believed(
+    forked: Bench, text: str, allow: tuple[str, ...], raised: type[ReconcilerError] | None
+) -> None:
+    workspace(forked, "env:*", "file:/")
+    name = "fresh" if "name: fresh" in text else "live"
+    forked.write("manifests/live.yaml", text)
+    loaded = load_files(forked.invocation, Select(allow=allow))
+    trust = Trust(forked.invocation, Select(allow=allow), Variables(), loaded, dict)
+    found = next(each.resource for address, each in loaded.desired.items() if address == f"cluster/{name}")
+    assert isinstance(found, Cluster)
+    if raised is None:
+        trust.check(found)
+        return
+    with pytest.raises(raised):
+        trust.check(found)
+
+
+def test_a_pull_request_does_not_move_the_state_or_a_cluster_to_an_endpoint_of_its_own(
+    forked: Bench, stranger: Listener
+) -> None:
+    forked.write(
+        "manifests/live.yaml",
+        "apiVersion: reconciler/v1\nkind: Cluster\nmetadata: {name: far}\nspec:\n"
+        f"  embedded: {{root: {{url: s3://bucket/far, endpoint: 'http://{stranger.address}'}}}}\n",
+    )
+    with pytest.raises(BlockedError, match="which the base of this pull request does not know"):
+        forked.plan()
+    workspace(forked, state=f"{{url: s3://bucket/x, endpoint: 'http://{stranger.address}'}}")
+    with pytest.raises(BlockedError, match=r"spec\.state"):
+        forked.plan()
+    assert stranger.heard == []
+
+
+@pytest.mark.parametrize(
+    ("environ", "said"),
+    [
+        pytest.param({"RECONCILER_BASE": "nowhere"}, "git cannot read nowhere", id="a base that was not fetched"),
+        pytest.param({"GITHUB_EVENT_NAME": "pull_request_target"}, "does not say what it is for", id="no event"),
+    ],
+)
+def test_a_base_that_cannot_be_read_lets_nothing_through(forked: Bench, environ: dict[str, str], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        base_files(forked.folder, {**ENVIRON, **environ})
+
+
+@pytest.mark.parametrize("how", ["RECONCILER_BASE", "CI_MERGE_REQUEST_DIFF_BASE_SHA", "GITHUB_EVENT_PATH"])
+def test_a_pipeline_says_what_a_pull_request_is_for(forked: Bench, how: str) -> None:
+    head = subprocess.run(
+        ["git", "-C", str(forked.folder), "rev-parse", "main"], env=ENVIRON, check=True, capture_output=True, text=True
+    ).stdout.strip()
+    event = forked.write("event.json", f'{{"pull_request": {{"base": {{"sha": "{head}"}}}}}}')
+    environ = (
+        {"GITHUB_EVENT_PATH": str(event), "GITHUB_EVENT_NAME": "pull_request"} if how.startswith("G") else {how: head}
+    )
+    found = base_files(forked.folder, {**ENVIRON, **environ})
+    assert found is not None
+    assert (found / "manifests/live.yaml").read_text() == KNOWN
+    assert base_files(forked.folder, ENVIRON) is None
+    assert Path(found / ".git").exists() is False
