@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from tests.servers.kafka import Kafka
 
+DESCRIBE_ACLS, DESCRIBE_CONFIGS, DESCRIBE_CLUSTER = 29, 32, 60
 METADATA, CREATE_TOPICS, DELETE_TOPICS, ALTER_CONFIGS, CREATE_PARTITIONS = 3, 19, 20, 44, 37
 _WITH_TRIALS: Final = frozenset({CREATE_TOPICS, ALTER_CONFIGS, CREATE_PARTITIONS})
 """Requests that end with whether they are only a trial, and no tags; a trial's answer is not lost."""
@@ -26,7 +27,10 @@ _DONE_SECONDS: Final = 60
 
 
 class KafkaProxy:
-    """Passes requests on, one connection beside another, and loses the answers it was told to lose."""
+    """Passes requests on, one connection beside another, and loses the answers it was told to lose.
+
+    `asked`: the codes of all requests that came.
+    """
 
     def __init__(self) -> None:
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -34,6 +38,7 @@ class KafkaProxy:
         self._lock = threading.Lock()
         self._losing: list[int] = []
         self.lost: list[int] = []
+        self.asked: list[int] = []
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
 
     @property
@@ -78,6 +83,7 @@ class KafkaProxy:
             back = threading.Thread(target=_copy, args=(broker, client, answered), daemon=True)
             back.start()
             while (request := _framed(client)) is not None:
+                self.asked.append(int.from_bytes(request[4:6], "big"))
                 if self._loses(int.from_bytes(request[4:6], "big"), request):
                     client.shutdown(socket.SHUT_WR)  # Before the broker can answer.
                     answered.clear()

@@ -50,14 +50,9 @@ def _codes(words: Mapping[int, str]) -> dict[str, int]:
 _RESOURCE_CODES, _OPERATION_CODES, _PERMISSION_CODES = _codes(_RESOURCES), _codes(_OPERATIONS), _codes(_PERMISSIONS)
 
 
-def refusal_of_bindings(client: KafkaClient) -> int:
-    """Return the code of why access rules cannot be read, asked of the few on the cluster itself; 0: they can."""
-    return int(_described(client, _RESOURCE_CODES["cluster"]).error_code)
-
-
 def read_bindings(client: KafkaClient) -> tuple[list[Binding], int]:
     """Return every binding, or the code of why they cannot be read."""
-    answer = _described(client, _ANY)
+    answer = _described(client)
     found = [
         Binding(
             _RESOURCES.get(resource.resource_type, "unknown"),
@@ -74,11 +69,11 @@ def read_bindings(client: KafkaClient) -> tuple[list[Binding], int]:
     return found, answer.error_code
 
 
-def _described(client: KafkaClient, resource: int) -> Any:
+def _described(client: KafkaClient) -> Any:
     from kafka.protocol.admin import DescribeAclsRequest
 
     request = DescribeAclsRequest(
-        resource_type_filter=resource,
+        resource_type_filter=_ANY,
         resource_name_filter=None,
         pattern_type_filter=_ANY,
         principal_filter=None,

@@ -17,7 +17,8 @@ from reconciler.resources.kafkaversions import kafka_configs
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from reconciler.providers.kafka.client import ClusterSeen, ConfigSeen, KafkaClient
+    from reconciler.providers.kafka.client import ConfigSeen, KafkaClient
+    from reconciler.providers.kafka.look import Look
     from reconciler.resources.configs import ConfigType
 
 _SYSTEM_SWITCH: Final = "remote.log.storage.system.enable"
@@ -64,12 +65,15 @@ KAFKA: Final = Capabilities(
 """What every version can; the rest is asked of the brokers."""
 
 
-def capabilities_of(client: KafkaClient, seen: ClusterSeen, acl_code: int) -> Capabilities:
-    """Return the limits of a cluster; `acl_code` is what reading its access rules ended with.
+def capabilities_of(look: Look) -> Capabilities:
+    """Return the limits of a cluster.
 
     `may_hide` stays off: what is declared or recorded is asked for by its name, and then brokers tell what is hidden.
     """
-    broker, topic = _broker_configs(client, seen), _topic_configs(client)
+    seen, (_, acl_code) = look.cluster, look.bindings
+    # Nothing where whoever acts may not see what a broker says of itself.
+    broker = {} if isinstance(look.configs, NotAuthorizedError) else look.configs[0]
+    topic = _topic_configs(look.client)
     configs = kafka_configs(topic, "3.9" if _GONE_IN_FOUR in topic else "4.0")
     lacks = {"max_replication_factor": _alive(len(seen.brokers)), **_lacks_of_tiering(broker, topic)}
     if acl_code:
@@ -94,14 +98,6 @@ def capabilities_of(client: KafkaClient, seen: ClusterSeen, acl_code: int) -> Ca
             if not each.is_read_only and not each.is_sensitive
         },
     )
-
-
-def _broker_configs(client: KafkaClient, seen: ClusterSeen) -> Mapping[str, ConfigSeen]:
-    """Return what one broker says of itself; nothing where whoever acts may not see it."""
-    try:
-        return client.broker_configs(seen.brokers[0])
-    except NotAuthorizedError:
-        return {}
 
 
 def _lacks_of_tiering(broker: Mapping[str, ConfigSeen], topic: Mapping[str, str | None]) -> dict[str, str]:

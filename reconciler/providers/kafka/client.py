@@ -155,15 +155,26 @@ class KafkaClient:
             for result in self._described(wanted, node=node, doing="reading configs of topics"):
                 yield result.resource_name, result.error_code or result.configs
 
-    def broker_configs(self, broker: int | None = None) -> Mapping[str, ConfigSeen]:
-        """Return the configs of a broker; of none: those set for all of them at run time."""
-        wanted = [(BROKER, "" if broker is None else str(broker), None)]
-        (result,) = self._described(wanted, node=broker, doing="reading configs of brokers")
-        if result.error_code:
-            from reconciler.providers.kafka.faults import of_code
+    def broker_configs(self) -> Mapping[str, ConfigSeen]:
+        """Return the configs that were set for all brokers at run time."""
+        return self._of_brokers([""], None)[""]
 
-            raise of_code(result.error_code, result.error_message or "", what=f"cluster {self.name}")
-        return result.configs
+    def both_broker_configs(self, broker: int) -> tuple[Mapping[str, ConfigSeen], Mapping[str, ConfigSeen]]:
+        """Return the configs of one broker, and those set for all of them at run time: one request."""
+        found = self._of_brokers([str(broker), ""], broker)
+        return found[str(broker)], found[""]
+
+    def _of_brokers(self, names: Sequence[str], node: int | None) -> Mapping[str, Mapping[str, ConfigSeen]]:
+        found = {}
+        for result in self._described(
+            [(BROKER, name, None) for name in names], node=node, doing="reading configs of brokers"
+        ):
+            if result.error_code:
+                from reconciler.providers.kafka.faults import of_code
+
+                raise of_code(result.error_code, result.error_message or "", what=f"cluster {self.name}")
+            found[result.resource_name] = result.configs
+        return found
 
     def close(self) -> None:
         """Close the connection; another call opens it again."""

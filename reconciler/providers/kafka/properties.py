@@ -11,33 +11,38 @@ from reconciler.providers.changes import check_unmoved
 from reconciler.resources.inventory import Observed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from reconciler.planning.actions import Update
     from reconciler.providers.base import Outcome
-    from reconciler.providers.kafka.client import KafkaClient
+    from reconciler.providers.kafka.client import ConfigSeen, KafkaClient
+    from reconciler.providers.kafka.look import Look
     from reconciler.resources.cluster import Cluster
 
 _DYNAMIC_DEFAULT: Final = 3
 """Source of a property that holds for all brokers and was set while they ran."""
 
 
-def observed_cluster(client: KafkaClient, declared: Cluster) -> Observed:
+def observed_cluster(look: Look, declared: Cluster) -> Observed:
     """Return a cluster as its brokers have it; hidden where it declares what whoever acts may not see."""
-    cluster_id, hidden, properties = client.cluster().id, None, {}
-    try:
-        properties = properties_of(client)
-    except NotAuthorizedError as error:
-        hidden = error if declared.spec.properties else None  # Else nobody asks for them.
+    cluster_id, hidden, properties = look.cluster.id, None, {}
+    if isinstance(look.configs, NotAuthorizedError):
+        hidden = look.configs if declared.spec.properties else None  # Else nobody asks for them.
+    else:
+        properties = _properties_in(look.configs[1])
     spec = declared.spec.model_copy(update={"cluster_id": cluster_id, "properties": properties})
     return Observed(declared.model_copy(update={"spec": spec}), cluster_id, hidden=hidden)
 
 
 def properties_of(client: KafkaClient) -> dict[str, str]:
     """Return what holds for all brokers and was set while they ran."""
+    return _properties_in(client.broker_configs())
+
+
+def _properties_in(configs: Mapping[str, ConfigSeen]) -> dict[str, str]:
     return {
         key: each.value
-        for key, each in sorted(client.broker_configs().items())
+        for key, each in sorted(configs.items())
         if each.source == _DYNAMIC_DEFAULT and each.value is not None
     }
 

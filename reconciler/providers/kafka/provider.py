@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from reconciler.errors import UserError
 from reconciler.planning.actions import Update
 from reconciler.providers.base import Scope, go_on
-from reconciler.providers.kafka.acls import read_bindings, refusal_of_bindings
+from reconciler.providers.kafka.acls import read_bindings
 from reconciler.providers.kafka.capabilities import capabilities_of
 from reconciler.providers.kafka.client import KafkaClient
 from reconciler.providers.kafka.linking.about import is_about_links
+from reconciler.providers.kafka.look import Look
 from reconciler.providers.kafka.naming import naming_of
 from reconciler.providers.kafka.observing import Looking
 from reconciler.providers.kafka.permitting import placed
@@ -58,6 +59,7 @@ class KafkaProvider:
     def __init__(self, declared: Cluster, edge: Edge) -> None:
         self._declared, self._edge = declared, edge
         self._client = KafkaClient.of(declared, edge)
+        self._look = Look(self._client)
         self._known: frozenset[Address] = frozenset()
         self._naming: Naming = naming_of(self._separator, ())
         self._learn(edge.declared)
@@ -68,8 +70,7 @@ class KafkaProvider:
     def capabilities(self) -> Capabilities:
         """The limits of this cluster, asked once."""
         if self._capabilities is None:
-            code = refusal_of_bindings(self._client)
-            self._capabilities = capabilities_of(self._client, self._client.cluster(), code)
+            self._capabilities = capabilities_of(self._look)
         return self._capabilities
 
     def identify(self) -> ClusterIdentity:
@@ -78,10 +79,15 @@ class KafkaProvider:
         Raises:
             RetryableError: None does.
         """
-        return ClusterIdentity("kafka", self._client.cluster().id)
+        self._look = Look(self._client)
+        return ClusterIdentity("kafka", self._look.cluster.id)
 
     def observe(self, scope: Scope) -> Inventory:
-        """Return the cluster, the namespaces that are known and there, and its topics: four requests."""
+        """Return the cluster, the namespaces that are known and there, and its topics: a handful of requests.
+
+        What identifying it has asked is not asked again, once.
+        """
+        look, self._look = self._look, Look(self._client)
         self._learn((*scope.recorded, *map(Address, scope.patterns)))
         name, wanted = self._declared.metadata.name, wanted_in(scope)
         looking = Looking(self._client, name, self._naming, scope, self._known, wanted)
@@ -90,10 +96,10 @@ class KafkaProvider:
         for name, seal in sealed.items():
             if name in configs:
                 configs[name] = seal.opened(configs[name])
-        bindings, _ = read_bindings(self._client)
+        bindings, _ = look.bindings
         inventory: dict[Address, Observed] = {}
         if wanted is None or wanted(self._declared.address):
-            inventory[self._declared.address] = observed_cluster(self._client, self._declared)
+            inventory[self._declared.address] = observed_cluster(look, self._declared)
         inventory.update(looking.observed(topics, configs, bindings))
         if LEDGER in topics:
             from reconciler.providers.kafka.linking.observed import laid_over  # noqa: PLC0415 - only who mirrors pays
@@ -125,6 +131,12 @@ class KafkaProvider:
 
     def apply(self, actions: Sequence[ControlAction], *, may_go_on: Callable[[], None] = go_on) -> Iterator[Outcome]:
         """Do a batch: one look, then one request for each kind of change."""
+        try:
+            yield from self._applied(actions, may_go_on)
+        finally:
+            self._look = Look(self._client)  # What was asked before is not so any more.
+
+    def _applied(self, actions: Sequence[ControlAction], may_go_on: Callable[[], None]) -> Iterator[Outcome]:
         from reconciler.providers.kafka.changing.batch import Batch  # noqa: PLC0415 - plans need none of it
         from reconciler.providers.kafka.mounting.leaving import carried_out as left  # noqa: PLC0415 - as above
 

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError
 from reconciler.providers.kafka.client import KafkaClient
 from reconciler.providers.kafka.reaching.connecting import opened_admin
+from reconciler.providers.kafka.reaching.diagnosing import Route
 from reconciler.providers.kafka.reaching.revealing import revealed
 from reconciler.providers.kafka.reaching.security import admin_settings, record_settings
 from reconciler.providers.kafka.reaching.tokens import Tokens
@@ -277,3 +278,24 @@ def test_a_token_endpoint_that_names_another_address_is_not_followed() -> None:
         with pytest.raises(NotAuthorizedError, match="answers 302"):
             Tokens(endpoint.url, CLIENT, Secret(SECRET), None).token()
         assert (len(endpoint.asked), elsewhere.asked) == (1, [])
+
+
+def test_ports_that_refuse_connections_are_believed_soon_if_all_do() -> None:
+    now = 0.0
+    route = Route.of({"bootstrap_servers": ["one:9092", "two:9092"]}, "live")
+    route.now = lambda: now
+    one, two = route.servers
+    refused = ConnectionRefusedError(111, "Connection refused")
+    route.failed(one, refused)
+    route.failed(two, refused)
+    now = 0.7
+    assert route.hopeless() is None
+    now = 0.8
+    assert route.hopeless() is refused
+    route.failed(two, TimeoutError("timed out"))
+    assert route.hopeless() is None  # Who is slow may come.
+    route.failed(two, refused)
+    assert route.hopeless() is None
+    route.is_open = True
+    now = 9.0
+    assert route.hopeless() is None  # It was reached: it may come back.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +15,16 @@ import pytest
 from reconciler.errors import ReconcilerError, RetryableError
 from reconciler.workflow.beginning.invocation import Select
 from tests.servers.kafka import Kafka
-from tests.servers.kafkaproxy import ALTER_CONFIGS, CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS, KafkaProxy
+from tests.servers.kafkaproxy import (
+    ALTER_CONFIGS,
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    DESCRIBE_ACLS,
+    DESCRIBE_CLUSTER,
+    DESCRIBE_CONFIGS,
+    KafkaProxy,
+)
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -220,3 +230,13 @@ def test_a_change_whose_answer_is_lost_is_settled_by_looking(
     assert shop.apply(allowed).verdict is None
     assert shop.proxy.lost == []
     assert shop.is_settled()
+
+
+def test_a_plan_asks_for_the_cluster_its_access_rules_and_its_brokers_configs_once(shop: Shop) -> None:
+    shop.declare("one")
+    shop.apply()
+    shop.proxy.asked.clear()
+    assert shop.is_settled()
+    counts = Counter(shop.proxy.asked)
+    assert (counts[DESCRIBE_CLUSTER], counts[DESCRIBE_ACLS]) == (1, 1)
+    assert counts[DESCRIBE_CONFIGS] == 2  # Of brokers, and of topics.

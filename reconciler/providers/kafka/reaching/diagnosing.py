@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError
 from reconciler.providers.kafka.reaching.probing import speaks_plain, speaks_tls
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 Address: TypeAlias = tuple[str, int]
 
+_REFUSED_S: Final = 0.75
+"""After this long a port that refuses connections is believed to mean it; attempts are half a second apart."""
 _HANG_UPS: Final = 3
 """So often a broker may hang up right after greeting before it is believed to mean it."""
 _SECURITY: Final = "spec.kafka.security"
@@ -55,6 +58,8 @@ class Route:
     has_certificate: bool
     deaths: dict[Address, BaseException] = field(default_factory=dict)
     greetings: dict[Address, int] = field(default_factory=dict)
+    refused_since: dict[Address, float] = field(default_factory=dict)
+    now: Callable[[], float] = monotonic
     is_open: bool = False
     """A broker was reached and gave its metadata: from here on failures may pass."""
 
@@ -78,6 +83,10 @@ class Route:
     def failed(self, address: Address, error: BaseException) -> None:
         """Note what a connection died of, and let the error tell it to whoever catches it."""
         self.deaths[address] = error
+        if "refused" in str(error).lower():
+            self.refused_since.setdefault(address, self.now())
+        else:
+            self.refused_since.pop(address, None)
         error.told = lambda doing: self.explained(address, doing=doing)  # type: ignore[attr-defined]  # see faults.py
 
     def hopeless(self) -> BaseException | None:
@@ -116,11 +125,9 @@ class Route:
         said = str(error)
         if "Handshake failed" in said or "DNS" in said or "SSL" in said:
             return "timed out" not in said.lower()
-        return (
-            "refused" not in said.lower()
-            and self._hung_up(said)
-            and (self.greetings.get(address, 0) >= _HANG_UPS or self._wants_tls(address))
-        )
+        if (since := self.refused_since.get(address)) is not None:
+            return self.now() - since >= _REFUSED_S
+        return self._hung_up(said) and (self.greetings.get(address, 0) >= _HANG_UPS or self._wants_tls(address))
 
     def _of_login(self, where: str, error: BaseException) -> ReconcilerError | None:
         code = getattr(error, "errno", None)
