@@ -20,6 +20,7 @@ from reconciler.planning.judging.clusters import check_clusters, declared_cluste
 from reconciler.planning.judging.copyingoff import warnings_of_copying_off
 from reconciler.planning.judging.denials import warnings_of_denials
 from reconciler.planning.judging.detaching import warnings_of_sealed
+from reconciler.planning.judging.durability import warnings_of_insync
 from reconciler.planning.judging.expiry import check_expired
 from reconciler.planning.judging.guards import guard
 from reconciler.planning.judging.hidden import check_hidden
@@ -98,6 +99,7 @@ def plan(desired: Desired, recorded: Record, observed: Inventory, *, given: Give
                 *warnings_of_commanded(situation),
                 *warnings_of_links(situation),
                 *warnings_of_denials(situation),
+                *warnings_of_insync(situation),
                 *warnings_of_sealed(situation.observed),
             ]
         ),
