@@ -10,6 +10,7 @@ import orjson
 from reconciler.embedded.jsonobjects import damaged, parsed
 from reconciler.embedded.keys import CLUSTER, STORAGE
 from reconciler.errors import LostRaceError, UserError
+from reconciler.objectstore.cutoff import create, is_cut_off
 from reconciler.objectstore.probing import PROBE
 
 if TYPE_CHECKING:
@@ -45,9 +46,9 @@ def read_cluster_file(store: ObjectStore) -> ClusterFile | None:
         UserError: The root holds something else, is damaged, or was written by a newer version.
     """
     stored = store.get(CLUSTER)
-    if stored is not None:
+    if stored is not None and not is_cut_off(stored.body):
         return _read(store, stored.body)
-    stranger = next((listed for listed in store.list("") if not listed.key.startswith(PROBE)), None)
+    stranger = next((each for each in store.list("") if each.key != CLUSTER and not each.key.startswith(PROBE)), None)
     if stranger is None:
         return None
     # The cluster may have been created between the two looks.
@@ -76,7 +77,7 @@ def create_cluster(store: ObjectStore, cluster_id: str) -> str:
         raise UserError(message, hint="Name another root: a local disk, or a bucket with conditional writes.")
     body = orjson.dumps({"format": f"{_NAME}/{_VERSION}", "id": cluster_id}, option=orjson.OPT_APPEND_NEWLINE)
     try:
-        store.swap(CLUSTER, body, expected=None)
+        create(store, CLUSTER, body)
     except LostRaceError:
         return read_cluster_id(store) or cluster_id
     return cluster_id

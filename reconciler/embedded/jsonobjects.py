@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from reconciler.errors import MissingObjectError, UserError
+from reconciler.objectstore.cutoff import cut_off, is_cut_off
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
@@ -71,7 +72,7 @@ def parsed(store: ObjectStore, key: str, body: bytes) -> dict[str, Any]:
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise damaged(store, key, str(error)) from error
+        raise cut_off(store, key, body) if is_cut_off(body) else damaged(store, key, str(error)) from error
     if not isinstance(value, dict):
         raise damaged(store, key, "not a JSON object")
     return value

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from reconciler.errors import ReconcilerError
 from reconciler.noting import is_noted, ms_since, note, now
+from reconciler.objectstore.cutoff import KeepsVersions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -91,6 +92,11 @@ class NotedStore:
             rows += 1
             yield listed
         note(LOGGER, "request", method="list", key=prefix, objects=rows, ms=ms_since(began), ended="done")
+
+    def versions(self, key: str) -> Iterator[bytes | None]:
+        """Yield what an object held, the newest first, where the store keeps that."""
+        if isinstance(self._inner, KeepsVersions):
+            yield from self._inner.versions(key)
 
     def delete(self, keys: Iterable[str]) -> None:
         """Remove objects, unconditionally."""

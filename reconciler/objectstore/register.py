@@ -23,6 +23,7 @@ from reconciler.errors import (
     UserError,
 )
 from reconciler.noting import note
+from reconciler.objectstore.cutoff import cut_off, is_cut_off
 from reconciler.objectstore.nonces import jitter, nonce
 from reconciler.objectstore.shapes import check_shape
 
@@ -189,6 +190,8 @@ class Register:
         try:
             parsed = orjson.loads(body)
         except orjson.JSONDecodeError as error:
+            if is_cut_off(body):
+                raise cut_off(self.store, self.key, body) from error
             raise self._damaged(str(error)) from error
         if not isinstance(parsed, dict):
             raise self._damaged("not a JSON object")

@@ -10,7 +10,6 @@ What waits while one object is being written goes into the next one together: te
 from __future__ import annotations
 
 import asyncio
-import codecs
 import logging
 import re
 from contextlib import suppress
@@ -23,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from reconciler.errors import LeaseError, LostRaceError, NewerFormatError, RetryableError, UserError
 from reconciler.noting import note
+from reconciler.objectstore.cutoff import create, is_cut_off
 from reconciler.objectstore.nonces import nonce
 from reconciler.state.entries import AnyEntry, Closed, Entry, TakenOver
 from reconciler.state.insisting import insist
@@ -121,7 +121,7 @@ def close_journal(store: ObjectStore, run: str, *, epoch: int) -> None:
         entries = (Closed(status="superseded"),)
         page = Page(run=run, seq=written.next_seq, epoch=epoch, nonce=nonce(), entries=entries)
         with suppress(LostRaceError):
-            _fill(store, page)
+            create(store, journal_key(page.run, page.seq), page.to_bytes())
 
 
 async def take_over(lease: Lease, effects: Effects, run: str) -> Written:
@@ -220,7 +220,7 @@ def _create(store: ObjectStore, page: Page, check: Callable[[], None]) -> Page:
     for attempt in range(_ATTEMPTS):
         check()
         try:
-            _fill(store, page)
+            create(store, journal_key(page.run, page.seq), page.to_bytes())
         except LostRaceError:
             pass
         except RetryableError:
@@ -234,34 +234,10 @@ def _create(store: ObjectStore, page: Page, check: Callable[[], None]) -> Page:
     raise RetryableError(f"{store.url}/{key} could not be written", hint="Check the store, then run again.")
 
 
-def _fill(store: ObjectStore, page: Page) -> None:
-    """Write a page into a slot that is free. Raises LostRaceError: it is not, or not any more."""
-    key, body = journal_key(page.run, page.seq), page.to_bytes()
-    try:
-        store.swap(key, body, expected=None)
-    except LostRaceError:
-        there = store.get(key)
-        if there is None or not _is_cut_off(there.body):
-            raise
-        note(_LOGGER, "cut off", run=page.run, seq=page.seq, bytes=len(there.body))
-        store.swap(key, body, expected=there.version)
-
-
 def _last_page(store: ObjectStore, run: str, seq: int) -> Page | None:
     """Return the page of the last slot; `None` where it was never written whole."""
     there = store.get(journal_key(run, seq))
-    return None if there is not None and _is_cut_off(there.body) else _read_page(store, run, seq)
-
-
-def _is_cut_off(body: bytes) -> bool:
-    """Tell whether a body is the beginning of a page, or nothing."""
-    try:
-        orjson.loads(codecs.getincrementaldecoder("utf-8")().decode(body))
-    except UnicodeDecodeError:
-        return False
-    except orjson.JSONDecodeError as error:
-        return not body or error.msg == "unexpected end of data"
-    return False
+    return None if there is not None and is_cut_off(there.body) else _read_page(store, run, seq)
 
 
 def _read_page(store: ObjectStore, run: str, seq: int) -> Page:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from reconciler.errors import LostRaceError, RetryableError, UserError
+from reconciler.objectstore.cutoff import create
 from reconciler.state.lockfile import RUNS_PREFIX
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ def _shallow(file: RunFile | ResultFile) -> dict[str, Any]:
 def _create(store: ObjectStore, key: str, body: bytes) -> None:
     for left in reversed(range(_ATTEMPTS)):
         try:
-            store.swap(key, body, expected=None)
+            create(store, key, body)
         except LostRaceError as error:
             message = f"{store.url}/{key} exists already"
             raise UserError(message, hint="Every run has an id of its own: run the command again.") from error

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
+from reconciler.embedded.keys import CLUSTER
 from reconciler.errors import ReconcilerError, RetryableError, UserError
 from reconciler.objectstore.opening import open_store
 from reconciler.resources.address import Address, cluster_address
@@ -13,12 +15,16 @@ from reconciler.workflow.beginning.opening import open_work, settings_of
 from reconciler.workflow.looking.reading import read_state
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from reconciler.embedded.checking.check import Checked
     from reconciler.embedded.checking.mending import Mended
     from reconciler.objectstore.base import ObjectStore
     from reconciler.state.snapshots import Snapshot
     from reconciler.workflow.beginning.invocation import Invocation, Select
     from reconciler.workflow.beginning.opening import Work
+
+_LOOKS: Final = 3
 
 # Only who checks a cluster pays for what reads it.
 # ruff: noqa: PLC0415
@@ -54,12 +60,37 @@ def check(invocation: Invocation, select: Select, name: str, *, repair: bool, de
     checked = check_cluster(store, deep=deep, storage=storage)
     mended: tuple[Mended, ...] = ()
     if repair:
-        refuse_another_cluster(work, name, snapshot)
-        mended = _mended(work, (store, storage), checked)
-        checked = check_cluster(store, deep=deep, storage=storage) if mended else checked
+        refuse_another = partial(refuse_another_cluster, work, name, snapshot)
+        look = partial(check_cluster, store, deep=deep, storage=storage)
+        mended, checked = _put_back((store, storage), checked, look, refuse_another)
+        more = _mended(work, (store, storage), checked)
+        mended, checked = (*mended, *more), look() if more else checked
     return CheckedCluster(
         cluster_address(name), store.url, checked, mended, _verdict(name, checked, is_repaired=repair)
     )
+
+
+def _put_back(
+    stores: tuple[ObjectStore, ObjectStore | None],
+    checked: Checked,
+    look: Callable[[], Checked],
+    refuse_another: Callable[[], None],
+) -> tuple[tuple[Mended, ...], Checked]:
+    """Put back what was cut off, until nothing of it is found: a catalog that can be read shows more."""
+    from reconciler.embedded.checking.mending import put_back_cut_off
+
+    store, storage = stores
+    mended: tuple[Mended, ...] = ()
+    if checked.cluster_id is None:  # which cluster it is, nobody can tell before
+        mended = tuple(put_back_cut_off(store, None, checked))
+        checked = look() if mended else checked
+    refuse_another()
+    for _ in range(_LOOKS):
+        more = put_back_cut_off(store, storage, checked)
+        if not more:
+            break
+        mended, checked = (*mended, *more), look()
+    return mended, checked
 
 
 def _mended(work: Work, stores: tuple[ObjectStore, ObjectStore | None], checked: Checked) -> tuple[Mended, ...]:
@@ -103,7 +134,7 @@ def _state(work: Work, *, is_needed: bool) -> Snapshot | None:
 
 
 def _check_there(store: ObjectStore, name: str, snapshot: Snapshot | None) -> None:
-    if next(iter(store.list("")), None) is not None:
+    if next((each for each in store.list("") if each.key != CLUSTER or each.size), None) is not None:
         return
     if snapshot is not None and cluster_address(name) in snapshot.record:
         message = f"cluster {name} is recorded, but nothing is at {store.url}"

@@ -33,6 +33,29 @@ def test_a_root_that_is_an_object_storage_is_not_swept(below: str) -> None:
     assert store.get(f"{below}{SEGMENT}") is not None
 
 
+@pytest.mark.parametrize("left", [b"", b'{"format": "recon'])
+def test_a_first_write_that_was_cut_off_is_made_again(left: bytes) -> None:
+    root, storage = MemoryStore(), MemoryStore()
+    root.put("cluster.json", left)
+    storage.put("storage.json", left)
+    assert (read_cluster_id(root), read_storage_id(storage)) == (None, None)
+    assert (create_cluster(root, "west"), read_cluster_id(root)) == ("west", "west")
+    assert create_storage(storage, ids()) == read_storage_id(storage)
+
+
+@pytest.mark.parametrize("left", [b"", b'{"format": "recon'])
+def test_what_was_cut_off_beside_records_is_never_taken_for_new(left: bytes) -> None:
+    root, storage = MemoryStore(), MemoryStore()
+    root.put("cluster.json", left)
+    root.put("catalog/head.json", b"{}")
+    storage.put("storage.json", left)
+    storage.put(SEGMENT, b"records")
+    with pytest.raises(UserError, match=r"cluster\.json cannot be read"):
+        create_cluster(root, "west")
+    with pytest.raises(UserError, match="though remote objects of topics lie there"):
+        create_storage(storage, ids())
+
+
 def test_the_root_of_a_cluster_becomes_no_object_storage() -> None:
     store = MemoryStore()
     create_cluster(store, "east")

@@ -120,6 +120,14 @@ class S3Server:
             "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
         }
 
+    def versioned(self, name: str = "") -> str:
+        """Return a fresh location in a bucket that keeps versions."""
+        bucket = f"kept-{secrets.token_hex(6)}"
+        client = self.client()
+        client.create_bucket(Bucket=bucket)
+        client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+        return f"s3://{bucket}/{name or 'store'}"
+
     def client(self, identity: str = "admin") -> Any:
         """Return a plain boto3 client, without retries: what tests look beneath with."""
         credentials = credentials_of(identity)

@@ -47,9 +47,15 @@ class GroupCheck:
         return [] if group is None or known is None else list(judge_group(name, group, Place(key), known, self._end))
 
     def _end(self, place: Partition, offset: int) -> int:
-        """Return where a log ends; what lies beyond the end that was seen is looked for again: logs grow."""
+        """Return where a log ends; what lies beyond the end that was seen is looked for again: logs grow.
+
+        Of a head that cannot be read, which is a finding of its own, nothing is said here: it ends at `offset`.
+        """
         seen = self.ends.get(place, 0)
-        return seen if offset <= seen else bounds_at(self.store, place).end
+        try:
+            return seen if offset <= seen else bounds_at(self.store, place).end
+        except UserError:
+            return offset
 
 
 def judge_group(

@@ -18,6 +18,7 @@ from reconciler.embedded.keys import group_of_key, partition_of_head, transactio
 from reconciler.embedded.partition.removing import remove_partition
 from reconciler.embedded.transactions.finishing import finish
 from reconciler.errors import UserError
+from reconciler.objectstore.cutoff import put_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.checking.findings import Finding
     from reconciler.embedded.cluster import EmbeddedCluster
     from reconciler.embedded.consuming.offsets import Group
+    from reconciler.objectstore.base import ObjectStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,23 @@ class Mended:
 
     kind: Kind
     what: str
+
+
+def put_back_cut_off(store: ObjectStore, storage: ObjectStore | None, checked: Checked) -> list[Mended]:
+    """Put back registers that a killed write left empty or cut off, from the versions that their bucket keeps.
+
+    What was cut off was never acknowledged, so each is as it should be then.
+    """
+    done: dict[Kind, list[str]] = {}
+    for finding in checked.findings:
+        lies_in = store if finding.kind in _REGISTERS else storage if finding.kind in _REMOTE_REGISTERS else None
+        key = finding.place.key
+        if lies_in is not None and key not in done.get(finding.kind, []) and put_back(lies_in, key):
+            done.setdefault(finding.kind, []).append(key)
+    return [
+        Mended(kind, f"put back the last whole version of {', '.join(keys)}, where a write was cut off")
+        for kind, keys in done.items()
+    ]
 
 
 def mend(cluster: EmbeddedCluster, checked: Checked) -> list[Mended]:
@@ -158,6 +177,10 @@ _OF_THE_CATALOG: Final = frozenset(
         Kind.HEAD_UNKNOWN,
     }
 )
+_REGISTERS: Final = frozenset(
+    {Kind.CLUSTER_FILE, Kind.CATALOG_DAMAGED, Kind.HEAD_DAMAGED, Kind.GROUP_DAMAGED, Kind.TRANSACTION_DAMAGED}
+)
+_REMOTE_REGISTERS: Final = frozenset({Kind.MANIFEST_DAMAGED, Kind.OWNERSHIP_DAMAGED})
 _STEPS: Final[dict[Kind, Callable[[EmbeddedCluster, Sequence[Finding]], str | None]]] = {
     Kind.NAMESPACE_MISSING: _make_namespaces,
     Kind.DELETION_UNFINISHED: _finish_deletions,

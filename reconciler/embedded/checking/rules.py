@@ -23,6 +23,7 @@ class Rule:
 
 _RESTORE: Final = "Restore the object from a copy of the store, then check again"
 
+_PUT_BACK: Final = f"{_RESTORE}; what was cut off `--repair` puts back where the bucket keeps versions"
 _RESTORE_REMOTE: Final = "Restore the object from a version or copy of the bucket, or from a mirror; then check again"
 _WITHOUT_INDEX: Final = "Nothing is lost: reads ask the segment itself, which takes them a request more"
 _SCRUB: Final = "`reconciler run --only scrub` writes it anew"
@@ -34,7 +35,7 @@ RULES: Final[Mapping[Kind, Rule]] = {
     Kind.CATALOG_LOST: Rule(
         Severity.ERROR, "Without its catalog a cluster has no topics, though their records are there", _RESTORE
     ),
-    Kind.CATALOG_DAMAGED: Rule(Severity.ERROR, "No topic can be found, read or changed", _RESTORE),
+    Kind.CATALOG_DAMAGED: Rule(Severity.ERROR, "No topic can be found, read or changed", _PUT_BACK),
     Kind.CATALOG_CONTRADICTION: Rule(
         Severity.ERROR, "What the catalog says cannot all be true", "Restore the catalog from a copy, or report this"
     ),
@@ -75,7 +76,7 @@ RULES: Final[Mapping[Kind, Rule]] = {
         "A first append died before it was published, or the head was removed",
         "If records were acknowledged there, restore the head that is named from a copy; nothing deletes them",
     ),
-    Kind.HEAD_DAMAGED: Rule(Severity.ERROR, "The partition can neither be read nor written", _RESTORE),
+    Kind.HEAD_DAMAGED: Rule(Severity.ERROR, "The partition can neither be read nor written", _PUT_BACK),
     Kind.HEAD_CONTRADICTION: Rule(
         Severity.ERROR, "Reads of the partition may miss records or return some twice", _RESTORE
     ),
@@ -123,7 +124,7 @@ RULES: Final[Mapping[Kind, Rule]] = {
     Kind.MANIFEST_DAMAGED: Rule(
         Severity.ERROR,
         "What is in object storage alone cannot be read, and nothing is uploaded",
-        "Restore the manifest from a copy of object storage, then check again",
+        _PUT_BACK,
     ),
     Kind.MANIFEST_FOREIGN: Rule(
         Severity.ERROR,
@@ -159,7 +160,9 @@ RULES: Final[Mapping[Kind, Rule]] = {
         Severity.NOTE, "Nobody reads them; they take space in object storage", "`reconciler run` deletes them"
     ),
     Kind.GROUP_DAMAGED: Rule(
-        Severity.ERROR, "The group cannot commit, nor go on where it was", "Delete the group and reset its offsets"
+        Severity.ERROR,
+        "The group cannot commit, nor go on where it was",
+        "Delete the group and reset its offsets; what was cut off `--repair` puts back where the bucket keeps versions",
     ),
     Kind.GROUP_LEFT_OVER: Rule(
         Severity.NOTE,
@@ -173,7 +176,7 @@ RULES: Final[Mapping[Kind, Rule]] = {
         "Reset it with: reconciler group reset",
     ),
     Kind.TRANSACTION_DAMAGED: Rule(
-        Severity.ERROR, "Its producer cannot begin, and readers wait at its first record", _RESTORE
+        Severity.ERROR, "Its producer cannot begin, and readers wait at its first record", _PUT_BACK
     ),
     Kind.TRANSACTION_UNFINISHED: Rule(
         Severity.WARNING,

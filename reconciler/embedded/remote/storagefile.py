@@ -11,6 +11,7 @@ from reconciler.embedded.jsonobjects import damaged, parsed
 from reconciler.embedded.keys import REMOTE_TOPICS, STORAGE
 from reconciler.embedded.remote.placing import check_place
 from reconciler.errors import LostRaceError, UserError
+from reconciler.objectstore.cutoff import create, is_cut_off
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +28,7 @@ def read_storage_id(storage: ObjectStore) -> str | None:
         UserError: The file is damaged, or of a newer format.
     """
     stored = storage.get(STORAGE)
-    if stored is None:
+    if stored is None or is_cut_off(stored.body):
         return None
     content = parsed(storage, STORAGE, stored.body)
     found = content.get("id")
@@ -51,7 +52,7 @@ def create_storage(storage: ObjectStore, new_id: Callable[[], str]) -> str:
     check_usable(storage)
     body = orjson.dumps({"format": _FORMAT, "id": new_id()}, option=orjson.OPT_APPEND_NEWLINE)
     with suppress(LostRaceError):  # Somebody else was faster: theirs holds.
-        storage.swap(STORAGE, body, expected=None)
+        create(storage, STORAGE, body)
     return read_storage_id(storage) or ""
 
 

@@ -20,6 +20,7 @@ from reconciler.objectstore.s3.parts import PART_BYTES, SINGLE_BYTES, copy_in_pa
 from reconciler.objectstore.s3.place import Place, copied_from
 from reconciler.objectstore.s3.reading import GONE, read_whole
 from reconciler.objectstore.s3.swap import ConditionalWrite
+from reconciler.objectstore.s3.versions import versions_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -144,6 +145,11 @@ class S3Store:
         """Yield what lies under `prefix`, sorted by key, a page at a time."""
         with s3_faults("list", f"{self.url}/{prefix}"):
             yield from listing(self._client, self._place, prefix)
+
+    def versions(self, key: str) -> Iterator[bytes | None]:
+        """Yield what an object held, the newest first, as far as the bucket keeps it; `None` where it was deleted."""
+        with s3_faults("list", f"{self.url}/{key}"):
+            yield from versions_of(self._client, self._place.named(key))
 
     def delete(self, keys: Iterable[str]) -> None:
         """Remove objects, unconditionally, a thousand a request; a key that is not there is no error."""
