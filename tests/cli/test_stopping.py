@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import signal
 import subprocess
@@ -23,7 +24,7 @@ from reconciler.state.acquiring import acquire
 from reconciler.state.lockfile import Lockfile, Owner, read_lockfile
 from reconciler.workflow.running import jobs
 from tests.cli.conftest import COMMAND, environment
-from tests.servers.proxy import Mute, Proxy, Slow
+from tests.servers.proxy import Cut, Mute, Proxy, Slow
 from tests.soak.runs import check, run_apply
 from tests.state.samples import claim
 
@@ -232,4 +233,32 @@ def test_the_second_signal_leaves_at_once_and_the_next_run_goes_on(place: Place)
         _, said = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, "left at once" in said) == (INTERRUPTED, True)
     place.proxy.heal()
+    place.is_finished_by_the_next()
+
+
+KILLED = [
+    *((key, Cut(body=0)) for key in ("lockfile.json", "/journal/", "west/catalog/head.json")),
+    *(
+        pytest.param(key, cut, marks=pytest.mark.soak)
+        for key in ("lockfile.json", "run.json", "/journal/", "state/state/", "west/cluster.json", "catalog/head.json")
+        for cut in (Cut(head=0), Cut(head=300), Cut(body=0), Cut(body=1), Cut(body=60))
+    ),
+]
+
+
+@pytest.mark.parametrize(("key", "cut"), KILLED)
+def test_whoever_is_killed_in_the_middle_of_a_write_leaves_nothing_that_stops_the_next(
+    place: Place, key: str, cut: Cut
+) -> None:
+    store = open_store(place.server.settings(url=place.url))
+    cut_short = threading.Event()
+    place.proxy.on("PUT", dataclasses.replace(cut, then=cut_short.set), key=key)
+    place.proxy.on("PUT", Mute(), key=key, times=1_000)  # the client asks again: nothing of that arrives
+    with subprocess.Popen(
+        [*COMMAND, "apply", "--yes"], cwd=place.folder, env=place.environ, stderr=subprocess.DEVNULL
+    ) as process:
+        assert cut_short.wait(DEADLINE_S)
+        process.kill()
+    place.proxy.heal()
+    assert [listed.key for listed in store.list("") if not listed.size] == []
     place.is_finished_by_the_next()

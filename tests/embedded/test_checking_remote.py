@@ -9,13 +9,14 @@ import pytest
 
 from reconciler.embedded.checking.check import check_cluster
 from reconciler.embedded.checking.findings import Finding, Kind
-from reconciler.embedded.checking.mending import mend
+from reconciler.embedded.checking.mending import mend, put_back_cut_off
 from reconciler.embedded.keys import index_key
 from reconciler.embedded.partition.headswaps import Partition, swap_head
 from reconciler.embedded.remote.manifests.manifest import Garbage, manifest_register
 from reconciler.embedded.remote.manifests.swaps import ManifestSwap
 from reconciler.errors import UserError
 from reconciler.objectstore.memory import MemoryStore
+from reconciler.objectstore.opening import open_store
 from reconciler.records.log import OffsetRange
 from tests.embedded.tiered import Tiered, tiered
 from tests.embedded.upkeeping import TOPIC, append, held
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from reconciler.embedded.remote.manifests.manifest import Manifest
     from reconciler.objectstore.base import Listed, Stored
+    from tests.servers.weed import S3Server
 
 
 def evicted() -> Tiered:
@@ -91,6 +93,24 @@ def test_a_manifest_that_is_gone_or_damaged_is_told_with_the_offsets_nobody_can_
         assert finding.gone == (OffsetRange(0, 15),)
         assert (finding.place.key, finding.place.topic, finding.place.partition) == (it.remote().key, TOPIC, 0)
         assert mend(it.cluster, check_cluster(it.store, storage=it.storage)) == []
+
+
+def test_a_manifest_that_was_cut_off_is_put_back_where_object_storage_keeps_versions(s3_server: S3Server) -> None:
+    storage = open_store(s3_server.settings(url=s3_server.versioned()))
+    it = tiered(segment_bytes="14", storage=storage)
+    it.switch_on()
+    for number in range(3):
+        append(it.cluster, (None, str(number)))
+    it.upload()
+    before = it.manifest()
+    storage.put(it.remote().key, b"{")
+    checked = check_cluster(it.store, storage=storage)
+    assert [finding.kind for finding in checked.findings] == [Kind.MANIFEST_DAMAGED]
+    assert put_back_cut_off(it.store, None, checked) == []
+    (mended,) = put_back_cut_off(it.store, storage, checked)
+    assert mended.what == f"put back the last whole version of {it.remote().key}, where a write was cut off"
+    assert it.manifest() == before
+    assert check_cluster(it.store, storage=storage).findings == []
 
 
 def test_a_page_of_a_manifest_that_is_gone_or_damaged_is_told() -> None:
