@@ -25,12 +25,12 @@ from reconciler.applying.events import (
 )
 from reconciler.cli.console import err
 from reconciler.cli.failing import Failures
-from reconciler.cli.render.escaping import visible
 from reconciler.cli.render.events_text import (
     done_line,
     of_the_run,
     pace_text,
 )
+from reconciler.foreign import visible
 
 if TYPE_CHECKING:
     from reconciler.cli.render.lines import Line

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from reconciler.cli.again import lines_again
 from reconciler.cli.render.lines import Line, Tone, text_of
+from reconciler.foreign import without_commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -53,7 +54,8 @@ class Screen:
         self.write(_coloured(again) if self.has_colours else text_of(again))
 
     def write(self, text: str) -> None:
-        """Write text as it is; it is the caller's that nothing in it is a user's."""
+        """Write text; its lines are ours, and no pipeline takes one for a command."""
+        text = without_commands(text)
         _ignore_a_gone_reader(self.stream, lambda: _written_text(self.stream, text))
 
     def write_bytes(self, body: bytes) -> None:

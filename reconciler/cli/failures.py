@@ -12,9 +12,12 @@ from typer import TyperException
 from reconciler.cli.console import Screen, err, silence
 from reconciler.cli.render.lines import Line, Span, Tone, line
 from reconciler.errors import BrokenInvariantError, DriftError, PendingError, ReconcilerError
+from reconciler.foreign import one_line, visible
 
 USAGE: Final = 64
 INTERRUPTED: Final = 130
+_LONGEST: Final = 2_000
+"""Characters of a line of a traceback: what others said may be a page."""
 
 _BUG_HINT: Final = (
     "This is our bug. Please report it with the command and what `--verbose` adds; apply again when it is mended"
@@ -41,7 +44,8 @@ def exit_code_of(error: BaseException, *, is_verbose: bool) -> int:
             code, message, hint = unexpected(error)
             _say(screen, "Error", message, hint)
     if is_verbose and not isinstance(error, TyperException | KeyboardInterrupt):
-        screen.write("".join(traceback.format_exception(error)))
+        lines = "".join(traceback.format_exception(error)).splitlines()
+        screen.write("".join(f"{visible(each[:_LONGEST])}\n" for each in lines))
     return code
 
 
@@ -57,7 +61,7 @@ def unexpected(error: BaseException) -> tuple[int, str, str]:
         case RecursionError():
             return 1, "The input is nested too deeply", "Flatten the file that was being read"
         case _:
-            return 1, f"Unexpected {type(error).__name__}: {error}", _BUG_HINT
+            return 1, f"Unexpected {type(error).__name__}: {one_line(str(error))}", _BUG_HINT
 
 
 def _say_ours(screen: Screen, error: ReconcilerError) -> None:
@@ -102,8 +106,8 @@ def _plainly(message: str) -> str:
 
 
 def _of_the_system(error: OSError) -> str:
-    reason = error.strerror or str(error) or type(error).__name__
-    return f"{error.filename}: {reason}" if error.filename else reason
+    reason = one_line(error.strerror or str(error)) or type(error).__name__
+    return f"{visible(str(error.filename))}: {reason}" if error.filename else reason
 
 
 def _say(screen: Screen, word: str, message: str, hint: str) -> None:

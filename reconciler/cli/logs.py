@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any, Final
 
-from reconciler.cli.render.escaping import visible
+from reconciler.foreign import visible
 
 _LOGGER: Final = logging.getLogger("reconciler.cli")
 

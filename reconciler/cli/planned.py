@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, assert_never
 from reconciler.cli.console import Screen, out
 from reconciler.cli.presenting import warn_all
 from reconciler.cli.render.plan_text import plan_text
+from reconciler.foreign import json_shown
 
 if TYPE_CHECKING:
     from reconciler.cli.options import Form
@@ -26,7 +27,7 @@ def show_planned(planned: Planned, form: Form) -> None:
         case "json":
             from reconciler.planning.document.saved import canonical_bytes
 
-            screen.write_bytes(canonical_bytes(planned.document) + b"\n")
+            screen.write_bytes(json_shown(canonical_bytes(planned.document)) + b"\n")
         case "markdown":
             from reconciler.cli.render.plan_markdown import plan_markdown
 
@@ -72,7 +73,7 @@ def show_document(document: PlanDocument, form: Literal["text", "json"]) -> None
     if form == "json":
         from reconciler.planning.document.saved import canonical_bytes
 
-        screen.write_bytes(canonical_bytes(document) + b"\n")
+        screen.write_bytes(json_shown(canonical_bytes(document)) + b"\n")
     else:
         from reconciler.cli.render.saved import plan_of
 

@@ -14,6 +14,7 @@ import orjson
 import pyarrow as pa
 
 from reconciler.errors import UserError
+from reconciler.foreign import json_shown
 from reconciler.records.headers import name_of, text_of
 from reconciler.records.schema import CREATE_TIME, INPUT_SCHEMA, LOG_APPEND_TIME
 
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 TIMESTAMP_TYPES: Final = {"create": CREATE_TIME, "append": LOG_APPEND_TIME}
 _TYPE_NAMES: Final = {number: name for name, number in TIMESTAMP_TYPES.items()}
-# UTF-8 is self-synchronising and these stand only inside strings, so replacing bytes is safe.
-_SEPARATORS: Final = ((b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"), (b"\xc2\x85", b"\\u0085"))
 
 BATCH_ROWS: Final = 1 << 14
 BATCH_BYTES: Final = 1 << 24
@@ -56,11 +55,7 @@ def to_lines(batch: pa.RecordBatch) -> Iterator[bytes]:
 
 def dump_line(value: object) -> bytes:
     """Return a JSON value as one line with its newline."""
-    line = orjson.dumps(value)
-    if not line.isascii():
-        for separator, escaped in _SEPARATORS:
-            line = line.replace(separator, escaped)
-    return line + b"\n"
+    return json_shown(orjson.dumps(value)) + b"\n"
 
 
 def as_text(content: bytes | None) -> str | dict[str, str] | None:

@@ -7,12 +7,12 @@ import re
 
 import pytest
 
-from reconciler.cli.render.escaping import visible
 from reconciler.cli.render.lines import Span, aligned, line, text_of
 from reconciler.cli.render.markdown import block, cell, code, comment_safe
 from reconciler.cli.render.mermaid import picture
 from reconciler.cli.render.plan_markdown import plan_markdown
 from reconciler.cli.render.plan_text import plan_text
+from reconciler.foreign import visible
 from reconciler.planning.actions import Forget
 from reconciler.planning.finding import Finding
 from reconciler.planning.plan import Plan

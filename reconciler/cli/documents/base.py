@@ -8,6 +8,8 @@ from typing import Any, cast
 import orjson
 from pydantic import BaseModel, ConfigDict
 
+from reconciler.foreign import json_shown
+
 
 class Part(BaseModel):
     """A piece of a document."""
@@ -23,12 +25,12 @@ class Document(Part):
 
 def document_bytes(document: Document) -> bytes:
     """Return a document as people and programs read it: the same bytes for the same content."""
-    return orjson.dumps(document.model_dump(mode="json"), option=orjson.OPT_INDENT_2) + b"\n"
+    return json_shown(orjson.dumps(document.model_dump(mode="json"), option=orjson.OPT_INDENT_2)) + b"\n"
 
 
 def document_line(document: Document) -> bytes:
     """Return a document as one line, where several follow each other."""
-    return orjson.dumps(document.model_dump(mode="json")) + b"\n"
+    return json_shown(orjson.dumps(document.model_dump(mode="json"))) + b"\n"
 
 
 def jsonable(value: object) -> Any:

@@ -24,6 +24,7 @@ from reconciler.applying.events import (
 from reconciler.cli.documents.approvals import StateAdvancePart
 from reconciler.cli.documents.base import Document
 from reconciler.cli.documents.refusals import ErrorEvent
+from reconciler.foreign import json_shown
 
 
 class _Event(Document):
@@ -172,7 +173,7 @@ class EventDocument(RootModel[Annotated[AnyEvent, Field(discriminator="event")]]
 
 def event_line(event: Event) -> bytes:
     """Return an event as its line."""
-    return orjson.dumps(_said(event).model_dump(mode="json")) + b"\n"
+    return json_shown(orjson.dumps(_said(event).model_dump(mode="json"))) + b"\n"
 
 
 def _said(event: Event) -> AnyEvent:

@@ -15,7 +15,7 @@ from pydantic.alias_generators import to_camel
 
 from reconciler.cli.documents.base import Part
 from reconciler.cli.render.amounts import counted
-from reconciler.cli.render.escaping import visible
+from reconciler.foreign import json_shown, visible
 
 if TYPE_CHECKING:
     from reconciler.cli.render.remarks import Remark, Remarks
@@ -170,7 +170,7 @@ class SarifDocument(_Part):
 
 def sarif_bytes(document: SarifDocument) -> bytes:
     """Return the document as a file."""
-    return orjson.dumps(document.model_dump(mode="json"), option=orjson.OPT_INDENT_2) + b"\n"
+    return json_shown(orjson.dumps(document.model_dump(mode="json"), option=orjson.OPT_INDENT_2)) + b"\n"
 
 
 def _result(row: Remark, index: int, prefix: str) -> Result:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from reconciler.cli.render.escaping import visible
 from reconciler.cli.render.graph_text import said_of
 from reconciler.cli.render.mermaid import label
+from reconciler.foreign import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from reconciler.cli.render.escaping import visible
+from reconciler.foreign import visible, without_commands
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +35,8 @@ def junit(remarks: Remarks) -> bytes:
         # A report without a single case is an error to many who read it.
         SubElement(suite, "testcase", {"classname": remarks.command, "name": "nothing to tell"})
     indent(root)
-    return bytes(tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"
+    text: str = tostring(root, encoding="utf-8", xml_declaration=True).decode()
+    return without_commands(text).encode() + b"\n"
 
 
 def _case(suite: Element, remark: Remark) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-from reconciler.cli.render.escaping import visible
+from reconciler.foreign import visible
 
 
 class Tone(StrEnum):

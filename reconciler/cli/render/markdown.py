@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from reconciler.cli.render.escaping import visible
+from reconciler.foreign import visible
 
 
 def code(text: str) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from reconciler.cli.render.escaping import visible
 from reconciler.cli.render.markdown import block
 from reconciler.cli.render.readers import mark, title
+from reconciler.foreign import visible
 
 if TYPE_CHECKING:
     from reconciler.planning.plan import Plan

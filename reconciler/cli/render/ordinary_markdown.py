@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.render.amounts import count_text, counted
 from reconciler.cli.render.comments import LIMIT
-from reconciler.cli.render.escaping import visible
 from reconciler.cli.render.markdown import block, cell, folded, row
+from reconciler.foreign import visible
 from reconciler.resources.address import kind_of
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from reconciler.errors import MendFirstError, ReconcilerError, RetryableError, UserError
+from reconciler.foreign import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,7 +70,7 @@ def told(error: ClientError | BotoCoreError, doing: Doing, url: str) -> Reconcil
 
 def code_of(error: ClientError) -> str:
     """Return S3's own word for an error; a HEAD has no body, so it is the status there."""
-    return str(error.response.get("Error", {}).get("Code", "") or status_of(error))
+    return one_line(str(error.response.get("Error", {}).get("Code", "") or status_of(error)))
 
 
 def status_of(error: ClientError) -> int:
@@ -113,13 +114,13 @@ def _elsewhere(error: ClientError, where: str) -> ReconcilerError:
     headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
     details: dict[str, object] = {**error.response.get("Error", {})}
     region = details.get("Region") or headers.get("x-amz-bucket-region")
-    told = f"region {region}" if region else "another region"
+    told = f"region {one_line(str(region))}" if region else "another region"
     return UserError(f"{where}: the bucket is in {told}", hint="Set `region` of the location, or AWS_REGION.")
 
 
 def _other(error: ClientError, doing: Doing, where: str) -> ReconcilerError:
     code = code_of(error)
-    said = str(error.response.get("Error", {}).get("Message", "") or "no reason given").rstrip(". ")
+    said = one_line(str(error.response.get("Error", {}).get("Message", "") or "no reason given")).rstrip(". ")
     if code.startswith("KMS."):
         return UserError(f"{where}: {said} ({code})", hint="Check the key, and that these credentials may use it.")
     if status_of(error) >= _SERVER_ERROR or code in {"RequestTimeout", "InternalError"}:
@@ -131,7 +132,7 @@ def from_client(error: BotoCoreError, doing: Doing, url: str) -> ReconcilerError
     """Return the error that says what to do where no answer came."""
     from botocore import exceptions as found  # noqa: PLC0415 - only users of S3 pay
 
-    where, said = f"cannot {doing} {url}", str(error).rstrip(". ")
+    where, said = f"cannot {doing} {url}", one_line(str(error)).rstrip(". ")
     match error:
         case found.NoCredentialsError():
             return UserError(
@@ -171,4 +172,4 @@ def _unreachable(error: BotoCoreError) -> str:
         # The whole address of the request names bucket and key, as what we say of it does: its host is enough.
         asked = urlsplit(str(getattr(error, "kwargs", {}).get("endpoint_url", "")))
         return f"{cause.strerror.lower()}{f' ({asked.scheme}://{asked.netloc})' if asked.netloc else ''}"
-    return str(error).rstrip(". ")
+    return one_line(str(error)).rstrip(". ")

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from reconciler.errors import NotAuthorizedError, ProducerFencedError, ReconcilerError, RetryableError, UserError
+from reconciler.foreign import one_line
 from reconciler.providers.kafka.codes import (
     ABSENT,
     FENCED,
@@ -95,7 +96,7 @@ def _plain(message: str) -> str:
     if any(part in message for part in _OF_LIBRDKAFKA):
         return ""  # It has words of its own for its codes, and they say less than ours.
     needed = _NEEDED.fullmatch(message.strip())
-    return f"it needs {needed[1]}" if needed else message.strip().rstrip(".")
+    return one_line(f"it needs {needed[1]}" if needed else message).rstrip(".")
 
 
 _PREFIX: Final = "Broker: "
@@ -119,4 +120,4 @@ def _said(error: BaseException) -> str:
     """Return what an error says, without the name and the number that libraries put before it."""
     inner = error.args[0] if error.args else None
     text = getattr(inner, "str", None)
-    return str(text()) if callable(text) else " ".join(str(part) for part in error.args)
+    return one_line(str(text()) if callable(text) else " ".join(str(part) for part in error.args))

@@ -7,6 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError
+from reconciler.foreign import one_line
 from reconciler.providers.kafka.reaching.probing import speaks_plain, speaks_tls
 
 if TYPE_CHECKING:
@@ -192,4 +193,4 @@ _ALIVE: Final = "See whether the brokers are alive and bootstrapServers names th
 
 def _said(error: BaseException) -> str:
     """Return what the broker said, without the names that the library puts before it."""
-    return str(error).rpartition("Error: ")[2].strip() or "no reason is given"
+    return one_line(str(error).rpartition("Error: ")[2]) or "no reason is given"

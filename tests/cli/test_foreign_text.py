@@ -1,0 +1,171 @@
+"""Whatever others say or name, in every output: no control, no other direction, no line and no command of its own."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from reconciler.cli.failures import exit_code_of
+from reconciler.foreign import json_shown, one_line, visible, without_commands
+from reconciler.providers.kafka.faults import of_code
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.cli.conftest import Call, Said
+
+NASTY: Final = {
+    "another direction": "evil\u202egnp.exe \u2066x\u2069 \u061c",
+    "controls": "\x1b[2J\x1b]0;title\x07 \x7f \x08",
+    "C1": "\x9b31m \x85next",
+    "a line of its own": "one\r\n::error::pwned\r\n  ::set-output name=x::y",
+    "other separators": "a\u2028::warning::b\u2029c",
+    "commands anywhere": "##[error]x ##vso[task.complete]y",
+    "hidden": "zero\u200bwidth\ufeff",
+    "long": "x" * 100_000,
+}
+_BAD: Final = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+_COMMAND: Final = re.compile(r"^\s*::|##\[|##vso\[", re.MULTILINE)
+FORMS: Final = {
+    "text": ("plan",),
+    "json": ("plan", "--format", "json"),
+    "markdown": ("plan", "--format", "markdown"),
+    "junit": ("plan", "--format", "junit"),
+    "sarif": ("plan", "--format", "sarif"),
+    "events": ("apply", "--yes", "--format", "json"),
+    "drift": ("drift", "--format", "json"),
+    "the log": ("plan", "--verbose"),
+    "a list": ("state", "list"),
+}
+
+
+def check(said: Said) -> None:
+    for text in (said.out, said.err):
+        assert not _BAD.search(text), ascii(text[:2000])
+        assert not _COMMAND.search(text), ascii(text[:2000])
+
+
+class Store:
+    """An object store that answers every request with an error of these words."""
+
+    def __init__(self) -> None:
+        self.words = ""
+        store = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def answer(self) -> None:
+                self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                words = "".join(each if each.isalnum() or each in " .,:[]#=" else _entity(each) for each in store.words)
+                body = f"<Error><Code>Odd{words[:300]}</Code><Message>{words}</Message></Error>".encode()
+                self.send_response(400)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(body)
+
+            def __getattr__(self, name: str) -> object:
+                if name.startswith("do_"):
+                    return self.answer
+                raise AttributeError(name)
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
+                del format, args
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02})
+
+
+def _entity(sign: str) -> str:
+    """Return a sign as XML has it; most controls have no way into it, and come as they are."""
+    return f"&#{ord(sign)};" if ord(sign) > 0x7F or sign in "\r\n\t" else "" if ord(sign) < 0x20 else f"&#{ord(sign)};"
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Store]:
+    found = Store()
+    found.thread.start()
+    yield found
+    found.server.shutdown()
+    found.server.server_close()
+    found.thread.join()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_an_object_store_says(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: Store, form: str
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "x")
+    path = tmp_path / "reconciler.yaml"
+    place = f'{{url: "s3://bucket/x", region: us-east-1, endpoint: "http://127.0.0.1:{store.server.server_port}"}}'
+    path.write_text(re.sub(r"state: \S+", f"state: {place}", path.read_text()))
+    for words in NASTY.values():
+        store.words = words
+        said = call(*FORMS[form])
+        assert said.code == 1
+        assert "cannot read s3://bucket/x/" in said.err
+        check(said)
+        assert len(said.err) < 20_000
+
+
+@pytest.mark.parametrize("words", NASTY.values(), ids=NASTY)
+def test_what_brokers_and_libraries_say(capsys: pytest.CaptureFixture[str], words: str) -> None:
+    for error in (
+        of_code(44, words, what="topic a"),
+        OSError(5, words, f"file{words[:200]}"),
+        ValueError(words),
+    ):
+        exit_code_of(error, is_verbose=True)
+        said = capsys.readouterr()
+        check(type("Said", (), {"out": said.out, "err": said.err})())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_files_hold_and_are_called(call: Call, tmp_path: Path, form: str) -> None:
+    for number, words in enumerate(NASTY.values()):
+        path = tmp_path / f"manifests/{number}{words[:60].replace('/', '')}.yaml"
+        topic, quoted = "apiVersion: reconciler/v1\nkind: Topic\n", json.dumps(words)
+        for text in (
+            f"kind: {quoted}\n",
+            f"{topic}metadata: {{name: {quoted}, cluster: west}}\n",
+            f"{topic}metadata: {{name: x, cluster: west, labels: {{a: {quoted}}}}}\n",
+            f"{words}: [",
+        ):
+            path.write_text(text, encoding="utf-8")
+            check(call(*FORMS[form]))
+        path.unlink()
+
+
+def test_what_records_hold(call: Call) -> None:
+    assert call("apply", "--yes").code == 0
+    rows = [{"key": words[:50], "value": words, "headers": [["h", words]]} for words in NASTY.values()]
+    lines = "".join(f"{json.dumps(row)}\n" for row in rows)
+    produced = call(
+        "topic", "produce", "topic/west/shop:orders", "-i", "-", "--input-format", "records", stdin=lines.encode()
+    )
+    assert produced.code == 0, produced.err
+    said = call("topic", "consume", "topic/west/shop:orders")
+    check(said)
+    found = [json.loads(line) for line in said.out.splitlines()]
+    assert sorted(each["value"] for each in found) == sorted(NASTY.values())
+
+
+@pytest.mark.parametrize("words", NASTY.values(), ids=NASTY)
+def test_json_that_may_be_shown_says_the_same(words: str) -> None:
+    body = json.dumps({"a": words, "b": base64.b64encode(words.encode()).decode()}, ensure_ascii=False).encode()
+    assert json.loads(json_shown(body)) == json.loads(body)
+
+
+def test_text_of_others_is_a_part_of_a_line() -> None:
+    assert one_line("one\r\n  two\u2028three\x85") == "one two three"
+    assert len(one_line("x" * 100_000)) < 3_000
+    assert visible("\x9b") == "\\x9b"
+    assert without_commands("a\n  ::error::b\n\x1b[31m::c\nd::e") == "a\n  \\x3a:error::b\n\x1b[31m\\x3a:c\nd::e"
+    assert without_commands("x ##[y] ##vso[z] ## z") == "x #\\x23[y] #\\x23vso[z] ## z"
