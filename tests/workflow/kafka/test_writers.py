@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.workflow.kafka.dying import die_after
 from tests.workflow.kafka.hibernated import read_all
+from tests.workflow.kafka.test_hibernation_crashes import UNMOUNTING
 from tests.workflow.kafka.test_moving import apply as apply_move
 from tests.workflow.kafka.test_moving import log_of, moves
 from tests.workflow.kafka.writers import LARGE, Writer, writers, writing
@@ -68,6 +70,33 @@ def test_every_record_that_was_acknowledged_before_a_move_is_under_the_new_name(
         wrote(found, 3)
         apply_move(site)
     assert lost(found, values_of(log_of(site, new))) == {}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("module", "name", "nth"), UNMOUNTING)
+def test_an_unmount_that_is_killed_while_everybody_writes_loses_nothing(
+    site: Site, module: str, name: str, nth: int
+) -> None:
+    found = writers(site.kafka.bootstrap(), site.physical)
+    site.declare("live", "unmounted")
+    with writing(found):
+        wrote(found, 3)
+        die_after(site, module, name, nth)
+        applied = site.bench.apply()
+    assert applied.verdict is None, applied.verdict
+    site.declare("live", "mounted")
+    site.apply()
+    assert lost(found, values_of(site.log)) == {}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("turn", range(10))
+def test_nothing_is_lost_on_the_oldest_version_either(site_39: Site, turn: int) -> None:
+    every = writers(site_39.kafka.bootstrap(), site_39.physical)
+    found = unmounted_while_written(site_39, every[turn % len(every) :])
+    site_39.declare("live", "mounted")
+    site_39.apply()
+    assert lost(found, values_of(site_39.log)) == {}
 
 
 @pytest.mark.soak
