@@ -53,7 +53,7 @@ schemas: setup ## write schemas/*.json, docs/reference/cli.md and docs/facts.md 
 	@$(BIN)/python -m tests.docs.facts
 
 lock: ## resolve requirements.lock anew (needs uv)
-	@uv pip compile pyproject.toml --extra spark --extra kafka --extra hcl --group dev --universal --python-version 3.11 \
+	@uv pip compile pyproject.toml --extra spark --extra kafka --group dev --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements.lock
 
 clean: ## remove everything that was made

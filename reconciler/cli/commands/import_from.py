@@ -14,7 +14,6 @@ from reconciler.cli.presenting import present, raise_verdict
 Tool = Literal[
     "terraform",
     "terraform-state",
-    "terraform-hcl",
     "topicctl",
     "jikkou",
     "julie",
@@ -29,7 +28,11 @@ def command(
     path: Annotated[Path, Argument(metavar="PATH", help="The file or folder of the other tool.")],
     tool: Annotated[
         Tool,
-        Option("--from", help="Whose it is; terraform: the state where there is one, else *.tf.", show_default=False),
+        Option(
+            "--from",
+            help="Whose it is; terraform: its state, or what `terraform show -json` prints.",
+            show_default=False,
+        ),
     ],
     out: OutFolder,
     cluster: Annotated[

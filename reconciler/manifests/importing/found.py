@@ -37,7 +37,6 @@ class FoundTopic:
     replication_factor: int | None = None
     configs: Mapping[str, Said] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
-    is_protected: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from reconciler.manifests.importing import jikkou, julie, kafkagitops, strimzi, 
 from reconciler.manifests.importing.found import Reading
 from reconciler.manifests.importing.juliefiles import read_julie
 from reconciler.manifests.importing.sources import YAML, files_below, read_documents
-from reconciler.manifests.importing.terraform_files import HCL, STATE, is_state, read_terraform
+from reconciler.manifests.importing.terraform import is_state, read_terraform
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ class Tool(NamedTuple):
     read: Callable[[tuple[Document, ...], Reading], None]
 
 
-TERRAFORM: Final = ("terraform", "terraform-state", "terraform-hcl")
+TERRAFORM: Final = ("terraform", "terraform-state")
 JULIE: Final = "julie"
 GITOPS: Final = "kafka-gitops"
 _YAML_TOOLS: Final[dict[str, Tool]] = {
@@ -52,7 +52,7 @@ def read_files(tool: str, path: Path, cwd: Path) -> Reading:
     files = files_below(path)
     reading = Reading()
     if tool in TERRAFORM:
-        is_any = read_terraform(tool, path, files, cwd, reading)
+        is_any = read_terraform(path, files, cwd, reading)
     else:
         is_any = _read_yaml(tool, path, files, cwd, reading)
     if not is_any:
@@ -103,9 +103,8 @@ def _nothing(tool: str, path: Path, files: tuple[Path, ...], cwd: Path) -> UserE
 
 
 def _counted(files: tuple[Path, ...], cwd: Path) -> dict[str, int]:
-    found = dict.fromkeys(("terraform-state", "terraform-hcl", *sorted(_CLAIMS)), 0)
-    found["terraform-hcl"] = sum(file.suffix in HCL for file in files)
-    found["terraform-state"] = sum(file.suffix == STATE and is_state(file) for file in files)
+    found = dict.fromkeys(("terraform", *sorted(_CLAIMS)), 0)
+    found["terraform"] = sum(map(is_state, files))
     for file in files:
         if file.suffix in YAML:
             for name in _claimed(file, cwd):

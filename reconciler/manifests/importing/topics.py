@@ -61,7 +61,6 @@ def composed_topic(found: FoundTopic, target: Target, acls: list[dict[str, Any]]
             "replicationFactor": several,
             "configs": dict(_configs(found, target, lost)),
             "acls": acls,
-            "protect": True if found.is_protected else None,
         },
     }
     try:

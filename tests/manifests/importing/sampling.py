@@ -12,7 +12,7 @@ from reconciler.workflow.beginning.invocation import Invocation
 from reconciler.workflow.importing.run import Imported, ImportOptions, import_files
 
 SAMPLES = Path(__file__).parent / "samples"
-TOOLS = ("jikkou", "julie", "kafka-gitops", "strimzi", "terraform-hcl", "terraform-state", "topicctl")
+TOOLS = ("jikkou", "julie", "kafka-gitops", "strimzi", "terraform-state", "topicctl")
 BROKERS = ("broker-1.example.com:9092",)
 NOT_SAID_WHERE = frozenset({"jikkou", "kafka-gitops", "terraform-state"})
 """Tools whose files do not say where the brokers are."""

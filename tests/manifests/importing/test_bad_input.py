@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -54,7 +52,7 @@ REFUSED: dict[str, tuple[str, Mapping[str, str | bytes], str]] = {
     "files of Terraform": (
         "julie",
         {"main.tf": 'resource "kafka_topic" "a" {}\n', "terraform.tfstate": json.dumps(STATE)},
-        "but of terraform-state (1 file), terraform-hcl (1 file)",
+        "but of terraform (1 file). Read those with --from terraform",
     ),
     "nothing that anybody knows": (
         "strimzi",
@@ -62,7 +60,11 @@ REFUSED: dict[str, tuple[str, Mapping[str, str | bytes], str]] = {
         "Name the folder that holds them. Read are those of terraform, jikkou, julie, kafka-gitops, strimzi, topicctl",
     ),
     "an empty folder": ("jikkou", {"a/.keep": ""}, "there is no file of jikkou's in files"),
-    "Terraform without Kafka": ("terraform", {"main.tf": 'resource "aws_s3_bucket" "a" {}\n'}, "there is no file of"),
+    "Terraform without its state": (
+        "terraform",
+        {"main.tf": 'resource "kafka_topic" "a" {}\n'},
+        "Run there: terraform show -json > terraform.json",
+    ),
     "broken YAML": ("topicctl", {"a.yaml": TOPICCTL, "b.yaml": "meta: [\n"}, "files/b.yaml:2:1: the structure breaks"),
     "a tab": ("topicctl", {"a.yaml": "meta:\n\tname: a\n"}, "files/a.yaml:2:1: a tab stands where YAML wants spaces"),
     "UTF-16": ("topicctl", {"a.yaml": TOPICCTL.encode("utf-16")}, "files/a.yaml: is written in UTF-16"),
@@ -81,8 +83,6 @@ REFUSED: dict[str, tuple[str, Mapping[str, str | bytes], str]] = {
         {"a.yaml": "apiVersion: kafka.jikkou.io/v1\nitems:\n{% for a in b %}\n- {{ a }}\n{% endfor %}\n"},
         "It looks like a template: render it first, and import what that gives",
     ),
-    "broken HCL": ("terraform", {"main.tf": "resource {\n  =\n}\n"}, "files/main.tf:2:3: is not HCL: '=' stands where"),
-    "broken values": ("terraform", {"main.tf": "", "terraform.tfvars": "a = [\n"}, "files/terraform.tfvars:"),
     "broken JSON": ("terraform", {"a.tfstate": '{"version": 4,\n "x" 1}'}, "files/a.tfstate:2:6: is not JSON"),
     "a state of an old version": (
         "terraform",
@@ -130,15 +130,6 @@ def test_every_broken_file_is_told_at_once(tmp_path: Path) -> None:
     assert "files/b.yaml" in said
 
 
-def test_a_module_alone_says_what_to_import_instead(tmp_path: Path) -> None:
-    files_in(tmp_path, {"main.tf": 'module "topics" { source = "./topics" }\n'})
-    found = run(tmp_path, "terraform")
-    assert found.files == ()
-    assert "terraform state pull" in found.lost[0].hint
-    assert found.verdict is not None
-    assert found.verdict.exit_code == 1
-
-
 def test_what_terraform_prints_of_a_state_is_read_too(tmp_path: Path) -> None:
     topic = {"address": "module.a.kafka_topic.b", "mode": "managed", "type": "kafka_topic", "name": "b"}
     values = {"name": "orders", "partitions": 3, "replication_factor": 1, "config": {"retention.ms": "86400000"}}
@@ -152,42 +143,6 @@ def test_what_terraform_prints_of_a_state_is_read_too(tmp_path: Path) -> None:
     found = run(tmp_path, "terraform", "files/shown.json")
     assert found.addresses == ("topic/kafka/orders",)
     assert found.verdict is None
-
-
-def test_a_declaration_reads_files_beside_it_and_no_others(tmp_path: Path) -> None:
-    (tmp_path / "outside.yaml").write_text("secrets: {partitions: 1}\n")
-    declared = """
-resource "kafka_topic" "all" {
-  for_each           = yamldecode(file("topics.yaml"))
-  name               = each.key
-  partitions         = each.value.partitions
-  replication_factor = 1
-}
-resource "kafka_topic" "outside" {
-  for_each           = yamldecode(file("../outside.yaml"))
-  name               = each.key
-  partitions         = 1
-  replication_factor = 1
-}
-"""
-    files_in(tmp_path, {"main.tf": declared, "topics.yaml": "orders: {partitions: 3}\n"})
-    found = run(tmp_path, "terraform")
-    assert found.addresses == ("topic/kafka/orders",)
-    assert "it reads a file outside its own folder" in found.lost[0].why
-
-
-def test_without_the_parser_of_terraform_one_line_names_the_command(tmp_path: Path) -> None:
-    files_in(tmp_path, {"main.tf": 'resource "kafka_topic" "a" {}\n'})
-    program = (
-        "import sys; sys.modules['hcl2'] = None; from reconciler.cli.main import main; sys.exit(main(sys.argv[1:]))"
-    )
-    command = [sys.executable, "-c", program, "import", "--from", "terraform", "files", "--out", "out"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stderr.splitlines() == [
-        "Error: reading Terraform's files needs python-hcl2",
-        "  hint: pip install 'stream-reconciler[hcl]'",
-    ]
 
 
 def test_a_thousand_topics_take_no_time_worth_naming(tmp_path: Path) -> None:
@@ -240,7 +195,7 @@ def documents_of(tool: str) -> Iterator[tuple[Path, int, list[Any]]]:
                 yield path, number, contents
 
 
-@pytest.mark.parametrize("tool", [tool for tool in TOOLS if tool != "terraform-hcl"])
+@pytest.mark.parametrize("tool", TOOLS)
 def test_whatever_stands_where_nobody_expects_it_nothing_breaks(tool: str, tmp_path: Path) -> None:
     sample = SAMPLES / tool / "files"
     for path in sample.rglob("*"):

@@ -1,2 +1,0 @@
-prefix   = "shop"
-password = "correct-horse-battery"
