@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -48,13 +49,17 @@ def read_cluster_file(store: ObjectStore) -> ClusterFile | None:
     stored = store.get(CLUSTER)
     if stored is not None and not is_cut_off(stored.body):
         return _read(store, stored.body)
-    stranger = next((each for each in store.list("") if each.key != CLUSTER and not each.key.startswith(PROBE)), None)
-    if stranger is None:
+    there = (listed for listed in store.list("") if not listed.key.startswith(PROBE))
+    found = list(islice(there, 2))
+    if not found:
         return None
     # The cluster may have been created between the two looks.
     stored = store.get(CLUSTER)
-    if stored is not None:
+    stranger = next((listed for listed in found if listed.key != CLUSTER), None)
+    if stored is not None and not (stranger is None and is_cut_off(stored.body)):
         return _read(store, stored.body)
+    if stranger is None:
+        return None
     if store.get(STORAGE) is not None:
         message = f"{store.url} is an object storage, not an embedded cluster: it holds {STORAGE}"
         raise UserError(message, hint="Name another root: a cluster and object storage never share a location.")

@@ -179,7 +179,7 @@ def test_several_clusters_that_share_a_bucket_are_told_apart_by_their_id(bench: 
 def test_topics_of_others_that_a_lost_cluster_had_mounted_are_named_with_what_frees_them(
     bench: Bench, west: EmbeddedCluster, *, has_own: bool
 ) -> None:
-    east = west.cluster_id.replace(west.cluster_id[0], "e", 1)
+    east = ("f" if west.cluster_id.startswith("e") else "e") + west.cluster_id[1:]
     location = TopicLocation("shop:eu:orders", west.cluster_id, 5)
     mounted = Ownership(location, Owning.MOUNTED, east, "c", "shop:orders", 2)
     storage = DirectoryStore(bench.folder / "bucket")
