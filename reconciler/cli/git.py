@@ -77,12 +77,13 @@ def base_files(folder: Path, environ: Mapping[str, str]) -> Path | None:
         return None
     try:
         prefix = _git(folder, environ, "rev-parse", "--show-prefix").removesuffix("\n")
+        root = Path(_git(folder, environ, "rev-parse", "--show-toplevel").removesuffix("\n"))
         commit = _git(folder, environ, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
         place = Path(tempfile.mkdtemp(prefix="reconciler-base-"))
         atexit.register(shutil.rmtree, place, ignore_errors=True)
-        tree = f"{commit.strip()}:{prefix}"
-        if _git(folder, environ, "ls-tree", "--name-only", commit.strip(), "--full-tree", "--", prefix or "."):
-            with tarfile.open(fileobj=io.BytesIO(_bytes(folder, environ, "archive", "--format=tar", tree))) as files:
+        tree = f"{commit.strip()}:{prefix.rstrip('/')}"
+        if _git(root, environ, "ls-tree", "--name-only", commit.strip(), "--full-tree", "--", prefix or "."):
+            with tarfile.open(fileobj=io.BytesIO(_bytes(root, environ, "archive", "--format=tar", tree))) as files:
                 files.extractall(place, filter="data")
     except FileNotFoundError as error:
         raise UserError("the base of this pull request is read with git, which is not installed", hint=_GIT) from error

@@ -302,3 +302,11 @@ def test_a_pipeline_says_what_a_pull_request_is_for(forked: Bench, how: str) -> 
     assert (found / "manifests/live.yaml").read_text() == KNOWN
     assert base_files(forked.folder, ENVIRON) is None
     assert Path(found / ".git").exists() is False
+
+
+def test_a_workspace_below_the_root_of_its_repository_has_a_base_too(forked: Bench) -> None:
+    for arguments in (("mv", "manifests", "below"), ("commit", "-q", "-m", "y"), ("branch", "-f", "main")):
+        subprocess.run(["git", "-C", str(forked.folder), *arguments], env=ENVIRON, check=True)
+    found = base_files(forked.folder / "below", {**ENVIRON, "RECONCILER_BASE": "main"})
+    assert found is not None
+    assert (found / "live.yaml").read_text() == KNOWN
