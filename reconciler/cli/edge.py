@@ -44,6 +44,7 @@ def invocation(workspace: Path | None = None, principal: str | None = None, host
         git_commit=lambda folder: git.commit_of(folder, environ),
         changed_files=lambda folder, revision: git.changed_since(folder, environ, revision),
         base_files=lambda folder: git.base_files(folder, environ),
+        read_limit=lambda folder: git.limit_of(folder, environ),
         workspace=workspace,
         principal=principal,
         host=host or "*",

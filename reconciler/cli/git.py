@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import atexit
-import io
 import json
 import shutil
 import subprocess
-import tarfile
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from reconciler.errors import UserError
+from reconciler.workflow.beginning.invocation import Base
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 _SECONDS: Final = 30
+_MAX_BYTES: Final = 32 * 2**20
+"""Of one file of a base: no manifest is longer."""
+_LINK: Final = "120000"
+_SAFE: Final = ("--no-replace-objects", "-c", "safe.bareRepository=explicit", "-c", "core.fsmonitor=false")
+"""A commit can hold the files of a repository in a folder; git would take it for one, and run what it configures."""
 _GIT: Final = "Install git."
 _FETCH: Final = (
     "Secrets go only where the base sends them. Fetch it: `fetch-depth: 0` of actions/checkout, GIT_DEPTH 0 of GitLab."
@@ -49,8 +53,9 @@ def changed_since(folder: Path, environ: Mapping[str, str], revision: str) -> tu
         UserError: There is no git, no repository, no such revision, or no common ancestor.
     """
     try:
-        commit = _git(folder, environ, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
-        base = _git(folder, environ, "merge-base", "HEAD", commit.strip()).strip()
+        _root(folder, environ)
+        commit = _commit(folder, environ, revision)
+        base = _git(folder, environ, "merge-base", "HEAD", commit).strip()
         changed = _git(folder, environ, "diff", "--name-only", "--no-renames", "--relative", "-z", base, "--", ".")
         unknown = _git(folder, environ, "ls-files", "--others", "--exclude-standard", "-z", "--", ".")
     except FileNotFoundError as error:
@@ -64,10 +69,10 @@ def changed_since(folder: Path, environ: Mapping[str, str], revision: str) -> tu
     return tuple(sorted({path for path in (changed + unknown).split("\0") if path}))
 
 
-def base_files(folder: Path, environ: Mapping[str, str]) -> Path | None:
-    """Return a folder with what `folder` holds on the base of a pull request; `None`: this is no pull request.
+def base_files(folder: Path, environ: Mapping[str, str]) -> Base | None:
+    """Return what the base of a pull request has: all below `folder`, and YAML anywhere; `None`: there is none.
 
-    It goes when this process ends.
+    The files go when this process ends. Attributes, filters and links have no say in them.
 
     Raises:
         UserError: The base is not known, or git does not have it.
@@ -76,29 +81,92 @@ def base_files(folder: Path, environ: Mapping[str, str]) -> Path | None:
     if revision is None:
         return None
     try:
-        prefix = _git(folder, environ, "rev-parse", "--show-prefix").removesuffix("\n")
-        root = Path(_git(folder, environ, "rev-parse", "--show-toplevel").removesuffix("\n"))
-        commit = _git(folder, environ, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
-        place = Path(tempfile.mkdtemp(prefix="reconciler-base-"))
-        atexit.register(shutil.rmtree, place, ignore_errors=True)
-        tree = f"{commit.strip()}:{prefix.rstrip('/')}"
-        if _git(root, environ, "ls-tree", "--name-only", commit.strip(), "--full-tree", "--", prefix or "."):
-            with tarfile.open(fileobj=io.BytesIO(_bytes(root, environ, "archive", "--format=tar", tree))) as files:
-                files.extractall(place, filter="data")
+        root = _root(folder, environ)
+        if _git(folder, environ, "rev-parse", "--show-superproject-working-tree").strip():
+            message = f"{folder} is a submodule, and its base is not the one of this pull request"
+            raise UserError(message, hint="Plan the workspace in its own repository.")
+        files = Path(tempfile.mkdtemp(prefix="reconciler-base-"))
+        atexit.register(shutil.rmtree, files, ignore_errors=True)
+        _write_files(root, environ, _commit(folder, environ, revision), folder.resolve(), files)
     except FileNotFoundError as error:
         raise UserError("the base of this pull request is read with git, which is not installed", hint=_GIT) from error
-    except (OSError, subprocess.SubprocessError, tarfile.TarError) as error:
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
         message = f"git cannot read {revision}, the base of this pull request"
         raise UserError(message, hint=_FETCH) from error
-    return place
+    return Base(root, files.resolve())
+
+
+def limit_of(folder: Path, environ: Mapping[str, str]) -> Path | None:
+    """Return the repository of a pull request, outside of which none of its files may be; `None`: there is none."""
+    if not _is_pull_request(environ):
+        return None
+    try:
+        return _root(folder, environ)
+    except (OSError, subprocess.SubprocessError, UserError):
+        return folder.resolve()
+
+
+def _write_files(root: Path, environ: Mapping[str, str], commit: str, folder: Path, into: Path) -> None:
+    """Write the files of a commit that a workspace in `folder` may name."""
+    listed = _git(root, environ, "ls-tree", "-r", "-l", "-z", "--full-tree", commit)
+    chosen: dict[str, list[tuple[str, Path]]] = {}
+    for entry in filter(None, listed.split("\0")):
+        about, _, path = entry.partition("\t")
+        mode, kind, sha, size = about.split()
+        is_wanted = (root / path).is_relative_to(folder) or path.endswith((".yaml", ".yml"))
+        if kind == "blob" and is_wanted and int(size) <= _MAX_BYTES:
+            chosen.setdefault(sha, []).append((mode, into / path))
+    with tempfile.TemporaryFile() as found:
+        asked = "".join(f"{sha}\n" for sha in chosen).encode()
+        _run(root, environ, "cat-file", "--batch", asks=asked, into=found)
+        found.seek(0)
+        for sha, content in _contents(found):
+            for mode, place in chosen[sha]:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                if mode == _LINK:
+                    place.symlink_to(content.decode("utf-8", "surrogateescape"))
+                else:
+                    place.write_bytes(content)
+
+
+def _contents(batch: IO[bytes]) -> Iterator[tuple[str, bytes]]:
+    """Yield what `cat-file --batch` wrote: a line `SHA blob SIZE`, so many bytes, and the end of a line."""
+    while head := batch.readline():
+        sha, _, size = head.decode().split()
+        yield sha, batch.read(int(size))
+        batch.read(1)
+
+
+def _root(folder: Path, environ: Mapping[str, str]) -> Path:
+    """Return the folder of the repository that a folder is in.
+
+    Raises:
+        UserError: What git takes for the repository is a part of its files.
+    """
+    place = Path(_git(folder, environ, "rev-parse", "--absolute-git-dir").removesuffix("\n")).resolve()
+    if folder.resolve().is_relative_to(place):
+        message = f"{place} holds the files of a git repository, and is not one"
+        raise UserError(message, hint="Delete HEAD, objects and refs there: nothing of them is believed.")
+    return Path(_git(folder, environ, "rev-parse", "--show-toplevel").removesuffix("\n")).resolve()
+
+
+def _commit(folder: Path, environ: Mapping[str, str], revision: str) -> str:
+    name = f"{revision}^{{commit}}"
+    return _git(folder, environ, "rev-parse", "--verify", "--quiet", "--end-of-options", name).strip()
+
+
+def _is_pull_request(environ: Mapping[str, str]) -> bool:
+    return _told(environ) is not None or environ.get("GITHUB_EVENT_NAME", "").startswith("pull_request")
+
+
+def _told(environ: Mapping[str, str]) -> str | None:
+    return environ.get("RECONCILER_BASE") or environ.get("CI_MERGE_REQUEST_DIFF_BASE_SHA") or None
 
 
 def _base_of(environ: Mapping[str, str]) -> str | None:
     """Return the commit or branch that a pull request is for, as the pipeline says it."""
-    if told := environ.get("RECONCILER_BASE") or environ.get("CI_MERGE_REQUEST_DIFF_BASE_SHA"):
+    if (told := _told(environ)) is not None or not _is_pull_request(environ):
         return told
-    if not environ.get("GITHUB_EVENT_NAME", "").startswith("pull_request"):
-        return None
     try:
         event = json.loads(Path(environ["GITHUB_EVENT_PATH"]).read_bytes())
         return str(event["pull_request"]["base"]["sha"])
@@ -108,16 +176,20 @@ def _base_of(environ: Mapping[str, str]) -> str | None:
 
 
 def _git(folder: Path, environ: Mapping[str, str], *arguments: str) -> str:
-    return _bytes(folder, environ, *arguments).decode("utf-8", "surrogateescape")
+    return _run(folder, environ, *arguments).decode("utf-8", "surrogateescape")
 
 
-def _bytes(folder: Path, environ: Mapping[str, str], *arguments: str) -> bytes:
+def _run(
+    folder: Path, environ: Mapping[str, str], *arguments: str, asks: bytes = b"", into: IO[bytes] | None = None
+) -> bytes:
+    """Return what git writes; nothing where it goes `into` a file."""
     done = subprocess.run(  # noqa: S603 - a list, no shell; the revision is behind --end-of-options
-        ["git", "-C", str(folder), *arguments],  # noqa: S607 - git is found on the PATH, as everywhere
+        ["git", *_SAFE, "-C", str(folder), *arguments],  # noqa: S607 - git is found on the PATH, as everywhere
         env={**environ, "GIT_OPTIONAL_LOCKS": "0"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
+        input=asks,
+        stdout=subprocess.PIPE if into is None else into,
+        stderr=subprocess.PIPE,
         check=True,
         timeout=_SECONDS,
     )
-    return done.stdout
+    return done.stdout or b""

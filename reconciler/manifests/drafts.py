@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reconciler.manifests.documents import parse
-from reconciler.manifests.files import label_of, read_bounded
+from reconciler.manifests.files import label_of
 from reconciler.manifests.findings import Place
 from reconciler.manifests.overlays import merge
 from reconciler.manifests.problems import Problem
@@ -46,7 +46,7 @@ def read_drafts(
     """Yield every document of `files`, one file at a time; what cannot be read goes to `findings`."""
     for file in files:
         label = label_of(file, folder)
-        raw = read_bounded(file, label)
+        raw = findings.read(file, label)
         if isinstance(raw, Problem):
             findings.lose(raw)
             continue

@@ -56,6 +56,17 @@ def label_of(path: Path, folder: Path) -> str:
     return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)
 
 
+def is_outside(path: Path, within: Path | None) -> bool:
+    """Tell whether a path leads out of a folder, links followed."""
+    return within is not None and not Path(os.path.realpath(path)).is_relative_to(within)
+
+
+def outside(label: str) -> Problem:
+    """Return why a file of a pull request is not read."""
+    message = "lies outside of the repository, and a pull request reads nothing there"
+    return Problem(label, None, None, "", message, "Move it into the repository")
+
+
 def read_bounded(path: Path, label: str) -> bytes | Problem:
     """Return what a regular file of at most `MAX_BYTES` holds, or why it cannot be read."""
     try:
@@ -86,17 +97,23 @@ class Found(NamedTuple):
 
 
 def manifest_files(
-    folder: Path, listed: Iterable[str], *, apart: AbstractSet[Path], may_be_empty: bool = False
+    folder: Path,
+    listed: Iterable[str],
+    *,
+    apart: AbstractSet[Path],
+    may_be_empty: bool = False,
+    within: Path | None = None,
 ) -> Found:
     """Return every `*.yaml` and `*.yml` below `listed`, dot-folders excluded; a file listed twice is read once.
 
-    `apart`: files and folders that are read as something else: the workspace, values, overlays.
+    `apart`: files and folders that are read as something else: the workspace, values, overlays. `within`: the folder
+    outside of which no folder is looked into.
     """
     files: dict[str, Path] = {}
     problems: list[Problem] = []
     warnings: list[Problem] = []
     for name in listed:
-        walk = _Walk(folder, apart, may_be_empty=may_be_empty)
+        walk = _Walk(folder, apart, may_be_empty=may_be_empty, within=within)
         walk.visit(folder / name, name)
         for file in walk.files:
             files.setdefault(os.path.realpath(file), file)
@@ -108,17 +125,21 @@ def manifest_files(
 class _Walk:
     """One listed path and all below it."""
 
-    def __init__(self, folder: Path, apart: AbstractSet[Path], *, may_be_empty: bool) -> None:
+    def __init__(self, folder: Path, apart: AbstractSet[Path], *, may_be_empty: bool, within: Path | None) -> None:
         self.files: list[Path] = []
         self.problems: list[Problem] = []
         self._folder = folder
         self._apart = apart
         self._may_be_empty = may_be_empty
+        self._within = within
         self._others: list[str] = []
         self._visited: set[str] = set()
 
     def visit(self, path: Path, name: str) -> None:
         path = Path(os.path.normpath(path))
+        if is_outside(path, self._within):
+            self.problems.append(outside(name))
+            return
         try:
             mode = path.stat().st_mode
         except FileNotFoundError:
@@ -151,6 +172,9 @@ class _Walk:
         if real in self._visited:
             return  # a link that leads back up, or to what was read already
         self._visited.add(real)
+        if is_outside(folder, self._within):
+            self.problems.append(outside(label_of(folder, self._folder)))
+            return
         try:
             with os.scandir(folder) as entries:
                 children = sorted(entries, key=lambda entry: entry.name)

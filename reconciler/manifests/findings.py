@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import pathlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.manifests.documents import PARSER
-from reconciler.manifests.files import read_bounded
+from reconciler.manifests.files import is_outside, outside, read_bounded
 from reconciler.manifests.positions import Spot, spots
 from reconciler.manifests.problems import Problem, path_text
 
 if TYPE_CHECKING:
-    import pathlib
     from collections.abc import Iterable, Mapping
 
     from reconciler.manifests.files import Found
@@ -36,13 +37,26 @@ class Findings:
     A resource has one place, or two where an overlay adds to a base: the overlay first.
     """
 
-    def __init__(self, folder: pathlib.Path) -> None:
+    def __init__(
+        self, folder: pathlib.Path, *, within: pathlib.Path | None = None, typed: tuple[pathlib.Path, ...] = ()
+    ) -> None:
+        """`within`: the folder outside of which nothing is read, but files that were `typed` as lying there."""
         self.problems: list[Problem] = []
         self.warnings: list[Problem] = []
         self.is_whole = True
         """Every file was read to its end, every document has an address: only then does absence mean anything."""
+        self.within = within
         self._folder = folder
+        self._typed = typed
         self._known: dict[str, tuple[Mapping[Path, Spot], ...]] = {}
+
+    def read(self, path: pathlib.Path, label: str) -> bytes | Problem:
+        """Return what a file holds, or why it may not or cannot be read."""
+        if self.within is not None and is_outside(path, self.within):
+            is_typed = path in self._typed and not pathlib.Path(os.path.abspath(path)).is_relative_to(self.within)  # noqa: PTH100 - links stay
+            if not is_typed:
+                return outside(label)
+        return read_bounded(path, label)
 
     def lose(self, problem: Problem) -> None:
         """Keep why a file could not be read."""
@@ -85,7 +99,7 @@ class Findings:
     def spots(self, place: Place) -> Mapping[Path, Spot]:
         """Return every place of one document; the file is read again, once."""
         if place.file not in self._known:
-            raw = read_bounded(self._folder / place.file, place.file)
+            raw = self.read(self._folder / place.file, place.file)
             self._known[place.file] = () if isinstance(raw, Problem) else spots(raw, PARSER)
         documents = self._known[place.file]
         return documents[place.number] if place.number < len(documents) else {}

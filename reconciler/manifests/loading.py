@@ -49,14 +49,16 @@ class Loaded:
     """The variables, for `explain`."""
 
 
-def load(folder: Path, *, environment: str | None, variables: Variables) -> Loaded:
+def load(folder: Path, *, environment: str | None, variables: Variables, within: Path | None = None) -> Loaded:
     """Read and check everything a workspace declares. Secrets stay references.
+
+    `within`: the folder outside of which nothing is read, but the files of variables that were typed as lying there.
 
     Raises:
         ManifestError: Something is wrong; carries every problem of every file.
         UserError: There is no such environment.
     """
-    folder, overlay, findings = _begin(folder, environment)
+    folder, overlay, findings = _begin(folder, environment, variables, within)
     file = read_workspace(folder, overlay, variables, findings)
     gathering = _gather(folder, overlay, file, findings)
     if findings.is_whole:
@@ -78,31 +80,37 @@ def load(folder: Path, *, environment: str | None, variables: Variables) -> Load
     )
 
 
-def load_workspace(folder: Path, *, environment: str | None, variables: Variables) -> Workspace:
-    """Read `reconciler.yaml` alone: for what needs the state and no manifest.
+def load_workspace(
+    folder: Path, *, environment: str | None, variables: Variables, within: Path | None = None
+) -> Workspace:
+    """Read `reconciler.yaml` alone: for what needs the state and no manifest. `within` as above.
 
     Raises:
         ManifestError: Something is wrong with it.
         UserError: There is no such environment.
     """
-    folder, overlay, findings = _begin(folder, environment)
+    folder, overlay, findings = _begin(folder, environment, variables, within)
     return _sound(read_workspace(folder, overlay, variables, findings).workspace, findings)
 
 
-def _begin(folder: Path, environment: str | None) -> tuple[Path, Path | None, Findings]:
+def _begin(
+    folder: Path, environment: str | None, variables: Variables, within: Path | None
+) -> tuple[Path, Path | None, Findings]:
     folder = folder.resolve()
     overlay = overlay_folder(folder, environment) if environment is not None else None
-    return folder, overlay, Findings(folder)
+    return folder, overlay, Findings(folder, within=within, typed=variables.files)
 
 
 def _gather(folder: Path, overlay: Path | None, file: WorkspaceFile, findings: Findings) -> Gathering:
     gathering = Gathering(findings)
     if overlay is not None:
         apart = frozenset({overlay / VALUES_FILE})
-        found = manifest_files(folder, [label_of(overlay, folder)], apart=apart, may_be_empty=True)
+        found = manifest_files(
+            folder, [label_of(overlay, folder)], apart=apart, may_be_empty=True, within=findings.within
+        )
         findings.add(found)
         gathering.add_overlays(read_drafts(found.files, folder, file.values, findings))
-    found = manifest_files(folder, file.manifests, apart=file.apart)
+    found = manifest_files(folder, file.manifests, apart=file.apart, within=findings.within)
     findings.add(found)
     gathering.add(read_drafts(found.files, folder, file.values, findings))
     gathering.finish()

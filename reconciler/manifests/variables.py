@@ -16,7 +16,7 @@ from reconciler.manifests.problems import Problem
 from reconciler.manifests.scalars import kind_of_value, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 ENVIRONMENT_PREFIX: Final = "RECONCILER_VAR_"
@@ -75,13 +75,18 @@ class Values:
 FROM_COMMAND_LINE: Final = "--var"
 
 
-def read_values(folder: Path, files: Iterable[Path], variables: Variables) -> tuple[Values, list[Problem]]:
+def read_values(
+    folder: Path,
+    files: Iterable[Path],
+    variables: Variables,
+    read: Callable[[Path, str], bytes | Problem] = read_bounded,
+) -> tuple[Values, list[Problem]]:
     """Return all variables: those of `files` in order, then of the command line's files, environment and texts."""
     known: dict[str, Value] = {}
     problems: list[Problem] = []
     for file in (*files, *variables.files):
         label = label_of(file, folder)
-        known.update(_from_file(file, label, problems))
+        known.update(_from_file(read(file, label), label, problems))
     for name, text in sorted(variables.environ.items()):
         if name.startswith(ENVIRONMENT_PREFIX):
             known[name.removeprefix(ENVIRONMENT_PREFIX)] = Value(typed(text), name)
@@ -98,8 +103,7 @@ def typed(text: str) -> Any:
     return text if value is None else value
 
 
-def _from_file(file: Path, label: str, problems: list[Problem]) -> dict[str, Value]:
-    raw = read_bounded(file, label)
+def _from_file(raw: bytes | Problem, label: str, problems: list[Problem]) -> dict[str, Value]:
     if isinstance(raw, Problem):
         problems.append(raw)
         return {}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reconciler.manifests.documents import Document, parse
 from reconciler.manifests.drafts import Draft, draft_of
-from reconciler.manifests.files import OVERLAYS, WORKSPACE_FILE, read_bounded
+from reconciler.manifests.files import OVERLAYS, WORKSPACE_FILE
 from reconciler.manifests.findings import Findings
 from reconciler.manifests.problems import Problem
 from reconciler.manifests.reading import read
@@ -40,7 +40,7 @@ def read_workspace(folder: Path, overlay: Path | None, variables: Variables, fin
     files = [folder / name for name in _texts(spec.get("values"))]
     if overlay is not None and (overlay / VALUES_FILE).exists():
         files.append(overlay / VALUES_FILE)
-    values, problems = read_values(folder, files, variables)
+    values, problems = read_values(folder, files, variables, findings.read)
     findings.problems += problems
     workspace = _validated(draft_of(document, WORKSPACE_FILE, values), findings) if document else None
     manifests = workspace.spec.manifests if workspace is not None else _texts(spec.get("manifests")) or ("manifests",)
@@ -49,7 +49,7 @@ def read_workspace(folder: Path, overlay: Path | None, variables: Variables, fin
 
 
 def _document(folder: Path, findings: Findings) -> Document | None:
-    raw = read_bounded(folder / WORKSPACE_FILE, WORKSPACE_FILE)
+    raw = findings.read(folder / WORKSPACE_FILE, WORKSPACE_FILE)
     if isinstance(raw, Problem):
         findings.lose(raw)
         return None

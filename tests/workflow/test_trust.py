@@ -7,12 +7,11 @@ import subprocess
 import threading
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.cli.git import base_files
+from reconciler.cli.git import base_files, limit_of
 from reconciler.errors import BlockedError, ReconcilerError, UserError
 from reconciler.manifests.variables import Variables
 from reconciler.resources.cluster import Cluster
@@ -299,9 +298,8 @@ def test_a_pipeline_says_what_a_pull_request_is_for(forked: Bench, how: str) -> 
     )
     found = base_files(forked.folder, {**ENVIRON, **environ})
     assert found is not None
-    assert (found / "manifests/live.yaml").read_text() == KNOWN
+    assert found.of(forked.folder / "manifests/live.yaml").read_text() == KNOWN
     assert base_files(forked.folder, ENVIRON) is None
-    assert Path(found / ".git").exists() is False
 
 
 def test_a_workspace_below_the_root_of_its_repository_has_a_base_too(forked: Bench) -> None:
@@ -309,4 +307,30 @@ def test_a_workspace_below_the_root_of_its_repository_has_a_base_too(forked: Ben
         subprocess.run(["git", "-C", str(forked.folder), *arguments], env=ENVIRON, check=True)
     found = base_files(forked.folder / "below", {**ENVIRON, "RECONCILER_BASE": "main"})
     assert found is not None
-    assert (found / "live.yaml").read_text() == KNOWN
+    assert found.of(forked.folder / "below/live.yaml").read_text() == KNOWN
+
+
+def test_a_pull_request_reads_nothing_outside_of_its_repository(
+    forked: Bench, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    outside = tmp_path_factory.mktemp("runner") / "secret.yaml"
+    outside.write_text(f"kind: {PASSWORD}\n")
+    limited = replace(
+        forked.invocation, read_limit=lambda folder: limit_of(folder, {**ENVIRON, "RECONCILER_BASE": "main"})
+    )
+    link = forked.folder / "manifests/link.yaml"
+    link.symlink_to(outside)
+    with pytest.raises(UserError, match="lies outside of the repository") as error:
+        load_files(limited, Select())
+    assert PASSWORD not in str(error.value)
+    with pytest.raises(UserError, match=PASSWORD):
+        load_files(forked.invocation, Select())  # What is ours may lie anywhere.
+
+
+def test_files_of_a_repository_within_the_repository_are_not_taken_for_it(forked: Bench) -> None:
+    """A commit may hold HEAD, objects and refs in a folder, and a config that names programs."""
+    place = forked.folder / "below"
+    subprocess.run(["git", "init", "-q", "--bare", str(place)], env=ENVIRON, check=True)
+    (place / "reconciler.yaml").write_text("kind: Workspace\n")
+    with pytest.raises(UserError, match=r"holds the files of a git repository|git cannot read"):
+        base_files(place, {**ENVIRON, "RECONCILER_BASE": "main"})

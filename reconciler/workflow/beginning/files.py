@@ -22,9 +22,9 @@ def load_files(invocation: Invocation, select: Select) -> Loaded:
     Raises:
         UserError: There is no workspace here, or its files have problems (`ManifestError` lists them all).
     """
-    return load(
-        workspace_folder(invocation), environment=select.environment, variables=variables_of(invocation, select)
-    )
+    folder = workspace_folder(invocation)
+    variables, within = variables_of(invocation, select), invocation.read_limit(folder)
+    return load(folder, environment=select.environment, variables=variables, within=within)
 
 
 def load_workspace_file(invocation: Invocation, select: Select) -> Workspace:
@@ -33,9 +33,9 @@ def load_workspace_file(invocation: Invocation, select: Select) -> Workspace:
     Raises:
         UserError: There is no workspace here, or that file has problems.
     """
-    return load_workspace(
-        workspace_folder(invocation), environment=select.environment, variables=variables_of(invocation, select)
-    )
+    folder = workspace_folder(invocation)
+    variables, within = variables_of(invocation, select), invocation.read_limit(folder)
+    return load_workspace(folder, environment=select.environment, variables=variables, within=within)
 
 
 def workspace_folder(invocation: Invocation) -> Path:

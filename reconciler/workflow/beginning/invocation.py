@@ -6,6 +6,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import NamedTuple
+
+
+class Base(NamedTuple):
+    """What the base of a pull request has, beside what the pull request has."""
+
+    root: Path
+    """The repository."""
+    files: Path
+    """A folder that stands for it, with the files of the base."""
+
+    def of(self, path: Path) -> Path:
+        """Return where the base's file is that stands at a path of the repository."""
+        return self.files / path.relative_to(self.root)
 
 
 def no_commit(_folder: Path) -> str | None:
@@ -18,8 +32,13 @@ def no_changes(_folder: Path, _revision: str) -> tuple[str, ...]:
     return ()
 
 
-def no_base(_folder: Path) -> Path | None:
+def no_base(_folder: Path) -> Base | None:
     """Return no files: this is no pull request."""
+    return None
+
+
+def no_limit(_folder: Path) -> Path | None:
+    """Return no folder: this is no pull request, and its files may be anywhere."""
     return None
 
 
@@ -47,8 +66,10 @@ class Invocation:
     git_commit: Callable[[Path], str | None] = no_commit
     changed_files: Callable[[Path, str], tuple[str, ...]] = no_changes
     """Files below a folder, relative to it, that changed since a revision."""
-    base_files: Callable[[Path], Path | None] = no_base
-    """Of a pull request: a folder with the files that a folder has on its base; `None`: this is none."""
+    base_files: Callable[[Path], Base | None] = no_base
+    """Of a pull request: what its base has of a folder and around it; `None`: this is none."""
+    read_limit: Callable[[Path], Path | None] = no_limit
+    """Of a pull request: the folder outside of which no file is read because a file of it says so."""
     workspace: Path | None = None
     """The folder of `reconciler.yaml`; `None`: the nearest one upwards from `cwd`."""
     principal: str | None = None

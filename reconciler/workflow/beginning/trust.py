@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import os
 import posixpath
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.errors import BlockedError, UserError
+from reconciler.manifests.files import is_outside
 from reconciler.manifests.loading import load
 from reconciler.planning.judging.allowances import CONNECT
 from reconciler.planning.judging.secrecy import HINT, plaintext_of
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from reconciler.manifests.loading import Loaded
     from reconciler.manifests.variables import Variables
     from reconciler.resources.locations import LocationSpec
-    from reconciler.workflow.beginning.invocation import Invocation, Select
+    from reconciler.workflow.beginning.invocation import Base, Invocation, Select
 
 
 class Sent(NamedTuple):
@@ -48,6 +49,8 @@ class _Known:
     clusters: Mapping[str, Cluster]
     endpoints: frozenset[str] = frozenset()
     """Of all that lies in object storage."""
+    places: frozenset[str] = frozenset()
+    """Where that and the state lie, as it is written."""
 
 
 @dataclass(frozen=True)
@@ -75,20 +78,20 @@ class Trust:
         for sent in sent_by(cluster):
             self._check_sent(about, cluster, sent)
         for location in _locations(cluster):
-            self._check_endpoint(about, str(cluster.address), location)
+            self._check_location(about, str(cluster.address), location)
         self._check_files(about, cluster)
 
     def check_state(self) -> None:
-        """Refuse a pull request that moves the state to an endpoint its base does not know.
+        """Refuse a pull request that moves the state to a place its base does not know.
 
         Raises:
             BlockedError: It does.
         """
-        self._check_endpoint("reconciler.yaml: spec.state", "state", self.loaded.workspace.spec.state)
+        self._check_location("reconciler.yaml: spec.state", "state", self.loaded.workspace.spec.state)
 
     @cached_property
-    def _base(self) -> Path | None:
-        """The files of the base, where this is a pull request."""
+    def _base(self) -> Base | None:
+        """What the base has, where this is a pull request."""
         return self.invocation.base_files(self.loaded.folder)
 
     @property
@@ -99,10 +102,12 @@ class Trust:
     def _known(self) -> _Known:
         if self._base is None:
             return _Known(self.loaded.workspace.spec.references.allow, self.recorded())
-        if not (self._base / "reconciler.yaml").is_file():
+        folder = self._base.of(self.loaded.folder)
+        if not (folder / "reconciler.yaml").is_file():
             return _Known((), {})
         try:
-            base = load(self._base, environment=self.select.environment, variables=self.variables)
+            variables = replace(self.variables, files=tuple(map(self._of_base, self.variables.files)))
+            base = load(folder, environment=self.select.environment, variables=variables, within=self._base.files)
         except UserError as error:
             message = f"the base of this pull request cannot be read: {error.message}"
             raise UserError(message, hint="Its manifests say which secrets may go where. Mend it there.") from error
@@ -112,7 +117,17 @@ class Trust:
             base.workspace.spec.references.allow,
             {each.metadata.name: each for each in clusters},
             frozenset(each.endpoint for each in locations if each.endpoint is not None),
+            frozenset(each.url for each in locations),
         )
+
+    def _of_base(self, file: Path) -> Path:
+        """Return what the base has of a file of variables; what was typed as lying outside is nobody's to change."""
+        if self._base is None:
+            return file
+        for path in (Path(os.path.abspath(file)), Path(os.path.realpath(file))):  # noqa: PTH100 - links stay
+            if path.is_relative_to(self._base.root):
+                return self._base.of(path)
+        return file
 
     def _check_sent(self, about: str, cluster: Cluster, sent: Sent) -> None:
         before = self._known.clusters.get(cluster.metadata.name)
@@ -151,12 +166,17 @@ class Trust:
                 message = f"{about}: {field}: {name} lies outside of the workspace, and the base does not name it"
                 raise UserError(message, hint="Nothing was read. A pull request may only name files of the workspace.")
 
-    def _check_endpoint(self, about: str, address: str, location: LocationSpec) -> None:
-        """Refuse an endpoint of object storage that a pull request alone names."""
-        endpoint = location.endpoint
-        if endpoint is None or not self._is_foreign:
+    def _check_location(self, about: str, address: str, location: LocationSpec) -> None:
+        """Refuse an endpoint of object storage, and a folder elsewhere, that a pull request alone names."""
+        if self._base is None:
             return
-        if endpoint not in self._known.endpoints and not self._is_let(address):
+        scheme, _, name = location.url.partition("://")
+        is_known = scheme != "file" or location.url in self._known.places
+        if not is_known and is_outside(self.loaded.folder / name, self._base.root):
+            message = f"{about}: {location.url} lies outside of the repository, and the base does not name it"
+            raise UserError(message, hint="Nothing was read. A pull request may only name places of the repository.")
+        endpoint = location.endpoint
+        if endpoint is not None and endpoint not in self._known.endpoints and not self._is_let(address):
             message = f"{about}: {location.url} at {endpoint}, which the base of this pull request does not know"
             hint = f"Nothing was sent. If that is its address now: --allow connect:{address}"
             raise BlockedError(message, hint=hint)
