@@ -7,15 +7,16 @@ import subprocess
 import threading
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.cli.git import base_files, limit_of
+from reconciler.cli.git import base_files, changed_since, commit_of, limit_of
 from reconciler.errors import BlockedError, ReconcilerError, UserError
 from reconciler.manifests.variables import Variables
 from reconciler.resources.cluster import Cluster
-from reconciler.workflow.beginning.files import load_files
+from reconciler.workflow.beginning.files import load_files, variables_of
 from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.beginning.trust import Trust
 from tests.cli.test_git import ENVIRON
@@ -334,3 +335,45 @@ def test_files_of_a_repository_within_the_repository_are_not_taken_for_it(forked
     (place / "reconciler.yaml").write_text("kind: Workspace\n")
     with pytest.raises(UserError, match=r"holds the files of a git repository|git cannot read"):
         base_files(place, {**ENVIRON, "RECONCILER_BASE": "main"})
+
+
+def test_a_file_of_variables_that_the_request_changes_does_not_say_where_the_base_sends_secrets(forked: Bench) -> None:
+    forked.write("prod.yaml", f"broker: {HERE!r}\n")
+    forked.write("manifests/live.yaml", cluster("${var.broker}"))
+    for arguments in (("add", "."), ("commit", "-q", "-m", "y"), ("branch", "-f", "main")):
+        subprocess.run(["git", "-C", str(forked.folder), *arguments], env=ENVIRON, check=True)
+    select = Select(var_files=(Path("prod.yaml"),))
+    cluster_of_main = opened(forked, select)
+    forked.write("prod.yaml", f"broker: {THERE!r}\n")
+    with pytest.raises(BlockedError, match=THERE):
+        opened(forked, select)
+    assert cluster_of_main.spec.kafka is not None
+    assert cluster_of_main.spec.kafka.bootstrap_servers == (HERE,)
+
+
+def opened(bench: Bench, select: Select) -> Cluster:
+    """Ask whether the cluster may be opened that the files declare, and return it."""
+    loaded = load_files(bench.invocation, select)
+    found = loaded.desired[next(address for address in loaded.desired if address == "cluster/live")].resource
+    assert isinstance(found, Cluster)
+    Trust(bench.invocation, select, variables_of(bench.invocation, select), loaded, dict).check(found)
+    return found
+
+
+def test_a_program_that_a_repository_within_the_repository_names_is_not_run(forked: Bench) -> None:
+    place, trace = forked.folder / "below", forked.folder / "it-ran"
+    subprocess.run(["git", "clone", "-q", "--bare", str(forked.folder), str(place)], env=ENVIRON, check=True)
+    settings = {"core.bare": "false", "core.worktree": str(place), "core.fsmonitor": f"touch {trace}; false"}
+    for name, value in settings.items():
+        subprocess.run(["git", "config", "--file", str(place / "config"), name, value], env=ENVIRON, check=True)
+    unguarded = ["git", "-C", str(place), "reset", "-q"]
+    subprocess.run(unguarded, env=ENVIRON, check=True)
+    subprocess.run(["git", "-C", str(place), "status", "-s"], env=ENVIRON, check=True, capture_output=True)
+    assert trace.exists(), "git itself runs it, so the case is one"
+    trace.unlink()
+    with pytest.raises(UserError):
+        changed_since(place, ENVIRON, "main")
+    with pytest.raises(UserError):
+        base_files(place, {**ENVIRON, "RECONCILER_BASE": "main"})
+    assert commit_of(place, ENVIRON) is None
+    assert not trace.exists()

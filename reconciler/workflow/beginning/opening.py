@@ -20,7 +20,7 @@ from reconciler.state.lockfile import Owner, read_lockfile
 from reconciler.state.snapshots import read_snapshot, snapshot_of
 from reconciler.workflow.beginning.files import load_files, load_workspace_file, variables_of, workspace_folder
 from reconciler.workflow.beginning.selecting import left_out
-from reconciler.workflow.beginning.trust import Trust
+from reconciler.workflow.beginning.trust import Trust, refuse_plaintext
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -230,7 +230,13 @@ def open_at(invocation: Invocation, places: Mapping[str, str]) -> Site:
 
 
 def open_bare(invocation: Invocation, *clusters: Cluster, is_reader: bool = False) -> Site:
-    """Open clusters that no file declares, without a state."""
+    """Open clusters that no file declares, without a state.
+
+    Raises:
+        UserError: A password or token would go to one of them in clear.
+    """
+    for cluster in clusters:
+        refuse_plaintext(cluster, str(cluster.address))
     return Site(
         invocation=invocation,
         edge=edge_of(invocation, invocation.cwd, is_reader=is_reader),

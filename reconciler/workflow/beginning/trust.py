@@ -73,8 +73,7 @@ class Trust:
         """
         where = self.loaded.desired[cluster.address].source if cluster.address in self.loaded.desired else ""
         about = f"{where}: {cluster.address}" if where else str(cluster.address)
-        for field, message in plaintext_of(cluster):
-            raise UserError(f"{about}: {field} {message}", hint=HINT)
+        refuse_plaintext(cluster, about)
         for sent in sent_by(cluster):
             self._check_sent(about, cluster, sent)
         for location in _locations(cluster):
@@ -184,6 +183,16 @@ class Trust:
     def _is_let(self, address: str) -> bool:
         allowed = (text.partition(":") for text in self.select.allow)
         return any(verb == CONNECT and matches(pattern, address) for verb, _, pattern in allowed)
+
+
+def refuse_plaintext(cluster: Cluster, about: str) -> None:
+    """Refuse a cluster to which a password or token would go in clear.
+
+    Raises:
+        UserError: One would.
+    """
+    for field, message in plaintext_of(cluster):
+        raise UserError(f"{about}: {field} {message}", hint=HINT)
 
 
 def sent_by(cluster: Cluster) -> Iterator[Sent]:
