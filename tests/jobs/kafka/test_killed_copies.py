@@ -18,6 +18,7 @@ from reconciler.jobs.mirror import Copying, mirrors
 from reconciler.providers.kafka.copying.sink import CopySink, Limits
 from reconciler.records.log import OffsetRange
 from tests.jobs.kafka.copies import Place, assert_copied, copied, never, produce
+from tests.servers.rawrecords import NOW, ODD, Raw, read_raw, write_raw
 
 if TYPE_CHECKING:
     from reconciler.records.log import TopicLog
@@ -81,6 +82,50 @@ def test_a_copier_that_is_killed_again_and_again_copies_every_record_once(place:
     assert sink.reached()[0].end > 0
     copied(place.log(source), place.sink(target, limits=SMALL))
     assert assert_copied(place, source, target) == RECORDS
+
+
+@pytest.mark.fact("F-K-090")
+def test_a_copier_that_is_killed_while_the_way_of_writing_changes_copies_every_record_once(place: Place) -> None:
+    source, target = place.create("orders"), place.create("copy")
+    records: list[Raw] = []
+    for start in range(0, 3 * RECORDS, 60):
+        some = [Raw(NOW + n, b"%d" % n, b"v" * 50) for n in range(start, start + 60)]
+        records += some if 20 < start // 60 < 50 else [*some, *ODD]
+    for start in range(0, len(records), 100):
+        write_raw(place.kafka, source, records[start : start + 100])
+    sink = place.sink(target)
+    spawning = multiprocessing.get_context("spawn")
+    for killed in range(6):
+        process = spawning.Process(target=copy_until_killed, args=(place.kafka.bootstrap(), source, target))
+        process.start()
+        wait_for_more(sink)
+        time.sleep(0.02 * killed)  # each time somewhere else
+        process.kill()
+        process.join()
+    assert 0 < sink.reached()[0].end < len(records)
+    copied(place.log(source), place.sink(target, limits=SMALL))
+    assert read_raw(place.kafka, target) == records
+
+
+def test_of_two_copiers_of_odd_records_the_later_wins_whichever_way_each_writes(place: Place) -> None:
+    source, target = place.create("orders"), place.create("copy")
+    records = [each for n in range(12) for each in (*(Raw(NOW, b"k", b"%d" % n) for n in range(n, n + 300)), *ODD)]
+    for start in range(0, len(records), 100):
+        write_raw(place.kafka, source, records[start : start + 100])
+
+    def copy() -> None:
+        for _ in range(100):
+            try:
+                copied(Slow(place.log(source)), place.sink(target, limits=SMALL))
+            except RetryableError:  # the other took over
+                continue
+            return
+        pytest.fail("it never gets through")
+
+    with ThreadPoolExecutor(3) as threads:
+        for each in [threads.submit(copy) for _ in range(3)]:
+            each.result(300)
+    assert read_raw(place.kafka, target) == records
 
 
 def test_of_two_copiers_at_once_the_later_wins_and_the_earlier_leaves_the_partition(place: Place) -> None:

@@ -9,8 +9,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, KafkaError
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError
 from reconciler.providers.kafka.client import KafkaClient
@@ -20,9 +29,15 @@ from reconciler.providers.kafka.reaching.revealing import revealed
 from reconciler.providers.kafka.reaching.security import admin_settings, record_settings
 from reconciler.providers.kafka.reaching.tokens import Tokens
 from reconciler.providers.kafka.reaching.unreached import told
+from reconciler.providers.kafka.records.log import KafkaLog
+from reconciler.providers.kafka.records.producing import KafkaProducer
 from reconciler.providers.secrets import Secret
+from reconciler.records.headers import text_of
+from reconciler.records.log import OffsetRange
+from reconciler.records.schema import INPUT_SCHEMA
 from reconciler.resources.cluster import Cluster
 from tests.servers.kafkasecured import CLIENT, ENVIRON, Secured, declared
+from tests.servers.kafkatopics import make_topic
 from tests.servers.tokenendpoint import SECRET, TokenEndpoint
 
 SOON_SECONDS = 20
@@ -138,6 +153,27 @@ def test_records_are_reached_by(way: str, there: Secured) -> None:
     consumer = Consumer({**revealed(settings), "group.id": "reaching"})
     assert consumer.list_topics(timeout=SOON_SECONDS).cluster_id
     consumer.close()
+
+
+@pytest.mark.parametrize("way", GOOD)
+def test_records_that_librdkafka_cannot_handle_are_written_and_read_by(
+    way: str, there: Secured, kafka_prefix: str
+) -> None:
+    cluster = secured_by(there, *GOOD[way])
+    settings, admin = record_settings(cluster, there.edge()), admin_settings(cluster, there.edge())
+    make_topic(there.kafka, kafka_prefix, partitions=1)
+    everybody = (kafka_prefix, ResourcePatternType.LITERAL, "User:*", "*", AclOperation.ALL, AclPermissionType.ALLOW)
+    client = AdminClient({"bootstrap.servers": there.kafka.bootstrap()})
+    for done in client.create_acls([AclBinding(ResourceType.TOPIC, *everybody)]).values():
+        done.result(30)
+    row = {"partition": 0, "timestamp_ms": 0, "timestamp_type": 0, "key": None, "value": b"v"}
+    headers = [{"key": text_of(b"\xff"), "value": None}]
+    producer = KafkaProducer(kafka_prefix, settings, "west")
+    producer.append(pa.RecordBatch.from_pylist([row | {"headers": headers}], INPUT_SCHEMA))
+    producer.flush()
+    (found,) = KafkaLog(kafka_prefix, settings, admin, "west").read(0, OffsetRange(0, 1))
+    assert found.select(list(row)).to_pylist() == [row]
+    assert found.column("headers").to_pylist() == [headers]
 
 
 @pytest.mark.parametrize("way", [way for way in GOOD if GOOD[way][1]])
