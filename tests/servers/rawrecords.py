@@ -6,14 +6,16 @@ text and back is replaced.
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, SupportsIndex
 
 import pyarrow as pa
-from kafka import KafkaAdminClient
 from kafka.protocol.consumer import FetchRequest
 from kafka.protocol.producer import ProduceRequest
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
+
+from reconciler.providers.kafka.reaching.connecting import opened_admin
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,7 +93,7 @@ def write_raw(kafka: Kafka, topic: str, records: Sequence[Raw], partition: int =
     request = ProduceRequest(
         acks=-1, timeout_ms=30_000, topic_data=[topics(name=topic, partition_data=[data])], max_version=9
     )
-    answer = _sent(kafka, request).responses[0].partition_responses[0]
+    answer = _sent(kafka, (topic, partition), request).responses[0].partition_responses[0]
     assert not answer.error_code, answer
 
 
@@ -131,7 +133,7 @@ def _fetched(kafka: Kafka, topic: str, partition: int, offset: int) -> list[Any]
         topics=[topics(topic=topic, partitions=[wanted])],
         max_version=12,
     )
-    answer = _sent(kafka, request).responses[0].partitions[0]
+    answer = _sent(kafka, (topic, partition), request).responses[0].partitions[0]
     assert not answer.error_code, answer
     found = []
     for batch in MemoryRecords(answer.records or b""):
@@ -151,9 +153,22 @@ def _raw(record: Any) -> Raw:
     return Raw(record.timestamp, record.key, record.value, headers)
 
 
-def _sent(kafka: Kafka, request: Any) -> Any:
-    admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap().split(","))
-    try:
-        return admin._manager.run(admin._manager.send, request, None)
-    finally:
-        admin.close()
+def leader_of(kafka: Kafka, topic: str, partition: int = 0) -> int:
+    """Return the number of the broker that leads a partition."""
+    with closing(_opened(kafka)) as admin:
+        return _leader(admin, topic, partition)
+
+
+def _opened(kafka: Kafka) -> Any:
+    """Return a connection; by itself the library leaves sockets open to brokers that are gone."""
+    return opened_admin({"bootstrap_servers": kafka.bootstrap().split(",")}, cluster="tests")
+
+
+def _leader(admin: Any, topic: str, partition: int) -> int:
+    (found,) = admin.describe_topics([topic])
+    return next(each["leader_id"] for each in found["partitions"] if each["partition_index"] == partition)
+
+
+def _sent(kafka: Kafka, place: tuple[str, int], request: Any) -> Any:
+    with closing(_opened(kafka)) as admin:
+        return admin._manager.run(admin._manager.send, request, _leader(admin, *place))

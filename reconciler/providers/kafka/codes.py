@@ -81,6 +81,7 @@ REFUSED: Final = {
 SECURITY_DISABLED: Final = 54
 
 OURS: Final = {
+    -137: "one of its brokers went away",
     -166: "it did not answer in time",
     -185: "it did not answer in time",
     -187: "none of its brokers can be reached",

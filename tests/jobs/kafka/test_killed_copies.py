@@ -16,9 +16,10 @@ from reconciler.errors import LostRaceError, RetryableError
 from reconciler.jobs.flows import Flow
 from reconciler.jobs.mirror import Copying, mirrors
 from reconciler.providers.kafka.copying.sink import CopySink, Limits
+from reconciler.providers.kafka.ledger import TOPIC as LEDGER
 from reconciler.records.log import OffsetRange
 from tests.jobs.kafka.copies import Place, assert_copied, copied, never, produce
-from tests.servers.rawrecords import NOW, ODD, Raw, read_raw, write_raw
+from tests.servers.rawrecords import NOW, ODD, Raw, leader_of, read_raw, write_raw
 
 if TYPE_CHECKING:
     from reconciler.records.log import TopicLog
@@ -189,6 +190,35 @@ def test_a_broker_that_goes_and_comes_back_in_the_middle_costs_no_record(
         kafka.restart() if what == "kill" else kafka.resume()
         copying.result(240)
     assert assert_copied(place, source, target) == RECORDS
+
+
+@pytest.mark.parametrize("what", ["kill", "pause"])
+def test_a_leader_that_is_lost_while_odd_records_are_copied_costs_none(
+    start_kafka: Callable[..., Kafka], kafka_prefix: str, what: str
+) -> None:
+    kafka = start_kafka(brokers=3)
+    place, records = Place(kafka, kafka_prefix), ODD * 80
+    for name in (source := f"{kafka_prefix}.orders", target := f"{kafka_prefix}.copy", LEDGER):
+        kafka.topics("--create", "--topic", name, "--replication-factor", "3", "--config", "retention.ms=-1")
+    for start in range(0, len(records), 100):
+        write_raw(kafka, source, records[start : start + 100])
+    is_there, goes_on = threading.Event(), threading.Event()
+
+    def hold(offset: int) -> None:
+        if offset >= len(records) // 2 and not is_there.is_set():
+            is_there.set()
+            goes_on.wait(60)
+
+    with ThreadPoolExecutor(1) as threads:
+        log = Slow(place.log(source), 0.01, hold)
+        copying = threads.submit(copy_again, log, lambda: place.sink(target, limits=SMALL))
+        assert is_there.wait(120)
+        leader = next(at for at, each in enumerate(kafka.brokers) if each.node.id == leader_of(kafka, target))
+        getattr(kafka, what)(leader)
+        goes_on.set()
+        copying.result(240)
+        kafka.restart(leader) if what == "kill" else kafka.resume(leader)
+    assert read_raw(kafka, target) == records
 
 
 def copy_again(log: TopicLog, sink: Callable[[], CopySink]) -> None:
