@@ -1,4 +1,6 @@
-"""Who may do what: the rules of the tiers, outermost first, then a topic's own (KIP-37). Pure, over the catalog.
+"""Who may do what, and what a refused principal is told. Pure, over the catalog.
+
+The rules of the tiers are asked first, outermost first, then those of the topic (KIP-37).
 
 On each level the rules that match are asked: a denial ends it there, whatever lies below says; allowances add up.
 Where neither the topic nor any tier above it has a rule, everyone may; from the first rule on only who is allowed.
@@ -10,8 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.access.operations import Kind, Operation
-from reconciler.embedded.access.refusals import not_the_super_user, refused
-from reconciler.errors import UserError
+from reconciler.errors import NotAuthorizedError, UserError
 from reconciler.resources.acls import check_principal
 from reconciler.resources.address import split_name, tiers_of
 
@@ -38,6 +39,22 @@ _IMPLIED_BY: Final[Mapping[str, frozenset[str]]] = {
     Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),
 }
 """Who is allowed one of these may do that too; a denial implies nothing."""
+
+_KAFKA_ERRORS: Final[Mapping[Kind, str]] = {
+    Kind.TOPIC: "TopicAuthorizationException",
+    Kind.GROUP: "GroupAuthorizationException",
+    Kind.TRANSACTIONAL_ID: "TransactionalIdAuthorizationException",
+    Kind.NAMESPACE: "TopicAuthorizationException",
+}
+"""The exception that Kafka raises."""
+
+_RULE_RESOURCES: Final[Mapping[Kind, str]] = {
+    Kind.TOPIC: "",
+    Kind.NAMESPACE: "",
+    Kind.GROUP: ", resources: [groups]",
+    Kind.TRANSACTIONAL_ID: ", resources: [transactional-ids]",
+}
+"""What a rule says more, so that it is about one of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,3 +227,61 @@ def _covers(rule: AclEntry, operation: str) -> bool:
 
 def _names(pattern: str, name: str) -> bool:
     return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
+
+
+def refused(who: Permissions, operation: str, what: tuple[Kind, str], verdict: Verdict) -> NotAuthorizedError:
+    """Return the error for an operation that a rule denies, or that none allows."""
+    kind, name = what
+    start = f"{_who(who)} may not {operation} {kind} {name}: "
+    end = f" ({_KAFKA_ERRORS[kind]})"
+    if verdict.rule is not None:
+        message = f"{start}rule {verdict.position} of {verdict.level} denies it: {describe_rule(verdict.rule)}{end}"
+        hint = f"Remove or narrow that rule in the acls of {verdict.level}; no rule below it lifts a denial."
+        return NotAuthorizedError(message, hint=hint)
+    has = "have" if " and " in (verdict.level or "") else "has"
+    return NotAuthorizedError(
+        f"{start}{verdict.level} {has} access rules, and none allows it{end}",
+        hint=_allowing(who, operation, kind, verdict.nearest),
+    )
+
+
+def _allowing(who: Permissions, operation: str, kind: Kind, nearest: Level | None) -> str:
+    """Return where a rule would go that allows it, and the rule: about what was asked and nothing beside it."""
+    if nearest is None:
+        return ""
+    is_tier = kind is not Kind.NAMESPACE and nearest.label.startswith("namespace ")
+    names = f', names: ["{nearest.name}"]' if is_tier else ""
+    rule = f'{{principal: "{who.principal}", operations: [{operation}]{_RULE_RESOURCES[kind]}{names}}}'
+    return f"Add to the acls of {nearest.label}: {rule}"
+
+
+def not_the_super_user(who: Permissions, what: str) -> NotAuthorizedError:
+    """Return the error for what belongs to the whole cluster."""
+    return NotAuthorizedError(
+        f"{_who(who)} may not {what}: it belongs to the whole cluster (ClusterAuthorizationException)",
+        hint="Only the super user may: act without a principal.",
+    )
+
+
+def not_every_topic(who: Permissions, group: str) -> NotAuthorizedError:
+    """Return the error for what concerns all topics of a group, some of which are hidden: it names none of them."""
+    return NotAuthorizedError(
+        f"{_who(who)} may not read every topic that group {group} has offsets of (TopicAuthorizationException)",
+        hint="Name one topic that may be read (--topic), or let somebody do it who may read all of them.",
+    )
+
+
+def describe_rule(rule: AclEntry) -> str:
+    """Return a rule in one line, what holds for all left out."""
+    parts = [rule.permission, rule.principal, ", ".join(rule.operations)]
+    if rule.resources != ("topics",):
+        parts.append(f"on {', '.join(rule.resources)}")
+    if rule.names != ("*",):
+        parts.append(f"named {', '.join(rule.names)}")
+    if rule.host != "*":
+        parts.append(f"from {rule.host}")
+    return " ".join(parts)
+
+
+def _who(who: Permissions) -> str:
+    return who.principal or "the super user" if who.host == "*" else f"{who.principal} from {who.host}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from reconciler.embedded.access.operations import Kind, Operation
-from reconciler.embedded.access.refusals import not_every_topic
+from reconciler.embedded.access.permissions import not_every_topic
 from reconciler.embedded.access.showing import topic_shown
 from reconciler.embedded.catalog.lookups import names_by_id
 from reconciler.embedded.consuming.groups import (
