@@ -11,8 +11,8 @@ from reconciler.embedded.access.showing import topic_shown
 from reconciler.embedded.catalog.cluster import alter_cluster, bind_storage
 from reconciler.embedded.catalog.commits import CatalogRegister
 from reconciler.embedded.catalog.configs import EffectiveConfig, effective_configs
+from reconciler.embedded.catalog.entries import NamespaceEntry
 from reconciler.embedded.catalog.links import create_link, create_mirror, delete_link, follow_source, source_topic
-from reconciler.embedded.catalog.namespaceentries import NamespaceEntry
 from reconciler.embedded.catalog.namespaces import (
     alter_namespace,
     create_namespace,
@@ -33,9 +33,8 @@ from reconciler.objectstore.encryption import refuse_key
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from reconciler.embedded.catalog.entries import TopicEntry
+    from reconciler.embedded.catalog.entries import AclEntry, QuotaEntry, TopicEntry
     from reconciler.embedded.catalog.links import MirrorShape
-    from reconciler.embedded.catalog.namespaceentries import AclEntry, QuotaEntry
     from reconciler.embedded.catalog.tables import Catalog, Draft
     from reconciler.objectstore.base import ObjectStore
     from reconciler.resources.linkentries import LinkEntry

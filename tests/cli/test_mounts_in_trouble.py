@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.cli.edge import invocation
-from reconciler.embedded.catalog.namespaceentries import AclEntry
+from reconciler.embedded.catalog.entries import AclEntry
 from reconciler.errors import IncompleteError, InterruptedRunError
 from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.mounting.migrations import ask_migration

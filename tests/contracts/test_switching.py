@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.catalog.namespaceentries import AclEntry
+from reconciler.embedded.catalog.entries import AclEntry
 from reconciler.errors import NotAuthorizedError, StalePlanError
 from reconciler.planning.actions import Change, Transition, Update
 from reconciler.planning.settle import settle

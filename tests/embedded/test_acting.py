@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from reconciler.embedded.access.rules import entries_of
+from reconciler.embedded.catalog.entries import AclEntry
 from reconciler.embedded.catalog.links import MirrorShape
-from reconciler.embedded.catalog.namespaceentries import AclEntry
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import InvalidNamespaceError, NotAuthorizedError, UserError
 from reconciler.objectstore.directory import DirectoryStore

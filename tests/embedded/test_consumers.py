@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.embedded.catalog.namespaceentries import AclEntry, NamespaceEntry
+from reconciler.embedded.catalog.entries import AclEntry, NamespaceEntry
 from reconciler.errors import InvalidNamespaceError, MissingObjectError, NotAuthorizedError, UserError
 from reconciler.records.patterns import matching
 from tests.embedded.samples import cluster_in, values

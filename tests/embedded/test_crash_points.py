@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.catalog.namespaceentries import AclEntry, QuotaEntry
+from reconciler.embedded.catalog.entries import AclEntry, QuotaEntry
 from reconciler.embedded.partition import spilling
 from reconciler.embedded.partition.head import read_heads
 from reconciler.embedded.partition.pages import all_entries, all_pages

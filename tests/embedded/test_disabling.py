@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.catalog.namespaceentries import NamespaceEntry
+from reconciler.embedded.catalog.entries import NamespaceEntry
 from reconciler.embedded.catalog.namespaces import alter_namespace, create_namespace
 from reconciler.embedded.catalog.tiering import disabled
 from reconciler.embedded.catalog.topics import alter_topic, delete_topic, move_topic

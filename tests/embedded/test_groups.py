@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.catalog.namespaceentries import AclEntry, NamespaceEntry
+from reconciler.embedded.catalog.entries import AclEntry, NamespaceEntry
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.consuming.groups import commit_offsets, group_register, put_offsets, read_group
 from reconciler.embedded.consuming.offsets import Committed, Group

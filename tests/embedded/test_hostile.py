@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from reconciler.embedded.catalog import commits
-from reconciler.embedded.catalog.namespaceentries import AclEntry
+from reconciler.embedded.catalog.entries import AclEntry
 from reconciler.embedded.checking.check import check_cluster
 from reconciler.embedded.partition import spilling
 from reconciler.embedded.partition.sizes import size_of

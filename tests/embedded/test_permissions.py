@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from reconciler.embedded.access.operations import Kind, Operation
 from reconciler.embedded.access.permissions import SUPER_USER, Permissions, levels_of
 from reconciler.embedded.access.rules import entries_of, namespace_rules
-from reconciler.embedded.catalog.entries import TopicEntry
-from reconciler.embedded.catalog.namespaceentries import AclEntry, NamespaceEntry
+from reconciler.embedded.catalog.entries import AclEntry, NamespaceEntry, TopicEntry
 from reconciler.embedded.catalog.tables import Catalog
 from reconciler.errors import NotAuthorizedError, UserError
 from reconciler.resources.aclpaths import ACLS, rule_at, rule_fields, rule_path

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.catalog.namespaceentries import AclEntry
+from reconciler.embedded.catalog.entries import AclEntry
 from reconciler.embedded.keys import STORAGE
 from reconciler.embedded.partition.headswaps import Partition, swap_head
 from reconciler.embedded.partition.sizes import size_of

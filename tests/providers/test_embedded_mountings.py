@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.embedded.catalog.namespaceentries import AclEntry
+from reconciler.embedded.catalog.entries import AclEntry
 from reconciler.embedded.catalog.tiering import TopicLocation
 from reconciler.embedded.mounting.mounts import Mount
 from reconciler.embedded.mounting.ownership import read_ownership

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.catalog.namespaceentries import QuotaEntry
+from reconciler.embedded.catalog.entries import QuotaEntry
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.workflow.beginning.invocation import Select

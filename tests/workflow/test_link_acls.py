@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from reconciler.embedded.catalog.entries import AclEntry
 from reconciler.embedded.catalog.links import alter_link
-from reconciler.embedded.catalog.namespaceentries import AclEntry
 from reconciler.resources.linkentries import LinkEntry
 from reconciler.resources.mirroring import ACL_SYNC
 from reconciler.resources.mirrorlink import MirrorLinkSpec

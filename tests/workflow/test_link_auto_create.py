@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from reconciler.embedded.catalog.entries import QuotaEntry
 from reconciler.embedded.catalog.links import MirrorShape, alter_link
-from reconciler.embedded.catalog.namespaceentries import QuotaEntry
 from reconciler.errors import BlockedError, UserError
 from reconciler.resources.linkentries import LinkEntry
 from reconciler.resources.mirroring import AUTO_CREATE_MIRROR

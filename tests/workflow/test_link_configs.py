@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from reconciler.embedded.catalog.namespaceentries import QuotaEntry
+from reconciler.embedded.catalog.entries import QuotaEntry
 from reconciler.errors import UserError
 from reconciler.resources.mirroring import TOPIC_CONFIGS_SYNC
 from reconciler.resources.mirrorlink import MirrorLinkSpec

@@ -11,7 +11,7 @@ import pytest
 from reconciler.cli.documents.inventory import ShownPart
 from reconciler.cli.render.inventory_text import shown_lines
 from reconciler.cli.render.lines import text_of
-from reconciler.embedded.catalog.namespaceentries import AclEntry
+from reconciler.embedded.catalog.entries import AclEntry
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import NotAuthorizedError, PartialError, UserError
 from reconciler.objectstore.directory import DirectoryStore

@@ -19,7 +19,7 @@ from reconciler.resources.address import split_name, tiers_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from reconciler.embedded.catalog.namespaceentries import AclEntry
+    from reconciler.embedded.catalog.entries import AclEntry
     from reconciler.embedded.catalog.tables import Catalog, Draft
 
 EVERYONE: Final = "User:*"

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
+from reconciler.embedded.catalog.entries import AclEntry
 from reconciler.embedded.catalog.lookups import topic_named, unknown_namespace
-from reconciler.embedded.catalog.namespaceentries import AclEntry
 from reconciler.errors import UserError
 from reconciler.resources.aclpaths import rule_at, rule_fields
 from reconciler.resources.acls import NamespaceAcl, TopicAcl

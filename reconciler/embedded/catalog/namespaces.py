@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from reconciler.embedded.catalog.configs import changed_configs, checked_configs
 from reconciler.embedded.catalog.encryption import keys_of, mark_rewrites
+from reconciler.embedded.catalog.entries import NamespaceEntry, QuotaEntry
 from reconciler.embedded.catalog.lookups import unknown_namespace
-from reconciler.embedded.catalog.namespaceentries import NamespaceEntry, QuotaEntry
 from reconciler.embedded.catalog.tiering import check_not_disabling, retier
 from reconciler.embedded.catalog.topics import delete_topic
 from reconciler.errors import BlockedError, UserError

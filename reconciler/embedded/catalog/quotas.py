@@ -14,8 +14,7 @@ from reconciler.resources.address import split_name, tiers_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from reconciler.embedded.catalog.entries import TopicEntry
-    from reconciler.embedded.catalog.namespaceentries import QuotaEntry
+    from reconciler.embedded.catalog.entries import QuotaEntry, TopicEntry
     from reconciler.embedded.catalog.tables import Draft
 
 

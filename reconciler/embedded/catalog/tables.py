@@ -9,9 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from reconciler.embedded.catalog.entries import ClusterEntry, DeletionEntry, Json, RewriteEntry, TopicEntry
+from reconciler.embedded.catalog.entries import (
+    ClusterEntry,
+    DeletionEntry,
+    Json,
+    NamespaceEntry,
+    RewriteEntry,
+    TopicEntry,
+)
 from reconciler.embedded.catalog.migrationentries import MigrationEntry
-from reconciler.embedded.catalog.namespaceentries import NamespaceEntry
 from reconciler.embedded.catalog.quotas import Usages
 from reconciler.resources.linkentries import LinkEntry
 

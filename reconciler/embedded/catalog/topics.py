@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.catalog.configs import changed_configs, checked_configs
 from reconciler.embedded.catalog.encryption import keys_of, mark_rewrites
-from reconciler.embedded.catalog.entries import DeletionEntry, TopicEntry
+from reconciler.embedded.catalog.entries import AclEntry, DeletionEntry, TopicEntry
 from reconciler.embedded.catalog.holding import check_unheld, check_unreserved
 from reconciler.embedded.catalog.leavingmirrors import check_deletable
 from reconciler.embedded.catalog.lookups import check_free, topic_named
-from reconciler.embedded.catalog.namespaceentries import AclEntry
 from reconciler.embedded.catalog.quotas import Usage, check_quotas
 from reconciler.embedded.catalog.syncing import check_not_synced
 from reconciler.embedded.catalog.tiering import check_not_disabling, doomed_location, retier

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from reconciler.embedded.catalog.namespaceentries import NamespaceEntry
+from reconciler.embedded.catalog.entries import NamespaceEntry
 from reconciler.embedded.checking.catalogs import missing_namespaces
 from reconciler.embedded.checking.findings import Kind
 from reconciler.embedded.checking.mirrors import forget_mirrors, hand_heads_over

@@ -14,7 +14,7 @@ from reconciler.resources.syncs import AccessRules
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from reconciler.embedded.catalog.namespaceentries import AclEntry
+    from reconciler.embedded.catalog.entries import AclEntry
     from reconciler.embedded.catalog.tables import Catalog, Draft
     from reconciler.resources.syncs import RuleFields
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.embedded.access.rules import changed_rules, set_namespace_acls, set_topic_acls
+from reconciler.embedded.catalog.entries import QuotaEntry
 from reconciler.embedded.catalog.links import MirrorShape, alter_link, create_link, create_mirror, delete_link
 from reconciler.embedded.catalog.lookups import link_named, topic_named
-from reconciler.embedded.catalog.namespaceentries import QuotaEntry
 from reconciler.embedded.catalog.namespaces import (
     alter_namespace,
     create_namespace,

@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from reconciler.embedded.access.rules import entries_of, namespace_rules
-from reconciler.embedded.catalog.entries import TopicEntry
-from reconciler.embedded.catalog.namespaceentries import NamespaceEntry, QuotaEntry
+from reconciler.embedded.catalog.entries import NamespaceEntry, QuotaEntry, TopicEntry
 from reconciler.embedded.catalog.topics import TopicShape
 from reconciler.errors import UserError
 from reconciler.planning.deciding.recovered import RECOVERING

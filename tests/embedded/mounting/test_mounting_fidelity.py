@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.embedded.catalog.namespaceentries import AclEntry
+from reconciler.embedded.catalog.entries import AclEntry
 from reconciler.embedded.checking.check import check_cluster
 from reconciler.embedded.consuming.groups import group_register
 from reconciler.embedded.consuming.offsets import Committed, Group

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.embedded.catalog.namespaceentries import QuotaEntry
+from reconciler.embedded.catalog.entries import QuotaEntry
 from reconciler.embedded.mounting.mounts import Mount
 from reconciler.errors import InvalidNamespaceError, NewerFormatError, OwnershipLostError, ReconcilerError, UserError
 from reconciler.lifecycles.mounting import MigrationState
