@@ -18,7 +18,6 @@ LEFT: frozenset[frozenset[str]] = frozenset(
             "cluster", "consuming.consumer", "producing.producer", "producing.sequenced", "producing.writing",
             "transactions.producer",
         )),
-        frozenset({"reconciler.embedded.catalog.quotas", "reconciler.embedded.catalog.tables"}),
         frozenset({"reconciler.embedded.mounting.driving", "reconciler.embedded.mounting.mounts"}),
         frozenset({"reconciler.embedded.partition.replacing", "reconciler.embedded.remote.manifests.rewrites"}),
         frozenset({"reconciler.planning.deciding.converge", "reconciler.planning.deciding.tiering"}),

@@ -100,7 +100,7 @@ def create_mirror(
     link = link_named(draft, shape.link)
     check_mirrored(full_name, shape.source, (shape.link, link))
     check_free(draft, full_name)
-    check_quotas(draft, full_name, Usage(1, of.partitions))
+    check_quotas(draft.namespaces, draft.usage_below, full_name, Usage(1, of.partitions))
     mirror = MirrorEntry(link.id, shape.source, of.incarnation, since_ms=now_ms, is_automatic=shape.is_automatic)
     check_not_synced(full_name, mirror, shape.configs, draft)
     taken = {key: value for key, value in taken_configs(draft, full_name, of, link).items() if value is not None}
@@ -139,7 +139,7 @@ def follow_source(draft: Draft, full_name: str, source: SourceTopic) -> None:
     if not news and (entry.partitions, mirror.source_topic_id) == (source.partitions, source_topic_id):
         return
     check_growth(full_name, entry.partitions, source.partitions)
-    check_quotas(draft, full_name, Usage(0, source.partitions - entry.partitions))
+    check_quotas(draft.namespaces, draft.usage_below, full_name, Usage(0, source.partitions - entry.partitions))
     configs = changed_configs(f"mirror {full_name}", entry.configs, news) if news else entry.configs
     after = replace(mirror, source_topic_id=source_topic_id)
     draft.put_topic(full_name, replace(entry, partitions=source.partitions, configs=configs, mirror=after))

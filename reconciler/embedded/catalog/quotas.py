@@ -12,10 +12,9 @@ from reconciler.errors import QuotaExceededError
 from reconciler.resources.address import split_name, tiers_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from reconciler.embedded.catalog.entries import QuotaEntry, TopicEntry
-    from reconciler.embedded.catalog.tables import Draft
+    from reconciler.embedded.catalog.entries import NamespaceEntry, QuotaEntry, TopicEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +59,26 @@ class Usages:
                     self._below[tier] += Usage.of(after) - Usage.of(before)
 
 
-def check_quotas(draft: Draft, full_name: str, added: Usage, *, leaving: str = "") -> None:
+def check_quotas(
+    namespaces: Mapping[str, NamespaceEntry],
+    usage_below: Callable[[str], Usage],
+    full_name: str,
+    added: Usage,
+    *,
+    leaving: str = "",
+) -> None:
     """Refuse what would be more than a tier above a topic may hold; tiers of the namespace it is `leaving` count it.
+
+    `usage_below` says what lies in a namespace and below it, before the commit.
 
     Raises:
         QuotaExceededError: Says which quota, how much there is and how much it would be.
     """
     for tier in tiers_of(split_name(full_name)[0]):
-        entry = draft.namespaces.get(tier)
+        entry = namespaces.get(tier)
         if entry is None or entry.quotas is None or f"{leaving}:".startswith(f"{tier}:"):
             continue
-        held = draft.usages.below(tier, draft.topics)
+        held = usage_below(tier)
         for word, limit, before, after in _counted(entry.quotas, held, held + added):
             if limit is not None and after > max(limit, before):
                 message = f"namespace {tier} may hold {limit:,} {word}: with {full_name} it would be {after:,}"

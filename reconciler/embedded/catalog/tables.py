@@ -18,7 +18,7 @@ from reconciler.embedded.catalog.entries import (
     TopicEntry,
 )
 from reconciler.embedded.catalog.migrationentries import MigrationEntry
-from reconciler.embedded.catalog.quotas import Usages
+from reconciler.embedded.catalog.quotas import Usage, Usages
 from reconciler.resources.linkentries import LinkEntry
 
 if TYPE_CHECKING:
@@ -122,13 +122,17 @@ class Draft:
         self.rewrites = dict(base.rewrites)
         self.clusters = dict(base.clusters)
         self.migrations = dict(base.migrations)
-        self.usages = Usages()
+        self._usages = Usages()
         self._changes: dict[str, dict[str, Entry | None]] = {}
 
     @property
     def cluster(self) -> ClusterEntry:
         """What belongs to the cluster as a whole."""
         return self.clusters.get(_THE_CLUSTER) or ClusterEntry()
+
+    def usage_below(self, namespace: str) -> Usage:
+        """Return what lies in a namespace and below it."""
+        return self._usages.below(namespace, self.topics)
 
     def next_revision(self) -> int:
         """Return the initial revision of a new topic, or the id of a new migration: no number comes twice."""
@@ -146,7 +150,7 @@ class Draft:
 
     def put_topic(self, name: str, entry: TopicEntry | None) -> None:
         """Set or remove a topic."""
-        self.usages.replaced(name, self.topics.get(name), entry)
+        self._usages.replaced(name, self.topics.get(name), entry)
         self._put("topics", self.topics, name, entry)
 
     def put_link(self, name: str, entry: LinkEntry | None) -> None:
@@ -181,7 +185,7 @@ class Draft:
         try:
             decide(self)
         except BaseException:
-            vars(self).update(before, usages=Usages())
+            vars(self).update(before, _usages=Usages())
             raise
 
     @property

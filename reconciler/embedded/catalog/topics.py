@@ -46,7 +46,7 @@ def create_topic(draft: Draft, full_name: str, shape: TopicShape, *, topic_id: s
     check_free(draft, full_name)
     check_unreserved(draft, full_name, topic_id)
     _check_partitions(full_name, shape.partitions)
-    check_quotas(draft, full_name, Usage(1, shape.partitions))
+    check_quotas(draft.namespaces, draft.usage_below, full_name, Usage(1, shape.partitions))
     entry = TopicEntry(
         topic_id,
         shape.partitions,
@@ -87,7 +87,7 @@ def alter_topic(
     check_not_disabling(full_name, entry, changes)
     if partitions is not None:
         check_growth(full_name, entry.partitions, partitions)
-        check_quotas(draft, full_name, Usage(0, partitions - entry.partitions))
+        check_quotas(draft.namespaces, draft.usage_below, full_name, Usage(0, partitions - entry.partitions))
     draft.put_topic(
         full_name,
         replace(
@@ -117,7 +117,7 @@ def move_topic(draft: Draft, old: str, new: str, *, cluster_id: str) -> None:
     check_unheld(old, entry, "to move it")
     check_free(draft, new)
     check_unreserved(draft, new)
-    check_quotas(draft, new, Usage.of(entry), leaving=split_name(old)[0])
+    check_quotas(draft.namespaces, draft.usage_below, new, Usage.of(entry), leaving=split_name(old)[0])
     before = keys_of(draft, [old])
     draft.put_topic(old, None)
     draft.put_topic(new, replace(entry, origin=entry.origin or (old, cluster_id)))
