@@ -19,7 +19,6 @@ LEFT: frozenset[frozenset[str]] = frozenset(
             "transactions.producer",
         )),
         frozenset({"reconciler.embedded.mounting.driving", "reconciler.embedded.mounting.mounts"}),
-        frozenset({"reconciler.embedded.partition.replacing", "reconciler.embedded.remote.manifests.rewrites"}),
         frozenset({"reconciler.planning.deciding.converge", "reconciler.planning.deciding.tiering"}),
         frozenset({"reconciler.providers.base", "reconciler.providers.links", "reconciler.providers.migrations"}),
         frozenset({"reconciler.providers.kafka.client", "reconciler.providers.kafka.describing"}),

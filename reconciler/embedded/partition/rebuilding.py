@@ -56,6 +56,16 @@ class Replacement:
         return _fingerprint(found) == self.fingerprint
 
 
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """What a publication did: of a compaction, what it removed; else, what was written anew."""
+
+    records: int
+    bytes: int
+    uploaded: int = 0
+    """Segments that object storage has now, and had not before."""
+
+
 _Row = PageRef | tuple[Entry, ...]
 """A page nothing is replaced in, or what is live in one that was opened."""
 

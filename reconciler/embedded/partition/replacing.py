@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.embedded.partition.entries import STALE_MS
 from reconciler.embedded.partition.headswaps import swap_head
-from reconciler.embedded.partition.rebuilding import Rebuilding, Replacement
+from reconciler.embedded.partition.rebuilding import Gain, Rebuilding, Replacement
 from reconciler.embedded.partition.spilling import TAIL, Spill
 
 if TYPE_CHECKING:
@@ -22,16 +22,6 @@ if TYPE_CHECKING:
     from reconciler.embedded.partition.headswaps import Partition
     from reconciler.embedded.remote.manifests.rewrites import RemoteRewrite
     from reconciler.objectstore.base import ObjectStore
-
-
-@dataclass(frozen=True, slots=True)
-class Gain:
-    """What a publication did: of a compaction, what it removed; else, what was written anew."""
-
-    records: int
-    bytes: int
-    uploaded: int = 0
-    """Segments that object storage has now, and had not before."""
 
 
 @dataclass(frozen=True, slots=True)

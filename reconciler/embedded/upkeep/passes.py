@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.embedded.partition.head import Head
     from reconciler.embedded.partition.headswaps import Partition
-    from reconciler.embedded.partition.replacing import Gain, Rewritten
+    from reconciler.embedded.partition.rebuilding import Gain
+    from reconciler.embedded.partition.replacing import Rewritten
     from reconciler.embedded.remote.tier import RemoteTier
     from reconciler.embedded.remote.uploading.upload import Uploaded
     from reconciler.embedded.upkeep.chores import Job

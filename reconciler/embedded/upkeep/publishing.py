@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reconciler.embedded.partition.replacing import Gain, publish_rewritten
+from reconciler.embedded.partition.rebuilding import Gain
+from reconciler.embedded.partition.replacing import publish_rewritten
 from reconciler.embedded.remote.manifests.rewrites import keys_of, publish_remote
 
 if TYPE_CHECKING:

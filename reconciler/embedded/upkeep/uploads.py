@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.embedded.partition.entries import STALE_MS
 from reconciler.embedded.partition.headswaps import swap_head
 from reconciler.embedded.partition.pages import entries_within
-from reconciler.embedded.partition.replacing import Gain
+from reconciler.embedded.partition.rebuilding import Gain
 from reconciler.embedded.remote.leaving.truncating import is_uncut, settle
 from reconciler.embedded.remote.manifests.agreement import check_not_behind
 from reconciler.embedded.remote.manifests.manifest import read_manifest

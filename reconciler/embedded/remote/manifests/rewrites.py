@@ -14,8 +14,7 @@ import orjson
 
 from reconciler.embedded.keys import index_key
 from reconciler.embedded.partition.entries import STALE_MS
-from reconciler.embedded.partition.rebuilding import Rebuilding
-from reconciler.embedded.partition.replacing import Gain
+from reconciler.embedded.partition.rebuilding import Gain, Rebuilding
 from reconciler.embedded.partition.spilling import TAIL
 from reconciler.embedded.remote.manifests.manifest import Garbage
 from reconciler.embedded.remote.manifests.purging import purge
