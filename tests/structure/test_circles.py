@@ -18,7 +18,6 @@ LEFT: frozenset[frozenset[str]] = frozenset(
             "cluster", "consuming.consumer", "producing.producer", "producing.sequenced", "producing.writing",
             "transactions.producer",
         )),
-        frozenset({"reconciler.embedded.mounting.driving", "reconciler.embedded.mounting.mounts"}),
         frozenset({"reconciler.planning.deciding.converge", "reconciler.planning.deciding.tiering"}),
         frozenset({"reconciler.providers.base", "reconciler.providers.links", "reconciler.providers.migrations"}),
         frozenset({"reconciler.providers.kafka.client", "reconciler.providers.kafka.describing"}),

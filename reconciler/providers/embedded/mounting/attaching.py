@@ -15,8 +15,7 @@ from reconciler.embedded.catalog.holding import check_unheld
 from reconciler.embedded.catalog.migrationentries import MigrantEntry
 from reconciler.embedded.catalog.migrations import INBOUND, ask, begin_mount, begin_unmount
 from reconciler.embedded.catalog.tiering import TopicLocation, location_of
-from reconciler.embedded.mounting.driving import drive_or_undo, error_of, side_by_side
-from reconciler.embedded.mounting.mounts import Mount
+from reconciler.embedded.mounting.mounts import Mount, drive_or_undo, error_of, side_by_side
 from reconciler.embedded.mounting.ownership import Ownership, Owning, ownerships, read_ownership
 from reconciler.embedded.threads import side_by_side as each_of
 from reconciler.errors import ReconcilerError, UserError
