@@ -23,10 +23,10 @@ from reconciler.embedded.catalog.namespaces import (
 )
 from reconciler.embedded.catalog.tiering import disabling
 from reconciler.embedded.catalog.topics import TopicShape, alter_topic, create_topic, delete_topic, move_topic
+from reconciler.embedded.context import ClusterContext
 from reconciler.embedded.remote.disabling import finish_disablings
 from reconciler.embedded.remote.leaving.deletion import RemoteDeletion
 from reconciler.embedded.remote.storagefile import create_storage
-from reconciler.embedded.remote.tier import RemoteTier, remote_tier
 from reconciler.embedded.upkeep.deletion import finish_deletions
 from reconciler.objectstore.encryption import refuse_key
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.entries import AclEntry, QuotaEntry, TopicEntry
     from reconciler.embedded.catalog.links import MirrorShape
     from reconciler.embedded.catalog.tables import Catalog, Draft
+    from reconciler.embedded.remote.tier import RemoteTier
     from reconciler.objectstore.base import ObjectStore
     from reconciler.resources.linkentries import LinkEntry
     from reconciler.resources.sourcetopic import SourceTopic
@@ -69,11 +70,22 @@ class Admin:
         """What who acts may do: `cluster.permissions.check(catalog, operation, kind, full name)`."""
 
     @property
+    def context(self) -> ClusterContext:
+        """What producers, consumers and transactions need of it, as it is now."""
+        return ClusterContext(
+            self.store,
+            self.catalog,
+            self.permissions,
+            self.now_ms,
+            self.cluster_id,
+            self.storage,
+            self.cache_folder,
+        )
+
+    @property
     def remote(self) -> RemoteTier | None:
         """The remote tier, where the cluster has object storage and was bound to it."""
-        if self.storage is None:
-            return None  # and the catalog is not read for that
-        return remote_tier(self.storage, self.cluster_id, self.catalog.known().cluster, self.cache_folder)
+        return self.context.remote
 
     def fresh_id(self) -> str:
         """Return an id for a new topic."""
@@ -211,9 +223,7 @@ class Admin:
             UserError: It does not exist.
             NotAuthorizedError: It may not be described, be it there or not.
         """
-        catalog = self.catalog.read()
-        self.permissions.check(catalog, Operation.DESCRIBE, Kind.TOPIC, full_name)
-        return topic_shown(self.permissions, catalog, full_name)
+        return self.context.topic(full_name)
 
     def effective_configs(self, full_name: str) -> dict[str, EffectiveConfig]:
         """Return every config of a topic and where it comes from: the topic, a namespace, or the default."""

@@ -196,9 +196,9 @@ class EmbeddedCluster(Admin):
         from reconciler.embedded.transactions.producer import TransactionalProducer
 
         if transactional_id is None:
-            return Producer(self, delivery_timeout_ms=delivery_timeout_ms)
+            return Producer(self.context, delivery_timeout_ms=delivery_timeout_ms)
         return TransactionalProducer(
-            self,
+            self.context,
             transactional_id,
             transaction_timeout_ms=transaction_timeout_ms,
             delivery_timeout_ms=delivery_timeout_ms,
@@ -214,7 +214,7 @@ class EmbeddedCluster(Admin):
         """
         from reconciler.embedded.producing.sequenced import SequencedProducer
 
-        return SequencedProducer(self, producer_id, epoch=epoch, delivery_timeout_ms=delivery_timeout_ms)
+        return SequencedProducer(self.context, producer_id, epoch=epoch, delivery_timeout_ms=delivery_timeout_ms)
 
     def consume(
         self, full_name: str, *, start_ms: int | None = None, isolation: Isolation = "read_committed"
@@ -247,12 +247,12 @@ class EmbeddedCluster(Admin):
 
         which = None if partitions is None else tuple(dict.fromkeys(partitions))
         reading = Reading(group, isolation_of(isolation), auto_offset_reset, which, on_missing)
-        return Consumer(self, Subscription.of(topics, pattern), reading)
+        return Consumer(self.context, Subscription.of(topics, pattern), reading)
 
     @property
     def groups(self) -> Groups:
         """The consumer groups: committed offsets, lag, resets."""
-        return Groups(self.store, self.catalog, self.permissions, self.now_ms, self.remote)
+        return Groups.of(self.context)
 
     def log(
         self,

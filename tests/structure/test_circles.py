@@ -14,10 +14,6 @@ LEFT: frozenset[frozenset[str]] = frozenset(
             "again", "bars", "console", "documents.events", "documents.refusals", "edge", "emergency", "failures",
             "options", "reaching", "reporting",
         )),
-        frozenset(f"reconciler.embedded.{name}" for name in (
-            "cluster", "consuming.consumer", "producing.producer", "producing.sequenced", "producing.writing",
-            "transactions.producer",
-        )),
         frozenset({"reconciler.planning.deciding.converge", "reconciler.planning.deciding.tiering"}),
         frozenset({"reconciler.providers.base", "reconciler.providers.links", "reconciler.providers.migrations"}),
         frozenset({"reconciler.providers.kafka.client", "reconciler.providers.kafka.describing"}),

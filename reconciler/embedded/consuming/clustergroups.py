@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.embedded.consuming.offsets import Committed, Place
+    from reconciler.embedded.context import ClusterContext
     from reconciler.embedded.remote.tier import RemoteTier
     from reconciler.objectstore.base import ObjectStore
     from reconciler.resources.groups import ConsumerGroup, OffsetMove, Reset
@@ -44,6 +45,11 @@ class Groups:
     permissions: Permissions
     now_ms: Callable[[], int]
     remote: RemoteTier | None = None
+
+    @classmethod
+    def of(cls, cluster: ClusterContext) -> Groups:
+        """Return the groups of a cluster."""
+        return cls(cluster.store, cluster.catalog, cluster.permissions, cluster.now_ms, cluster.remote)
 
     def names(self) -> list[str]:
         """Return the groups that may be described, sorted."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
 from reconciler.embedded.access.operations import Kind, Operation
 from reconciler.embedded.access.showing import topic_shown
 from reconciler.embedded.catalog.holding import check_served, is_served
+from reconciler.embedded.consuming.clustergroups import Groups
 from reconciler.embedded.consuming.offsets import Committed
 from reconciler.embedded.consuming.streams import Stream
 from reconciler.embedded.partition.log import EmbeddedLog
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 
     from reconciler.embedded.catalog.entries import TopicEntry
     from reconciler.embedded.catalog.tables import Catalog
-    from reconciler.embedded.cluster import EmbeddedCluster
     from reconciler.embedded.consuming.offsets import Place
     from reconciler.embedded.consuming.subscription import Subscription
+    from reconciler.embedded.context import ClusterContext
     from reconciler.records.log import Lost
 
 T = TypeVar("T")
@@ -112,7 +113,7 @@ class Consumer:
     told its own `partitions`. Each `poll` looks anew which topics there are, so one made later joins by itself.
     """
 
-    def __init__(self, cluster: EmbeddedCluster, subscription: Subscription, reading: Reading) -> None:
+    def __init__(self, cluster: ClusterContext, subscription: Subscription, reading: Reading) -> None:
         """Use `EmbeddedCluster.consumer`."""
         self._cluster = cluster
         self._subscription = subscription
@@ -174,7 +175,7 @@ class Consumer:
             UserError: It has no group.
         """
         positions = {place: Committed(each.position, epoch=each.epoch) for place, each in self._streams.items()}
-        self._cluster.groups.commit_places(self._group(), positions)
+        Groups.of(self._cluster).commit_places(self._group(), positions)
 
     def committed(self) -> dict[tuple[str, int], int | None]:
         """Return what its group has committed of each partition it reads; `None`: never.
@@ -182,7 +183,7 @@ class Consumer:
         Raises:
             UserError: It has no group.
         """
-        found = self._cluster.groups.fetch_places(self._group(), self._streams)
+        found = Groups.of(self._cluster).fetch_places(self._group(), self._streams)
         offsets = {place: found[place].offset if place in found else None for place in self._streams}
         return self._named(offsets)
 
@@ -251,7 +252,7 @@ class Consumer:
     def _committed(self, places: list[Place]) -> Mapping[Place, Committed]:
         if self._reading.group is None or not places:
             return {}
-        return self._cluster.groups.fetch_places(self._reading.group, places)
+        return Groups.of(self._cluster).fetch_places(self._reading.group, places)
 
     def _started(self, log: EmbeddedLog, partition: int, committed: Committed | None) -> Stream:
         is_strict = self._reading.beginning == "none"

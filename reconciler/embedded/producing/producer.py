@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
-    from reconciler.embedded.cluster import EmbeddedCluster
+    from reconciler.embedded.context import ClusterContext
     from reconciler.embedded.producing.appending import Append
 
 FLUSH_BYTES: Final = 128 * 1024 * 1024
@@ -38,7 +38,7 @@ class Producer:
     nothing. What a failed flush was writing may be there or not.
     """
 
-    def __init__(self, cluster: EmbeddedCluster, *, delivery_timeout_ms: int = DELIVERY_TIMEOUT_MS) -> None:
+    def __init__(self, cluster: ClusterContext, *, delivery_timeout_ms: int = DELIVERY_TIMEOUT_MS) -> None:
         self._cluster = cluster
         self._delivery = Delivery(cluster.now_ms, delivery_timeout_ms)
         self._identity = Identity(fresh_producer_id())

@@ -17,7 +17,7 @@ from reconciler.errors import UserError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from reconciler.embedded.cluster import EmbeddedCluster
+    from reconciler.embedded.context import ClusterContext
     from reconciler.records.log import OffsetRange
 
 
@@ -30,7 +30,7 @@ class SequencedProducer:
 
     def __init__(
         self,
-        cluster: EmbeddedCluster,
+        cluster: ClusterContext,
         producer_id: str,
         *,
         epoch: int = 0,

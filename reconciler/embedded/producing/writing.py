@@ -23,7 +23,7 @@ from reconciler.records.routing import split_by_partition
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reconciler.embedded.cluster import EmbeddedCluster
+    from reconciler.embedded.context import ClusterContext
     from reconciler.embedded.producing.admission import Rules
 
 
@@ -53,7 +53,7 @@ class Course:
     recent: RecentHeads = field(default_factory=RecentHeads)
 
 
-def route(cluster: EmbeddedCluster, full_name: str, batches: Sequence[pa.RecordBatch], course: Course) -> Routed:
+def route(cluster: ClusterContext, full_name: str, batches: Sequence[pa.RecordBatch], course: Course) -> Routed:
     """Decide where batches of `INPUT_SCHEMA` go, by the catalog as it is now; nothing is written.
 
     Raises:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from reconciler.embedded.catalog.tables import Catalog
-    from reconciler.embedded.cluster import EmbeddedCluster
     from reconciler.embedded.consuming.offsets import Place
+    from reconciler.embedded.context import ClusterContext
     from reconciler.embedded.producing.appending import Append
     from reconciler.embedded.transactions.state import Offsets
 
@@ -68,7 +68,7 @@ class TransactionalProducer(Producer):
 
     def __init__(
         self,
-        cluster: EmbeddedCluster,
+        cluster: ClusterContext,
         transactional_id: str,
         *,
         transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS,
