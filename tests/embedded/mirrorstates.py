@@ -13,7 +13,7 @@ from tests.embedded.linking.linked import LINK, ORDERS, Linked, mirrored
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reconciler.providers.links import LinksOfCluster
+    from reconciler.providers.base import LinksOfCluster
 
 _M = MirrorStatus
 OPERATION: Final = "operation-1"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from reconciler.errors import ReconcilerError
-    from reconciler.providers.links import LinksOfCluster
+    from reconciler.providers.base import LinksOfCluster
     from reconciler.resources.mirroring import LinkSeen, MirrorSeen
 
 

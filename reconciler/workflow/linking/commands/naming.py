@@ -11,7 +11,7 @@ from reconciler.resources.address import Address, address_of, cluster_of, full_n
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from reconciler.providers.links import LinksOfCluster
+    from reconciler.providers.base import LinksOfCluster
     from reconciler.resources.mirroring import MirrorSeen
 
 _PARTS = 3

@@ -26,8 +26,7 @@ from reconciler.workflow.linking.transitions.checks import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from reconciler.providers.base import Provider
-    from reconciler.providers.links import LinksOfCluster
+    from reconciler.providers.base import LinksOfCluster, Provider
     from reconciler.records.log import Bounds
     from reconciler.resources.mirroring import MirrorSeen, Operation, Truncated
 

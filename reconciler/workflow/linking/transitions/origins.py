@@ -12,8 +12,7 @@ from reconciler.resources.address import address_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from reconciler.providers.base import Provider
-    from reconciler.providers.links import LinksOfCluster
+    from reconciler.providers.base import LinksOfCluster, Provider
     from reconciler.resources.mirroring import MirrorSeen
 
 
