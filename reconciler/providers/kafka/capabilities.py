@@ -17,8 +17,9 @@ from reconciler.resources.kafkaversions import kafka_configs
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from reconciler.providers.kafka.client import ConfigSeen, KafkaClient
+    from reconciler.providers.kafka.client import KafkaClient
     from reconciler.providers.kafka.look import Look
+    from reconciler.providers.kafka.metadata import ConfigSeen
     from reconciler.resources.configs import ConfigType
 
 _SYSTEM_SWITCH: Final = "remote.log.storage.system.enable"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kafka.protocol.admin import DescribeConfigsRequest, DescribeConfigsResponse
 from kafka.protocol.api_header import RequestHeader
 
-from reconciler.providers.kafka.client import ConfigSeen
+from reconciler.providers.kafka.metadata import ConfigSeen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

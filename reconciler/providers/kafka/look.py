@@ -12,7 +12,8 @@ from reconciler.providers.kafka.acls import read_bindings
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from reconciler.providers.kafka.client import ClusterSeen, ConfigSeen, KafkaClient
+    from reconciler.providers.kafka.client import KafkaClient
+    from reconciler.providers.kafka.metadata import ClusterSeen, ConfigSeen
     from reconciler.resources.bindings import Binding
 
 

@@ -13,7 +13,8 @@ from reconciler.resources.storages import Held, PartitionStorage, TopicStorage
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from reconciler.providers.kafka.client import KafkaClient, TopicSeen
+    from reconciler.providers.kafka.client import KafkaClient
+    from reconciler.providers.kafka.metadata import TopicSeen
     from reconciler.providers.kafka.offsets import Place
     from reconciler.records.log import Bounds
     from reconciler.resources.address import Address

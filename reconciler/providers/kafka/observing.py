@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import NotAuthorizedError
 from reconciler.providers.kafka.changing.replicas import reassigning, under_way
-from reconciler.providers.kafka.client import TopicSeen, own_values
+from reconciler.providers.kafka.metadata import TopicSeen, own_values
 from reconciler.providers.kafka.permitting import placed
 from reconciler.providers.kafka.translate import LEDGER, Models, is_internal
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, tiers_of

@@ -11,8 +11,8 @@ from reconciler.resources.overviews import Overview, TopicShown
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from reconciler.providers.kafka.client import TopicSeen
     from reconciler.providers.kafka.ledger import Entries
+    from reconciler.providers.kafka.metadata import TopicSeen
     from reconciler.providers.kafka.naming import Naming
 
 

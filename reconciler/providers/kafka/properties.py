@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
     from reconciler.planning.actions import Update
     from reconciler.providers.base import Outcome
-    from reconciler.providers.kafka.client import ConfigSeen, KafkaClient
+    from reconciler.providers.kafka.client import KafkaClient
     from reconciler.providers.kafka.look import Look
+    from reconciler.providers.kafka.metadata import ConfigSeen
     from reconciler.resources.cluster import Cluster
 
 _DYNAMIC_DEFAULT: Final = 3

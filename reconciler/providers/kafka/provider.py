@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
     from reconciler.planning.actions import ControlAction
     from reconciler.providers.base import Edge, Marked, Outcome, Standing, TopicAddress
-    from reconciler.providers.kafka.client import TopicSeen
     from reconciler.providers.kafka.groups import KafkaGroups
     from reconciler.providers.kafka.ledger import Entries, Ledger
     from reconciler.providers.kafka.linking.links import KafkaLinks
     from reconciler.providers.kafka.linking.site import Site
+    from reconciler.providers.kafka.metadata import TopicSeen
     from reconciler.providers.kafka.mounting.keeping import Seal
     from reconciler.providers.kafka.mounting.migrating import KafkaMigrations
     from reconciler.providers.kafka.mounting.opening import Mountings

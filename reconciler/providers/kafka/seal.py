@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import NotAuthorizedError, RetryableError, StalePlanError, UnansweredError, UserError
 from reconciler.providers.kafka.changing import onetopic
-from reconciler.providers.kafka.client import own_values
+from reconciler.providers.kafka.metadata import own_values
 from reconciler.providers.kafka.mounting.keeping import SEALED, WRITER, Seal, seal_key, seals_in
 from reconciler.providers.kafka.offsets import LATEST, offsets_at
 from reconciler.providers.kafka.reaching.patience import pause
@@ -26,8 +26,9 @@ from reconciler.providers.kafka.reaching.patience import pause
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from reconciler.providers.kafka.client import KafkaClient, TopicSeen
+    from reconciler.providers.kafka.client import KafkaClient
     from reconciler.providers.kafka.ledger import Ledger
+    from reconciler.providers.kafka.metadata import TopicSeen
 
 CONFIGS: Final = {"max.message.bytes": "80", "compression.type": "gzip"}
 """What a sealed topic says itself."""

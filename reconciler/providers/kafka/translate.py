@@ -14,7 +14,7 @@ from reconciler.resources.topic import Topic, TopicSpec
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from reconciler.providers.kafka.client import TopicSeen
+    from reconciler.providers.kafka.metadata import TopicSeen
     from reconciler.resources.acls import NamespaceAcl, TopicAcl
 
 __all__ = ["LEDGER", "Models", "is_internal"]

@@ -11,7 +11,7 @@ from reconciler.providers.changes import check_unmoved
 from reconciler.providers.kafka.acls import read_bindings
 from reconciler.providers.kafka.changing import replicas, showing, writing
 from reconciler.providers.kafka.changing.asked import Asked, asked, open_ones
-from reconciler.providers.kafka.client import own_values
+from reconciler.providers.kafka.metadata import own_values
 from reconciler.providers.kafka.permitting import placed
 from reconciler.resources.aclpaths import ACLS, rule_fields
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from reconciler.planning.actions import ControlAction, Value
     from reconciler.providers.base import Outcome
-    from reconciler.providers.kafka.client import KafkaClient, TopicSeen
+    from reconciler.providers.kafka.client import KafkaClient
+    from reconciler.providers.kafka.metadata import TopicSeen
     from reconciler.providers.kafka.naming import Naming
 
 

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 from reconciler.providers.kafka.changing.altering import alter
 from reconciler.providers.kafka.changing.showing import wait_until_gone, wait_until_made
 from reconciler.providers.kafka.changing.writing import ABSENT, EXISTS, creation, deletion
-from reconciler.providers.kafka.client import TOPIC
 from reconciler.providers.kafka.faults import of_code
+from reconciler.providers.kafka.metadata import TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from reconciler.providers.kafka.client import KafkaClient, TopicSeen
+    from reconciler.providers.kafka.client import KafkaClient
+    from reconciler.providers.kafka.metadata import TopicSeen
 
 
 def seen(client: KafkaClient, name: str) -> TopicSeen | None:

@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import UserError
 from reconciler.providers.kafka.changing.altering import alter
-from reconciler.providers.kafka.client import BROKER, TOPIC, own_values
 from reconciler.providers.kafka.faults import of_code
+from reconciler.providers.kafka.metadata import BROKER, TOPIC, own_values
 from reconciler.providers.kafka.reaching.patience import pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from reconciler.providers.kafka.changing.asked import Asked
-    from reconciler.providers.kafka.client import KafkaClient, TopicSeen
+    from reconciler.providers.kafka.client import KafkaClient
+    from reconciler.providers.kafka.metadata import TopicSeen
     from reconciler.providers.kafka.offsets import Place
 
 # Only who connects pays for the library.

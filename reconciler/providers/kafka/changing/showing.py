@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import RetryableError
 from reconciler.providers.kafka.acls import read_bindings
-from reconciler.providers.kafka.client import own_values
+from reconciler.providers.kafka.metadata import own_values
 from reconciler.providers.kafka.reaching.patience import pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from reconciler.providers.kafka.changing.asked import Asked
-    from reconciler.providers.kafka.client import ConfigSeen, KafkaClient, TopicSeen
+    from reconciler.providers.kafka.client import KafkaClient
+    from reconciler.providers.kafka.metadata import ConfigSeen, TopicSeen
 
 _PATIENCE_S: Final = 30.0
 _FIRST_S, _MOST_S = 0.005, 0.25

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.providers.base import go_on
 from reconciler.providers.kafka.acls import create_bindings, delete_bindings
 from reconciler.providers.kafka.changing.altering import alter, altered
-from reconciler.providers.kafka.client import BROKER, TOPIC
 from reconciler.providers.kafka.faults import of_code
+from reconciler.providers.kafka.metadata import BROKER, TOPIC
 from reconciler.providers.kafka.reaching.patience import in_rounds
 
 if TYPE_CHECKING:

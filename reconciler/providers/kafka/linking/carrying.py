@@ -10,12 +10,12 @@ from reconciler.planning.actions import Create, Delete, Transition, Update
 from reconciler.providers.base import Done, Failed
 from reconciler.providers.changes import moved
 from reconciler.providers.kafka.changing.asked import PLATFORM, cannot
-from reconciler.providers.kafka.client import own_values
 from reconciler.providers.kafka.ledger import writer_of
 from reconciler.providers.kafka.linking.changing import Changing
 from reconciler.providers.kafka.linking.configuring import synced_keys
 from reconciler.providers.kafka.linking.making import Making, New
 from reconciler.providers.kafka.linking.states import link_changes, states_of
+from reconciler.providers.kafka.metadata import own_values
 from reconciler.providers.linkmodels import declared_after, link_entry, source_taken
 from reconciler.resources.address import full_name_of
 from reconciler.resources.linkfilters import with_filters

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from reconciler.lifecycles.mirror import MirrorStatus
-    from reconciler.providers.kafka.client import TopicSeen
     from reconciler.providers.kafka.ledger import Changes, Entries
     from reconciler.providers.kafka.linking.site import Site
     from reconciler.providers.kafka.linking.states import Kept, States
+    from reconciler.providers.kafka.metadata import TopicSeen
     from reconciler.resources.linkentries import LinkEntry
 
 

@@ -21,10 +21,10 @@ from reconciler.resources.syncs import Brought, GroupPosition
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from reconciler.providers.kafka.client import TopicSeen
     from reconciler.providers.kafka.ledger import Changes, Entries, Key
     from reconciler.providers.kafka.linking.site import Site
     from reconciler.providers.kafka.linking.states import States
+    from reconciler.providers.kafka.metadata import TopicSeen
     from reconciler.records.offsetmap import OffsetMap
     from reconciler.resources.syncs import GroupOffsets
 

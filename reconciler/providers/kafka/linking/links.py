@@ -31,11 +31,11 @@ from reconciler.resources.mirrorstates import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from reconciler.providers.kafka.client import TopicSeen
     from reconciler.providers.kafka.ledger import Changes, Entries
     from reconciler.providers.kafka.linking.site import Site
     from reconciler.providers.kafka.linking.states import Kept, States
     from reconciler.providers.kafka.linking.syncs import KafkaSyncs
+    from reconciler.providers.kafka.metadata import TopicSeen
     from reconciler.records.log import Bounds
     from reconciler.resources.linkentries import OperationEntry
     from reconciler.resources.mirroring import Truncated

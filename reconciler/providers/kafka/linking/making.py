@@ -17,10 +17,10 @@ from reconciler.resources.linkrules import check_deletable, check_mirrored, chec
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from reconciler.providers.kafka.client import TopicSeen
     from reconciler.providers.kafka.ledger import Changes, Entries
     from reconciler.providers.kafka.linking.site import Site
     from reconciler.providers.kafka.linking.states import States
+    from reconciler.providers.kafka.metadata import TopicSeen
     from reconciler.resources.sourcetopic import SourceTopic
 
 _ALL: Final = (*STATES, PROGRESS, MAP)

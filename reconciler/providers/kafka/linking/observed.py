@@ -15,8 +15,8 @@ from reconciler.resources.overviews import Following, TopicShown
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from reconciler.providers.kafka.client import TopicSeen
     from reconciler.providers.kafka.ledger import Entries
+    from reconciler.providers.kafka.metadata import TopicSeen
     from reconciler.resources.address import Address
     from reconciler.resources.kinds import Resource
 

@@ -20,10 +20,10 @@ from reconciler.resources.syncs import AccessRules
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from reconciler.providers.kafka.client import TopicSeen
     from reconciler.providers.kafka.ledger import Changes, Entries, Key
     from reconciler.providers.kafka.linking.site import Site
     from reconciler.providers.kafka.linking.states import States
+    from reconciler.providers.kafka.metadata import TopicSeen
     from reconciler.resources.bindings import Binding
     from reconciler.resources.syncs import RuleFields
 

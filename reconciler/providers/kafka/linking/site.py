@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
     from reconciler.planning.actions import ControlAction
     from reconciler.providers.base import Outcome
-    from reconciler.providers.kafka.client import KafkaClient, TopicSeen
+    from reconciler.providers.kafka.client import KafkaClient
     from reconciler.providers.kafka.ledger import Ledger
     from reconciler.providers.kafka.linking.states import States
+    from reconciler.providers.kafka.metadata import TopicSeen
     from reconciler.providers.kafka.naming import Naming
     from reconciler.resources.address import Address
     from reconciler.resources.capabilities import Capabilities

@@ -15,8 +15,9 @@ from reconciler.resources.syncs import Offered
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from reconciler.providers.kafka.client import ConfigSeen, KafkaClient, TopicSeen
+    from reconciler.providers.kafka.client import KafkaClient
     from reconciler.providers.kafka.linking.site import Site
+    from reconciler.providers.kafka.metadata import ConfigSeen, TopicSeen
 
 _DEFAULT: Final = 5
 """Source of a config that nobody has set (6.1)."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from reconciler.errors import ReconcilerError, SourceChangedError, UserError
 from reconciler.providers.base import go_on
-from reconciler.providers.kafka.client import own_values
 from reconciler.providers.kafka.ledger import writer_of
 from reconciler.providers.kafka.linking import grouping, ruling, sources
 from reconciler.providers.kafka.linking.changing import Changing
@@ -16,6 +15,7 @@ from reconciler.providers.kafka.linking.configuring import taken_configs
 from reconciler.providers.kafka.linking.links import noted
 from reconciler.providers.kafka.linking.making import Making, New
 from reconciler.providers.kafka.linking.states import mirror_changes, states_of
+from reconciler.providers.kafka.metadata import own_values
 from reconciler.resources.linkfilters import AUTO_CREATE, filters_of
 from reconciler.resources.linkrules import mirror_name
 from reconciler.resources.mirroring import SOURCE_TOPIC_ID_CHANGED
@@ -25,10 +25,10 @@ from reconciler.resources.namefilters import is_never_made, takes
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from reconciler.providers.kafka.client import TopicSeen
     from reconciler.providers.kafka.ledger import Changes, Entries, Key
     from reconciler.providers.kafka.linking.site import Site
     from reconciler.providers.kafka.linking.states import Kept, States
+    from reconciler.providers.kafka.metadata import TopicSeen
     from reconciler.resources.mirroring import Trouble
     from reconciler.resources.sourcetopic import SourceTopic
     from reconciler.resources.syncs import AccessRules, Brought, GroupOffsets, Offered

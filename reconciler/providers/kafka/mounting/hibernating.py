@@ -9,10 +9,10 @@ from reconciler.embedded.archiving.writing import ArchivedTopic
 from reconciler.errors import UserError
 from reconciler.providers.hibernating import Kept, LiveTopic
 from reconciler.providers.kafka.changing import onetopic
-from reconciler.providers.kafka.client import OWN, own_values
 from reconciler.providers.kafka.copying.progress import map_of
 from reconciler.providers.kafka.copying.sink import CopySink, Target
 from reconciler.providers.kafka.ledger import MAP, PROGRESS
+from reconciler.providers.kafka.metadata import OWN, own_values
 from reconciler.providers.kafka.mounting.keeping import (
     KINDS,
     WRITER,

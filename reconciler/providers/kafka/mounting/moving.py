@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from reconciler.errors import LeaseError, ReconcilerError, RetryableError, StalePlanError
 from reconciler.providers.copymoves import CopyMove
 from reconciler.providers.kafka.changing import onetopic
-from reconciler.providers.kafka.client import own_values
 from reconciler.providers.kafka.copying.progress import map_of
 from reconciler.providers.kafka.copying.rekeyed import KeyedSink, Rekeyed
 from reconciler.providers.kafka.copying.sink import CopySink, Target
 from reconciler.providers.kafka.ledger import MAP, PROGRESS, REKEYED
+from reconciler.providers.kafka.metadata import own_values
 from reconciler.providers.kafka.mounting.keeping import FILLED, LEFT, WRITER, seal_key
 from reconciler.providers.kafka.mounting.refitting import filling
 from reconciler.providers.kafka.offsets import bounds_of

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from confluent_kafka import Message
 
-    from reconciler.providers.kafka.client import KafkaClient, TopicSeen
+    from reconciler.providers.kafka.client import KafkaClient
+    from reconciler.providers.kafka.metadata import TopicSeen
     from reconciler.records.digest import Digest
     from reconciler.records.log import Bounds, Isolation
 
