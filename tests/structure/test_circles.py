@@ -15,7 +15,6 @@ LEFT: frozenset[frozenset[str]] = frozenset(
             "options", "reaching", "reporting",
         )),
         frozenset({"reconciler.planning.deciding.converge", "reconciler.planning.deciding.tiering"}),
-        frozenset({"reconciler.providers.kafka.linking.links", "reconciler.providers.kafka.linking.syncs"}),
         frozenset({"reconciler.providers.kafka.mounting.opening", "reconciler.providers.kafka.provider"}),
         frozenset({"reconciler.workflow.deciding.verdicts", "reconciler.workflow.plan"}),
     }

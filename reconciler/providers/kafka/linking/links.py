@@ -13,10 +13,9 @@ from reconciler.lifecycles.mirror import LinkStatus, MirrorStatus
 from reconciler.providers.base import go_on
 from reconciler.providers.kafka.ledger import LINK, MIRROR, PROGRESS, progress_key, writer_of
 from reconciler.providers.kafka.linking.changing import Changing
-from reconciler.providers.kafka.linking.states import mirror_changes, states_of
+from reconciler.providers.kafka.linking.states import mirror_changes, noted, states_of
 from reconciler.providers.kafka.offsets import bounds_of
 from reconciler.providers.linkmodels import link_in
-from reconciler.resources.linkentries import TroubleEntry
 from reconciler.resources.mirroring import LinkSeen, MirrorSeen, Operation, Position, Trouble
 from reconciler.resources.mirrorstates import (
     REVERSALS,
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from reconciler.providers.kafka.linking.syncs import KafkaSyncs
     from reconciler.providers.kafka.metadata import TopicSeen
     from reconciler.records.log import Bounds
-    from reconciler.resources.linkentries import OperationEntry
+    from reconciler.resources.linkentries import OperationEntry, TroubleEntry
     from reconciler.resources.mirroring import Truncated
 
 
@@ -195,11 +194,6 @@ class KafkaLinks:
 
 
 _BEGUN: Final[Mapping[str, Any]] = {"topic_id": None, "epochs": [], "chunk": 0}
-
-
-def noted(trouble: Trouble | None, now_ms: int) -> TroubleEntry | None:
-    """Return a trouble as it is kept."""
-    return None if trouble is None else TroubleEntry(trouble.code, trouble.message, trouble.since_ms or now_ms)
 
 
 def _seen(site: Site, states: States, kept: Kept, topic: TopicSeen) -> MirrorSeen:

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.errors import UserError
 from reconciler.lifecycles.mirror import MirrorStatus
 from reconciler.providers.kafka.ledger import LINK, MIRROR, TOPIC, link_key, mirror_key
-from reconciler.resources.linkentries import LinkEntry, MirrorEntry, OperationEntry
+from reconciler.resources.linkentries import LinkEntry, MirrorEntry, OperationEntry, TroubleEntry
 from reconciler.resources.mirrorstates import status_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from reconciler.providers.kafka.ledger import Changes, Entries
+    from reconciler.resources.mirroring import Trouble
     from reconciler.resources.mirrorstates import Named
 
 CREATING: Final = "CREATING"
@@ -153,3 +154,8 @@ def link_changes(name: str, link: LinkEntry | None) -> Changes:
 def mirror_changes(topic: str, kept: Kept | None) -> Changes:
     """Return what the ledger is to have of a mirror."""
     return {mirror_key(topic): None if kept is None else kept.document()}
+
+
+def noted(trouble: Trouble | None, now_ms: int) -> TroubleEntry | None:
+    """Return a trouble as it is kept."""
+    return None if trouble is None else TroubleEntry(trouble.code, trouble.message, trouble.since_ms or now_ms)

@@ -12,9 +12,8 @@ from reconciler.providers.kafka.ledger import writer_of
 from reconciler.providers.kafka.linking import grouping, ruling, sources
 from reconciler.providers.kafka.linking.changing import Changing
 from reconciler.providers.kafka.linking.configuring import taken_configs
-from reconciler.providers.kafka.linking.links import noted
 from reconciler.providers.kafka.linking.making import Making, New
-from reconciler.providers.kafka.linking.states import mirror_changes, states_of
+from reconciler.providers.kafka.linking.states import mirror_changes, noted, states_of
 from reconciler.providers.kafka.metadata import own_values
 from reconciler.resources.linkfilters import AUTO_CREATE, filters_of
 from reconciler.resources.linkrules import mirror_name
