@@ -15,7 +15,6 @@ LEFT: frozenset[frozenset[str]] = frozenset(
             "options", "reaching", "reporting",
         )),
         frozenset({"reconciler.planning.deciding.converge", "reconciler.planning.deciding.tiering"}),
-        frozenset({"reconciler.providers.kafka.mounting.opening", "reconciler.providers.kafka.provider"}),
         frozenset({"reconciler.workflow.deciding.verdicts", "reconciler.workflow.plan"}),
     }
 )  # fmt: skip

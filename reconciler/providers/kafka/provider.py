@@ -191,7 +191,7 @@ class KafkaProvider:
     @property
     def migrations(self) -> KafkaMigrations:
         """The mounts and unmounts of this cluster, by jobs."""
-        return self._mountings.migrations(self, self._naming)
+        return self._mountings.migrations(self._naming, self.groups, lambda: self.capabilities, self.log)
 
     @property
     def links(self) -> KafkaLinks:

@@ -28,11 +28,13 @@ if TYPE_CHECKING:
 
     from reconciler.objectstore.base import ObjectStore
     from reconciler.providers.base import Edge
+    from reconciler.providers.groups import GroupsOfCluster
     from reconciler.providers.kafka.client import KafkaClient
     from reconciler.providers.kafka.ledger import Ledger
     from reconciler.providers.kafka.naming import Naming
-    from reconciler.providers.kafka.provider import KafkaProvider
+    from reconciler.records.log import TopicLog
     from reconciler.resources.address import Address
+    from reconciler.resources.capabilities import Capabilities
     from reconciler.resources.cluster import Cluster
     from reconciler.resources.inventory import Observed
     from reconciler.resources.mountable import Mountable
@@ -54,7 +56,13 @@ class Mountings:
         location = self.declared.spec.object_storage
         return None if location is None else opened(location, self.edge)
 
-    def migrations(self, provider: KafkaProvider, naming: Naming) -> KafkaMigrations:
+    def migrations(
+        self,
+        naming: Naming,
+        groups: GroupsOfCluster,
+        capabilities: Callable[[], Capabilities],
+        log: Callable[[Address], TopicLog],
+    ) -> KafkaMigrations:
         """Return the mounts and unmounts of the cluster."""
         name = self.declared.metadata.name
         hibernation = KafkaHibernation(
@@ -62,10 +70,10 @@ class Mountings:
             self.client,
             naming,
             self.ledger,
-            provider.groups,
-            lambda: provider.capabilities,
+            groups,
+            capabilities,
             self.storage,
-            lambda full_name: provider.log(address_of("topic", name, full_name)),
+            lambda full_name: log(address_of("topic", name, full_name)),
             self.edge.now_ms,
         )
         return KafkaMigrations(hibernation, self.edge.now_ms)
