@@ -10,10 +10,8 @@ import re
 import shlex
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
-from reconciler.cli.options import Chosen, Files, Place
-from reconciler.cli.reaching import ByState
 from reconciler.cli.render.lines import Span
 
 if TYPE_CHECKING:
@@ -30,7 +28,7 @@ _OF_ALL: Final = ("reconciler state ", "reconciler mount ", "reconciler mirror "
 
 
 @dataclass(frozen=True, slots=True)
-class Typed:
+class TypedOptions:
     """Options of the command line, as they would be typed again."""
 
     place: tuple[str, ...] = ()
@@ -39,6 +37,16 @@ class Typed:
     part: tuple[str, ...] = ()
     state: tuple[str, ...] = ()
     """What stands in for a workspace, where a command takes that."""
+
+    def joined(self, other: TypedOptions) -> TypedOptions:
+        """Return these options and those of another bundle; each part comes from one of them."""
+        return TypedOptions(
+            self.place or other.place,
+            self.environment or other.environment,
+            self.variables or other.variables,
+            self.part or other.part,
+            self.state or other.state,
+        )
 
     def after(self, command: str, more: str) -> tuple[str, ...]:
         """Return what belongs behind a command; `more` is what follows it."""
@@ -51,7 +59,16 @@ class Typed:
         return (*self.place, *self.environment, *self.variables, *self.part)
 
 
-_NOTHING: Final = Typed()
+@runtime_checkable
+class TypedBundle(Protocol):
+    """A bundle with options that belong into hints."""
+
+    def typed(self) -> TypedOptions:
+        """Return its options as they would be typed again."""
+        ...
+
+
+_NOTHING: Final = TypedOptions()
 _TYPED: Final = ContextVar("_TYPED", default=_NOTHING)
 
 
@@ -62,24 +79,11 @@ def forget_typed() -> None:
 
 def remember_typed(bundles: Iterable[object]) -> None:
     """Keep what a command was given, for as long as it is spoken of."""
-    place: tuple[str, ...] = ()
-    environment: tuple[str, ...] = ()
-    variables: tuple[str, ...] = ()
-    part: tuple[str, ...] = ()
-    state: tuple[str, ...] = ()
-    from reconciler.cli.emergency import Acting  # it prints, and what is printed comes through here
-
+    typed = _NOTHING
     for bundle in bundles:
-        if isinstance(bundle, Place) and bundle.workspace is not None:
-            place = ("--workspace", str(bundle.workspace))
-        if isinstance(bundle, Files):
-            environment = () if bundle.environment is None else ("-e", bundle.environment)
-            variables = (*_each("--var", bundle.var), *_each("--var-file", bundle.var_file))
-        if isinstance(bundle, Chosen):
-            part = tuple(_part(bundle))
-        if isinstance(bundle, ByState | Acting) and bundle.state is not None:
-            state = ("--state", bundle.state)
-    _TYPED.set(Typed(place, environment, variables, part, state))
+        if isinstance(bundle, TypedBundle):
+            typed = typed.joined(bundle.typed())
+    _TYPED.set(typed)
 
 
 def typed_again(text: str) -> str:
@@ -101,18 +105,6 @@ def _speaks(text: str) -> bool:
     return "reconciler " in text
 
 
-def _filled(typed: Typed, found: re.Match[str]) -> str:
+def _filled(typed: TypedOptions, found: re.Match[str]) -> str:
     command, more = found["command"], found["more"]
     return " ".join([command, *map(shlex.quote, typed.after(command, more))]) + more
-
-
-def _part(chosen: Chosen) -> Iterator[str]:
-    yield from _each("--target", chosen.target)
-    yield from _each("--exclude", chosen.exclude)
-    yield from _each("--label", chosen.label)
-    yield from _each("--changed-since", [chosen.changed_since] if chosen.changed_since else None)
-
-
-def _each(option: str, values: Iterable[object] | None) -> Iterator[str]:
-    for value in values or ():
-        yield from (option, str(value))

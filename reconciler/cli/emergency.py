@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from reconciler.cli import signals
+from reconciler.cli.again import TypedOptions
 from reconciler.cli.console import err
 from reconciler.cli.options import seconds
 from reconciler.cli.render.lines import line
@@ -30,6 +31,10 @@ class Acting:
     ] = None
     no_state: Annotated[bool, Option("--no-state", help="Act without the state; the next plan finds it.")] = False
     lock_timeout: Annotated[str, Option(metavar="TIME", help="How long to wait for the lease.")] = "10s"
+
+    def typed(self) -> TypedOptions:
+        """Return what a hint has to name of it."""
+        return TypedOptions(state=() if self.state is None else ("--state", self.state))
 
     @contextmanager
     def emergency(

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias, get_args
 
 from typer import Option
 
+from reconciler.cli.again import TypedOptions
 from reconciler.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from reconciler.workflow.beginning.invocation import Invocation, Select
 
 Form: TypeAlias = Literal["text", "json", "markdown", "junit", "sarif"]
@@ -75,6 +78,10 @@ class Place:
             note("began", tool=made.tool, who=made.who, folder=str(made.cwd), ci_url=made.ci_url)
         return made
 
+    def typed(self) -> TypedOptions:
+        """Return what a hint has to name of it."""
+        return TypedOptions(place=() if self.workspace is None else ("--workspace", str(self.workspace)))
+
 
 @dataclass(frozen=True, slots=True)
 class Files:
@@ -96,6 +103,13 @@ class Files:
 
         return Select(
             environment=self.environment, variables=tuple(self.var or ()), var_files=tuple(self.var_file or ())
+        )
+
+    def typed(self) -> TypedOptions:
+        """Return what a hint has to name of it."""
+        return TypedOptions(
+            environment=() if self.environment is None else ("-e", self.environment),
+            variables=(*_each("--var", self.var), *_each("--var-file", self.var_file)),
         )
 
 
@@ -134,6 +148,25 @@ class Chosen(Files):
             changed_since=self.changed_since,
             allow=tuple(self.allow or ()),
         )
+
+    def typed(self) -> TypedOptions:
+        """Return what a hint has to name of it."""
+        changed_since = [self.changed_since] if self.changed_since else None
+        return Files.typed(self).joined(
+            TypedOptions(
+                part=(
+                    *_each("--target", self.target),
+                    *_each("--exclude", self.exclude),
+                    *_each("--label", self.label),
+                    *_each("--changed-since", changed_since),
+                )
+            )
+        )
+
+
+def _each(option: str, values: Iterable[object] | None) -> Iterator[str]:
+    for value in values or ():
+        yield from (option, str(value))
 
 
 def pairs(option: str, given: list[str] | None) -> dict[str, str]:

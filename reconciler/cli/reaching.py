@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
+from reconciler.cli.again import TypedOptions
+
 if TYPE_CHECKING:
     from reconciler.cli.options import Files, Place
     from reconciler.workflow.mounting.reaching import Reach
@@ -23,6 +25,10 @@ class ByState:
     no_state: Annotated[
         bool, Option("--no-state", help="Go on where the state, which says which cluster this is, cannot be read.")
     ] = False
+
+    def typed(self) -> TypedOptions:
+        """Return what a hint has to name of it."""
+        return TypedOptions(state=() if self.state is None else ("--state", self.state))
 
     def reach(self, files: Files, place: Place) -> Reach:
         """Say it in the words of the workflow."""

@@ -10,10 +10,6 @@ from tests.structure.imports import circles, file_imports, folder_imports, folde
 
 LEFT: frozenset[frozenset[str]] = frozenset(
     {
-        frozenset(f"reconciler.cli.{name}" for name in (
-            "again", "bars", "console", "documents.events", "documents.refusals", "edge", "emergency", "failures",
-            "options", "reaching", "reporting",
-        )),
         frozenset({"reconciler.planning.deciding.converge", "reconciler.planning.deciding.tiering"}),
         frozenset({"reconciler.workflow.deciding.verdicts", "reconciler.workflow.plan"}),
     }
