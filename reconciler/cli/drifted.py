@@ -39,9 +39,11 @@ def show_drifted(drifted: Drifted, form: Form) -> None:
 
             screen.write_bytes(drift_junit(drifted))
         case "sarif":
+            from reconciler.cli.documents.sarif import SarifDocument, sarif_bytes
             from reconciler.cli.git import prefix_of
-            from reconciler.cli.render.drift_remarks import drift_sarif
+            from reconciler.cli.render.drift_remarks import drift_remarks
 
-            screen.write_bytes(drift_sarif(drifted, prefix_of(drifted.planned.folder, os.environ)))
+            prefix = prefix_of(drifted.planned.folder, os.environ)
+            screen.write_bytes(sarif_bytes(SarifDocument.of(drift_remarks(drifted), prefix)))
         case _:
             assert_never(form)

@@ -17,7 +17,7 @@ import pytest
 from reconciler.cli.documents import sarif as sarif_module
 from reconciler.cli.documents.sarif import MOST_RESULTS, SarifDocument, sarif_bytes
 from reconciler.cli.render.drift_markdown import drift_markdown
-from reconciler.cli.render.drift_remarks import drift_junit, drift_sarif
+from reconciler.cli.render.drift_remarks import drift_junit, drift_remarks
 from reconciler.cli.render.junit import junit
 from reconciler.cli.render.remarks import plan_remarks
 from reconciler.planning.finding import Finding
@@ -194,7 +194,7 @@ def drifted(count: int, name: str = "t") -> Drifted:
 def test_drift_fails_where_its_exit_code_does_and_what_is_left_as_it_is_is_skipped() -> None:
     (suite,) = tree(drift_junit(drifted(2)))
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("4", "2", "1")
-    printed = json.loads(drift_sarif(drifted(2)))
+    printed = json.loads(sarif_bytes(SarifDocument.of(drift_remarks(drifted(2)))))
     SCHEMA.validate(printed)
     assert [each["level"] for each in printed["runs"][0]["results"]] == ["error", "error", "note", "note"]
     assert printed["runs"][0]["results"][0]["partialFingerprints"]["reconciler/v1"] == "sha256:0"
@@ -203,7 +203,7 @@ def test_drift_fails_where_its_exit_code_does_and_what_is_left_as_it_is_is_skipp
 @pytest.mark.parametrize("name", NOT_IN_XML)
 def test_a_hostile_name_breaks_no_report_of_drift(name: str) -> None:
     tree(drift_junit(drifted(1, name)))
-    SCHEMA.validate(json.loads(drift_sarif(drifted(1, name))))
+    SCHEMA.validate(json.loads(sarif_bytes(SarifDocument.of(drift_remarks(drifted(1, name))))))
     drift_markdown(drifted(1, name)).encode()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reconciler.cli.documents.sarif import SarifDocument, sarif_bytes
 from reconciler.cli.render.drift_text import what_of
 from reconciler.cli.render.junit import junit
 from reconciler.cli.render.remarks import Remark, Remarks, in_order, of_error
@@ -20,11 +19,6 @@ if TYPE_CHECKING:
 def drift_junit(drifted: Drifted) -> bytes:
     """Return the findings as JUnit XML."""
     return junit(drift_remarks(drifted))
-
-
-def drift_sarif(drifted: Drifted, prefix: str = "") -> bytes:
-    """Return the findings as SARIF; `prefix` leads from the root of the repository to the workspace."""
-    return sarif_bytes(SarifDocument.of(drift_remarks(drifted), prefix))
 
 
 def drift_remarks(drifted: Drifted) -> Remarks:

@@ -21,7 +21,7 @@ from reconciler.lifecycles.mounting import UNMOUNT, MigrationState
 from reconciler.lifecycles.table import Move
 
 if TYPE_CHECKING:
-    from reconciler.embedded.catalog.entries import MigrantEntry
+    from reconciler.embedded.catalog.migrationentries import MigrantEntry
 
 Patched = tuple[Any, str, Any]
 """Where, the name there, and what is put in its place."""
