@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from reconciler.planning.finding import Finding
     from reconciler.resources.address import Address
     from reconciler.resources.capabilities import Capabilities, ClusterIdentity
-    from reconciler.resources.measures import Measures
     from reconciler.resources.mountable import Mounts
     from reconciler.resources.recoverable import Recoveries
 
@@ -97,7 +96,6 @@ class Given:
     now_ms: int
     guards: Guards = field(default_factory=Guards)
     selection: Selection = field(default_factory=Selection)
-    measures: Measures = field(default_factory=dict)
     recoveries: Recoveries = field(default_factory=dict)
     """What object storage has of the new topics that are to be made from it."""
     mounts: Mounts = field(default_factory=dict)
@@ -141,8 +139,6 @@ class Plan:
     errors: tuple[Finding, ...] = ()
     """Errors of the plan: wrong cluster, what a platform cannot do, what the tables refuse. Exit 1, never lifted."""
     warnings: tuple[Finding, ...] = ()
-    unmeasured: tuple[Address, ...] = ()
-    """Topics whose size the risk or the estimate of an action rests on, and that were not measured."""
     back_to: int | None = None
     """The serial of the state this goes back to; `None`: it leads to what the files say."""
     digest: str = ""

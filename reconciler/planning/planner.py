@@ -1,7 +1,13 @@
-"""The whole of planning: three inventories in, one plan out. No clock, network, printing or randomness."""
+"""The whole of planning: three inventories in, one plan out. No clock, network, printing or randomness.
+
+A plan is made in three steps: `decide` what is to be done, let the caller measure what `to_measure` names, and `judge`
+what was decided by these measures.
+"""
 
 from __future__ import annotations
 
+from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reconciler.planning.deciding.decide import decide_wanted
@@ -44,15 +50,30 @@ from reconciler.resources.address import rank
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from reconciler.planning.actions import Action
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Desired, Inventory, Record
+    from reconciler.resources.measures import Measures
 
 
-def plan(desired: Desired, recorded: Record, observed: Inventory, *, given: Given) -> Plan:
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What was decided, before it is known what it costs and whether it may be done."""
+
+    desired: Desired
+    situation: Situation
+    decision: Decision
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """The actions, without their risks and in no order."""
+        return tuple(self.decision.actions)
+
+
+def decide(desired: Desired, recorded: Record, observed: Inventory, *, given: Given) -> Draft:
     """Return the actions that turn `observed` into `desired`.
 
-    Only addresses in `recorded` may be deleted: what we did not create or adopt, we leave alone. Where a finding is
-    among `errors`, nothing of the plan may be applied.
+    Only addresses in `recorded` may be deleted: what we did not create or adopt, we leave alone.
     """
     situation, findings = _look(desired, recorded, observed, given)
     decision = Decision(errors=findings)
@@ -61,10 +82,27 @@ def plan(desired: Desired, recorded: Record, observed: Inventory, *, given: Give
     say_under_way(situation, decision)
     if given.is_only_drift:
         only_drift(decision, situation)
+    return Draft(desired, situation, decision)
 
-    impact = Impact(situation)
+
+def to_measure(draft: Draft) -> tuple[Address, ...]:
+    """Return the topics whose size the risk or the estimate of an action rests on; those with a risk first."""
+    impact = Impact(draft.situation, {})
+    judged = [impact.judge(action) for action in draft.actions]
+    deque(impact.warnings(judged), maxlen=0)
+    judge_quotas(draft.situation, judged, impact.measure)
+    return impact.unmeasured
+
+
+def judge(draft: Draft, measures: Measures) -> Plan:
+    """Return the plan: every action with its risk, what blocks it and its place; and what is wrong or worth knowing.
+
+    Where a finding is among `errors`, nothing of the plan may be applied.
+    """
+    situation, decision, given = draft.situation, draft.decision, draft.situation.given
+    impact = Impact(situation, measures)
     allowed = allowances(given.guards, given.selection)
-    judged, refused = guard([impact.judge(action) for action in decision.actions], desired, situation, allowed)
+    judged, refused = guard([impact.judge(action) for action in draft.actions], draft.desired, situation, allowed)
     actions, rings = in_order(judged, situation)
     quotas = judge_quotas(situation, actions, impact.measure)
 
@@ -94,7 +132,7 @@ def plan(desired: Desired, recorded: Record, observed: Inventory, *, given: Give
                 *impact.warnings(actions),
                 *warnings_of_tiering(situation),
                 *warnings_of_tiered_topics(situation),
-                *warnings_of_copying_off(situation, desired),
+                *warnings_of_copying_off(situation, draft.desired),
                 *warnings_of_lost(situation),
                 *warnings_of_commanded(situation),
                 *warnings_of_links(situation),
@@ -103,15 +141,9 @@ def plan(desired: Desired, recorded: Record, observed: Inventory, *, given: Give
                 *warnings_of_sealed(situation.observed),
             ]
         ),
-        unmeasured=impact.unmeasured,
         back_to=given.back_to,
         digest=digest(actions),
     )
-
-
-def to_measure(plan: Plan) -> tuple[Address, ...]:
-    """Return what must be measured before the risk of a plan's actions is known."""
-    return plan.unmeasured
 
 
 def _look(desired: Desired, recorded: Record, observed: Inventory, given: Given) -> tuple[Situation, list[Finding]]:

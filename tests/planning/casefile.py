@@ -26,6 +26,7 @@ from reconciler.planning.document.rows import changes_of
 from reconciler.planning.estimates import RoleCost
 from reconciler.planning.fields import LINK_FEATURES
 from reconciler.planning.plan import Base, Given, Plan, Selection
+from reconciler.planning.planner import to_measure
 from reconciler.resources.address import Address
 from reconciler.resources.capabilities import Capabilities, ClusterIdentity
 from reconciler.resources.clusterproperties import EMBEDDED_PROPERTIES
@@ -33,7 +34,7 @@ from reconciler.resources.configs import EMBEDDED_CONFIGS, KAFKA_CONFIGS
 from reconciler.resources.guards import Guards
 from reconciler.resources.internaltopics import KAFKA_INTERNAL
 from reconciler.resources.kafkaversions import kafka_configs
-from reconciler.resources.measures import Measure, TieredPartition
+from reconciler.resources.measures import Measure, Measures, TieredPartition
 from reconciler.resources.mirroring import NEVER_FETCHED, Position
 from reconciler.resources.mountable import MountSource
 from reconciler.resources.recoverable import Recoverable
@@ -124,6 +125,7 @@ class Case:
                 [item["cluster"] for item in desired if "cluster" in item],
                 names,
             ),
+            measures=_measures(self._said),
         )
 
     @property
@@ -199,8 +201,11 @@ def differences(case: Case, plan: Plan) -> list[str]:
     waiting = [f"{item.address} {item.state}" for item in plan.waiting]
     if waiting != row.get("waiting", []):
         wrong.append(f"waiting is {waiting}")
-    if "unmeasured" in row and list(plan.unmeasured) != row["unmeasured"]:
-        wrong.append(f"unmeasured is {list(plan.unmeasured)}")
+    if "unmeasured" in row:
+        world = case.world
+        unmeasured = [address for address in to_measure(world.draft()) if address not in world.measures]
+        if unmeasured != row["unmeasured"]:
+            wrong.append(f"unmeasured is {unmeasured}")
     return wrong
 
 
@@ -284,19 +289,6 @@ def _given(row: dict[str, Any], platform: str, declared_names: list[str], standi
             changed_files=tuple(changed) if changed is not None else None,
             allow=tuple(row.get("allow", ())),
         ),
-        measures={
-            address: Measure(
-                said["bytes"],
-                said["records"],
-                tuple(said.get("groups", ())),
-                tuple((NOW_MS - int(age), size) for age, size in said.get("ages", ())),
-                said.get("local_only", 0),
-                tuple(TieredPartition(*lying) for lying in said.get("tiered", ())),
-                {number: _position(**at) for number, at in said.get("positions", {}).items()},
-                said.get("committed"),
-            )
-            for address, said in row.get("measures", {}).items()
-        },
         recoveries={Address(address): _recovery(**said) for address, said in row.get("recoveries", {}).items()},
         mounts={Address(address): _mount(**said) for address, said in row.get("mounts", {}).items()},
         detached={Address(address): location for address, location in row.get("detached", {}).items()},
@@ -308,3 +300,19 @@ def _given(row: dict[str, Any], platform: str, declared_names: list[str], standi
         include_adopted=row.get("include_adopted", False),
         is_only_drift=row.get("only_drift", False),
     )
+
+
+def _measures(row: dict[str, Any]) -> Measures:
+    return {
+        address: Measure(
+            said["bytes"],
+            said["records"],
+            tuple(said.get("groups", ())),
+            tuple((NOW_MS - int(age), size) for age, size in said.get("ages", ())),
+            said.get("local_only", 0),
+            tuple(TieredPartition(*lying) for lying in said.get("tiered", ())),
+            {number: _position(**at) for number, at in said.get("positions", {}).items()},
+            said.get("committed"),
+        )
+        for address, said in row.get("measures", {}).items()
+    }

@@ -9,6 +9,9 @@ import pytest
 from reconciler.planning.actions import Delete
 from reconciler.planning.document.reading import read_document
 from reconciler.planning.document.saved import canonical_bytes, to_document
+from reconciler.planning.planner import judge, to_measure
+from reconciler.resources.address import Address, cluster_of
+from reconciler.resources.measures import Measure
 from tests.planning.casefile import Case, cases, differences
 
 CASES = cases()
@@ -24,6 +27,27 @@ each_case = pytest.mark.parametrize(
 def test_a_case_is_planned_as_it_says(case: Case) -> None:
     wrong = differences(case, case.world.plan())
     assert not wrong, f"{case.row['why']}\n" + "\n".join(wrong)
+
+
+class Sizes(dict[Address, Measure]):
+    """Measures that keep which topics they were asked for."""
+
+    def __init__(self, known: dict[Address, Measure]) -> None:
+        super().__init__(known)
+        self.asked: set[Address] = set()
+
+    def get(self, key: Address, default: Measure | None = None) -> Measure | None:  # type: ignore[override] # as used
+        self.asked.add(key)
+        return super().get(key, default)
+
+
+@each_case
+def test_what_is_measured_once_is_all_that_judging_asks_for(case: Case) -> None:
+    draft = case.world.draft()
+    sizes = Sizes({address: Measure(10, 1) for address in to_measure(draft)})
+    judge(draft, sizes)
+    lacking = sizes.asked - sizes.keys()
+    assert not {address for address in lacking if cluster_of(address) in draft.situation.trusted}
 
 
 @each_case

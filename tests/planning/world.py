@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
 from reconciler.planning.actions import (
@@ -18,7 +18,7 @@ from reconciler.planning.actions import (
     Update,
 )
 from reconciler.planning.plan import Given, Plan
-from reconciler.planning.planner import plan
+from reconciler.planning.planner import Draft, decide, judge
 from reconciler.planning.recording import after_action, learn
 from reconciler.planning.situation import mounted_by, source_of, topic_of
 from reconciler.planning.wanted.ways import peer_of
@@ -29,6 +29,7 @@ from reconciler.resources.capabilities import ClusterIdentity
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Desired, Inventory, Observed, Record, RemoteLegacy
 from reconciler.resources.kinds import RESOURCE, Resource
+from reconciler.resources.measures import Measures
 from reconciler.resources.mirrorlink import MirrorLink, MirrorTopic
 from reconciler.resources.mountable import MountSource
 from reconciler.resources.mounting import Mounting
@@ -52,9 +53,13 @@ class World:
     recorded: Record
     observed: Inventory
     given: Given
+    measures: Measures = field(default_factory=dict)
+
+    def draft(self) -> Draft:
+        return decide(self.desired, self.recorded, self.observed, given=self.given)
 
     def plan(self) -> Plan:
-        return plan(self.desired, self.recorded, self.observed, given=self.given)
+        return judge(self.draft(), self.measures)
 
     def applied(self, plan: Plan) -> World:
         """Do every action of a plan in order, but not the blocked ones, nor what changes a topic that did not move."""

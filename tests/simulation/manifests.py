@@ -7,8 +7,8 @@ from datetime import date
 from typing import TYPE_CHECKING
 
 from reconciler.errors import BlockedError, RetryableError, UserError
+from reconciler.planning import planner
 from reconciler.planning.plan import Base, Given, Plan, Selection
-from reconciler.planning.planner import plan, to_measure
 from reconciler.providers.base import Scope
 from reconciler.resources.measures import Measure
 from tests.planning.short import declared
@@ -102,10 +102,8 @@ def decide(files: str, providers: Mapping[str, Provider], snapshot: Snapshot) ->
         identities=identities,
         base=Base(snapshot.lineage, snapshot.serial, snapshot.sha256),
     )
-    found = plan(FILES[files], snapshot.record, observed, given=given)  # type: ignore[arg-type] # they are observed
-    if sizes := to_measure(found):
-        empty = {address: Measure(0, 0) for address in sizes}
-        found = plan(FILES[files], snapshot.record, observed, given=replace(given, measures=empty))  # type: ignore[arg-type] # as above
+    draft = planner.decide(FILES[files], snapshot.record, observed, given=given)  # type: ignore[arg-type] # they are observed
+    found = planner.judge(draft, {address: Measure(0, 0) for address in planner.to_measure(draft)})
     if found.errors:
         raise UserError("; ".join(error.message for error in found.errors), hint="Mend the files.")
     if found.blocked:

@@ -11,7 +11,7 @@ import pytest
 from reconciler.manifests.loading import Variables, load
 from reconciler.planning.actions import Adopt, Forget
 from reconciler.planning.plan import Given
-from reconciler.planning.planner import plan
+from reconciler.planning.planner import decide, judge
 from reconciler.resources.address import Address
 from reconciler.resources.inventory import Observed, Recorded
 from reconciler.workflow.accepting.accept import Accepted, patch_for
@@ -95,7 +95,7 @@ class Two:
 
     @property
     def plan(self) -> Plan:
-        return plan(self.loaded.desired, self.recorded, self.observed, given=self.given)
+        return judge(decide(self.loaded.desired, self.recorded, self.observed, given=self.given), {})
 
     def see(self, item: dict[str, Any]) -> None:
         """Let a cluster say something else."""

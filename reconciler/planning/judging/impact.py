@@ -38,14 +38,15 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import Action
     from reconciler.planning.finding import Finding
     from reconciler.planning.situation import Situation
-    from reconciler.resources.measures import Measure
+    from reconciler.resources.measures import Measure, Measures
 
 
 class Impact:
-    """Judges actions one by one and collects the topics whose size it would have needed."""
+    """Judges actions one by one, by what was measured, and collects the topics whose size it would have needed."""
 
-    def __init__(self, situation: Situation) -> None:
+    def __init__(self, situation: Situation, measures: Measures) -> None:
         self._situation = situation
+        self._measures = measures
         self._missing: dict[Address, None] = {}
         self._wished: dict[Address, None] = {}
         self._switching = Switching(situation, self._topics_below, self.measure)
@@ -302,7 +303,7 @@ class Impact:
         source = brought_by(address, self._situation)
         if source is not None:
             return size_of(source, self._situation, self.measure)
-        found = self._situation.given.measures.get(address)
+        found = self._measures.get(address)
         if found is None and cluster_of(address) in self._situation.trusted:
             (self._wished if is_wish else self._missing)[address] = None
         return found

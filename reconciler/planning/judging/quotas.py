@@ -114,9 +114,7 @@ def _held(situation: Situation, actions: Sequence[Action], limits: Mapping[Addre
         for address, seen in situation.observed.items()
         if kind_of(address) in {"topic", "mirror"}
     }
-    after = dict(before)
-    for action in actions:
-        _apply(action, after)
+    after = _afterwards(actions, before)
     held: defaultdict[Address, Held] = defaultdict(Held)
     for topics, name in ((before, "before"), (after, "after")):
         for topic, partitions in topics.items():
@@ -126,34 +124,64 @@ def _held(situation: Situation, actions: Sequence[Action], limits: Mapping[Addre
     return held
 
 
-def _apply(action: Action, topics: dict[Address, int]) -> None:
-    """Let an action be done. One that is blocked counts too: a plan is done whole or not at all."""
+def _afterwards(actions: Sequence[Action], before: Mapping[Address, int]) -> dict[Address, int]:
+    """Return the topics once a plan is done, in whichever order; what is blocked counts too: it is done whole or not.
+
+    What leaves a name goes before what comes to it: two topics may swap their names.
+    """
+    after = dict(before)
+    for action in actions:
+        left = _leaves(action)
+        if left is not None:
+            after.pop(left, None)
+    for action in actions:
+        after.update(_arrives(action, before))
+    for action in actions:
+        if isinstance(action, Update):
+            after.update(_grown(action))
+    return after
+
+
+def _leaves(action: Action) -> Address | None:
+    """Return the topic that is not there any more once an action is done."""
+    match action:
+        case Delete(before=Topic() | MirrorTopic()):
+            return _as_topic(action.address)
+        case Transition(after=Mounting() as mounting):
+            return mounted_by(mounting) if action.machine == UNMOUNT.name else None
+        case Transition():
+            return moved_from(action)
+        case Create() | Update() | Delete() | Adopt() | Forget() | RunJob():
+            return None
+        case _:
+            assert_never(action)
+
+
+def _arrives(action: Action, before: Mapping[Address, int]) -> Iterator[tuple[Address, int]]:
+    """Yield the topic that an action brings, with its partitions."""
     address = _as_topic(action.address)
     match action:
-        case Create(after=Topic() as topic):
+        case Create(after=Topic() | MirrorTopic() as made):
             found = action.parameters.get("partitions")
-            topics[address] = found if isinstance(found, int) else _partitions(topic)
-        case Create(after=MirrorTopic()):
-            found = action.parameters.get("partitions")
-            topics[address] = found if isinstance(found, int) else 1
-        case Delete(before=Topic() | MirrorTopic()):
-            topics.pop(address, None)
-        case Transition(after=Mounting() as mounting) if action.machine == UNMOUNT.name:
-            topics.pop(mounted_by(mounting), None)
+            # What a mirror follows says how many it has.
+            yield address, found if isinstance(found, int) else _partitions(made) if isinstance(made, Topic) else 1
         case Transition(after=Mounting() as mounting):
-            topics[mounted_by(mounting)] = action.estimate.partitions or 1
+            if action.machine != UNMOUNT.name:
+                yield mounted_by(mounting), action.estimate.partitions or 1
         case Transition():
             old = moved_from(action)
-            if old in topics:
-                topics[address] = topics.pop(old)
-        case Update():
-            for change in action.changes:
-                if change.path == "partitions" and isinstance(change.after, int):
-                    topics[address] = change.after
-        case Create() | Delete() | Adopt() | Forget() | RunJob():
+            if old is not None and old in before:
+                yield address, before[old]
+        case Create() | Update() | Delete() | Adopt() | Forget() | RunJob():
             pass
         case _:
             assert_never(action)
+
+
+def _grown(action: Update) -> Iterator[tuple[Address, int]]:
+    for change in action.changes:
+        if change.path == "partitions" and isinstance(change.after, int):
+            yield _as_topic(action.address), change.after
 
 
 def _counted(quotas: Quotas, held: Held) -> Iterator[tuple[str, str]]:

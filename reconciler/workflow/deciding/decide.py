@@ -1,13 +1,13 @@
-"""From a loaded workspace to a plan: read the state, observe, plan, measure what the plan asks for, plan again."""
+"""From a loaded workspace to a plan: read the state, observe, decide, measure what that asks for, judge."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from reconciler.planning import planner
 from reconciler.planning.judging.roles import topics_cut
 from reconciler.planning.plan import Base, Given, Plan
-from reconciler.planning.planner import plan, to_measure
 from reconciler.planning.wanted.givenup import given_up
 from reconciler.workflow.beginning.selecting import selection
 from reconciler.workflow.deciding.findings import located
@@ -22,6 +22,7 @@ from reconciler.workflow.looking.remembering import Remembered, remember
 
 if TYPE_CHECKING:
     from reconciler.resources.inventory import Inventory, Record
+    from reconciler.resources.measures import Measures
     from reconciler.state.snapshots import Snapshot
     from reconciler.workflow.beginning.opening import Work
 
@@ -89,15 +90,13 @@ def _decide(work: Work, remembered: Remembered, wanted: Wanted) -> Decided:
         looked = mountables(work.providers, work.loaded.desired, record, seen)
         given = replace(given, mounts=looked.mounts, detached=looked.detached)
         inventory = as_lost(inventory, looked.lost)
-    found = plan(work.loaded.desired, record, inventory, given=given)
-    wanted_sizes = to_measure(found)
-    if wanted_sizes:
-        cut = topics_cut(found.actions)
-        sizes = measure(
-            work.providers, wanted_sizes, with_groups=True, committed=cut, may_lack=may_lack(seen.inventory)
-        )
-        sized = replace(given, measures=sizes)
-        found = plan(work.loaded.desired, record, inventory, given=sized)
+    draft = planner.decide(work.loaded.desired, record, inventory, given=given)
+    asked, cut = planner.to_measure(draft), topics_cut(draft.actions)
+    measures: Measures = {}
+    if asked:
+        lost = may_lack(seen.inventory)
+        measures = measure(work.providers, asked, with_groups=True, committed=cut, may_lack=lost)
+    found = planner.judge(draft, measures)
     placed = replace(found, errors=located(found.errors, work.loaded), warnings=located(found.warnings, work.loaded))
     return Decided(placed, snapshot, record, seen, remembered)
 

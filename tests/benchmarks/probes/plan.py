@@ -5,7 +5,7 @@ import time
 from datetime import date
 
 from reconciler.planning.plan import Given
-from reconciler.planning.planner import plan
+from reconciler.planning.planner import decide, judge
 from reconciler.resources.capabilities import Capabilities, ClusterIdentity
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Declared, Observed, Recorded
@@ -47,9 +47,9 @@ given = Given(
     now_ms=1_767_225_600_000,
 )
 few = list(desired)[:100]  # what only the first plan of a process costs is paid by a small one
-plan(*({a: every[a] for a in few if a in every} for every in (desired, recorded, observed)), given=given)
+judge(decide(*({a: every[a] for a in few if a in every} for every in (desired, recorded, observed)), given=given), {})
 began = time.perf_counter()
-planned = plan(desired, recorded, observed, given=given)
+planned = judge(decide(desired, recorded, observed, given=given), {})
 took = time.perf_counter() - began
 if planned.errors or len(planned.actions) != count // 5:
     sys.exit(f"{len(planned.actions)} actions, errors {planned.errors[:3]}")
