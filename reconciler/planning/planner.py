@@ -8,52 +8,45 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, TypeVar
 
 from reconciler.planning.deciding.decide import decide_wanted
 from reconciler.planning.deciding.decision import Decision
-from reconciler.planning.deciding.drift import check_unmatched_rules, ignoring
+from reconciler.planning.deciding.drift import ignoring
 from reconciler.planning.deciding.onlydrift import only_drift
-from reconciler.planning.deciding.overrides import overrides, warnings_of
+from reconciler.planning.deciding.overrides import overrides
 from reconciler.planning.deciding.removed import decide_removed
 from reconciler.planning.deciding.underway import say_under_way
 from reconciler.planning.deciding.unmanaged import unmanaged
 from reconciler.planning.document.digest import digest
 from reconciler.planning.finding import Finding
-from reconciler.planning.judging.allowances import allowances, check_unmatched
-from reconciler.planning.judging.checks import check
+from reconciler.planning.judging.allowances import allowances
+from reconciler.planning.judging.checks import ERRORS, MEASURED, REFUSALS, WARNINGS
 from reconciler.planning.judging.clusters import check_clusters, declared_clusters, trusted_clusters
-from reconciler.planning.judging.copyingoff import warnings_of_copying_off
-from reconciler.planning.judging.denials import warnings_of_denials
-from reconciler.planning.judging.detaching import warnings_of_sealed
-from reconciler.planning.judging.durability import warnings_of_insync
 from reconciler.planning.judging.expiry import check_expired
 from reconciler.planning.judging.guards import guard
-from reconciler.planning.judging.hidden import check_hidden
 from reconciler.planning.judging.impact import Impact
-from reconciler.planning.judging.linkfilters import warnings_of_links
-from reconciler.planning.judging.quotas import judge_quotas
-from reconciler.planning.judging.returning import warnings_of_return
-from reconciler.planning.judging.rules import check_rules
-from reconciler.planning.judging.tieredtopics import warnings_of_tiered_topics
-from reconciler.planning.judging.tiering import warnings_of_tiering
 from reconciler.planning.ordering.order import in_order
-from reconciler.planning.plan import Given, Plan
-from reconciler.planning.selection import check_targets, chooser, is_partial
+from reconciler.planning.plan import Given, Override, Plan
+from reconciler.planning.review import Review
+from reconciler.planning.selection import chooser
 from reconciler.planning.situation import Situation
-from reconciler.planning.wanted.commanded import as_commanded, warnings_of_commanded
+from reconciler.planning.wanted.commanded import as_commanded
 from reconciler.planning.wanted.effective import effective
-from reconciler.planning.wanted.givenup import warnings_of_lost
 from reconciler.planning.wanted.names import addressed
 from reconciler.resources.address import rank
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from reconciler.planning.actions import Action
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Desired, Inventory, Record
     from reconciler.resources.measures import Measures
+
+
+Seen = TypeVar("Seen")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +82,7 @@ def to_measure(draft: Draft) -> tuple[Address, ...]:
     """Return the topics whose size the risk or the estimate of an action rests on; those with a risk first."""
     impact = Impact(draft.situation, {})
     judged = [impact.judge(action) for action in draft.actions]
-    deque(impact.warnings(judged), maxlen=0)
-    judge_quotas(draft.situation, judged, impact.measure)
+    deque(_walk(MEASURED, _review(draft, judged, (), impact)), maxlen=0)
     return impact.unmeasured
 
 
@@ -104,10 +96,7 @@ def judge(draft: Draft, measures: Measures) -> Plan:
     allowed = allowances(given.guards, given.selection)
     judged, refused = guard([impact.judge(action) for action in draft.actions], draft.desired, situation, allowed)
     actions, rings = in_order(judged, situation)
-    quotas = judge_quotas(situation, actions, impact.measure)
-
-    hiding = () if given.is_destroy else overrides(situation)
-    unmatched = check_unmatched(actions, allowed, is_partial=given.is_only_drift or is_partial(given.selection))
+    review = _review(draft, actions, overrides(situation), impact)
     return Plan(
         workspace=given.workspace,
         environment=given.environment,
@@ -118,29 +107,9 @@ def judge(draft: Draft, measures: Measures) -> Plan:
         drift=tuple(sorted(decision.drift, key=lambda found: (rank(found.address), found.path))),
         waiting=tuple(sorted(decision.waiting, key=lambda found: rank(found.address))),
         unmanaged=unmanaged(situation),
-        overrides=hiding,
-        errors=_in_order([*decision.errors, *refused, *rings, *quotas.errors]),
-        warnings=_in_order(
-            [
-                *decision.warnings,
-                *check_rules(situation, actions),
-                *unmatched,
-                *check_unmatched_rules(situation),
-                *warnings_of(hiding, situation),
-                *quotas.warnings,
-                *warnings_of_return(given, actions),
-                *impact.warnings(actions),
-                *warnings_of_tiering(situation),
-                *warnings_of_tiered_topics(situation),
-                *warnings_of_copying_off(situation, draft.desired),
-                *warnings_of_lost(situation),
-                *warnings_of_commanded(situation),
-                *warnings_of_links(situation),
-                *warnings_of_denials(situation),
-                *warnings_of_insync(situation),
-                *warnings_of_sealed(situation.observed),
-            ]
-        ),
+        overrides=tuple(review.overrides),
+        errors=_in_order([*decision.errors, *refused, *rings, *_walk(ERRORS, review)]),
+        warnings=_in_order([*decision.warnings, *_walk(WARNINGS, review)]),
         back_to=given.back_to,
         digest=digest(actions),
     )
@@ -166,8 +135,16 @@ def _look(desired: Desired, recorded: Record, observed: Inventory, given: Given)
     )
     chosen = [finding for finding in unclear if finding.address and situation.is_decidable(finding.address)]
     chosen = list(_once(chosen))
-    missed = check_targets(given.selection, wanted, recorded, observed)
-    return situation, [*findings, *chosen, *missed, *check_hidden(situation), *check(situation)]
+    return situation, [*findings, *chosen, *_walk(REFUSALS, situation)]
+
+
+def _review(draft: Draft, actions: Sequence[Action], hiding: tuple[Override, ...], impact: Impact) -> Review:
+    return Review(draft.situation, draft.desired, actions, hiding, impact.measure, impact.topics_below)
+
+
+def _walk(checks: Iterable[Callable[[Seen], Iterable[Finding]]], seen: Seen) -> Iterator[Finding]:
+    """Yield what every check finds in what it is shown."""
+    return chain.from_iterable(check(seen) for check in checks)
 
 
 def _once(findings: Iterable[Finding]) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reconciler.planning.finding import Finding
-from reconciler.planning.situation import Wanted, mounted_by, source_of
+from reconciler.planning.situation import Situation, Wanted, mounted_by, source_of
 from reconciler.planning.wanted.halves import half_at, has_two_halves
 from reconciler.resources.address import (
     Address,
@@ -60,12 +60,10 @@ def chooser(
     return (chosen - excluded).__contains__
 
 
-def check_targets(
-    selection: Selection, wanted: Mapping[Address, Wanted], recorded: Record, observed: Inventory
-) -> Iterator[Finding]:
+def check_targets(situation: Situation) -> Iterator[Finding]:
     """Yield each target that names nothing: a typing error must not look like nothing to do."""
-    for pattern in selection.targets:
-        everything = {*wanted, *recorded, *observed}
+    for pattern in situation.given.selection.targets:
+        everything = {*situation.wanted, *situation.recorded, *situation.observed}
         if not any(matches(pattern, address) for address in everything):
             from difflib import get_close_matches  # noqa: PLC0415 - needed only to say something is wrong
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from reconciler.errors import DriftError, ReconcilerError, UserError
 from reconciler.manifests.files import WORKSPACE_FILE
 from reconciler.planning.finding import Finding
-from reconciler.planning.judging.detaching import warnings_of_sealed
+from reconciler.planning.judging.detaching import sealed
 from reconciler.planning.wanted.commanded import commanded
 from reconciler.resources.address import cluster_address, matches
 from reconciler.workflow.beginning.opening import open_work
@@ -117,8 +117,8 @@ def drift(invocation: Invocation, select: Select, *, fail_on: Sequence[str] = ()
     else:
         verdict = _verdict(planned.plan, fails, lost)
     is_chosen = _chosen(select)
-    sealed = tuple(warnings_of_sealed({a: o for a, o in decided.seen.inventory.items() if is_chosen(a)}))
-    return Drifted(planned, findings, fails, verdict, told, unknown, sealed, lost)
+    shut = tuple(sealed({a: o for a, o in decided.seen.inventory.items() if is_chosen(a)}))
+    return Drifted(planned, findings, fails, verdict, told, unknown, shut, lost)
 
 
 def _roles(work: Work, decided: Decided, select: Select) -> tuple[Commanded, ...]:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import date
 
+    from reconciler.planning.review import Review
     from reconciler.planning.situation import Situation
     from reconciler.resources.address import Address
     from reconciler.resources.guards import Guards, IgnoredDrift
@@ -35,11 +36,12 @@ def ignoring(guards: Guards, today: date) -> Callable[[Address, str], str | None
     return ignored
 
 
-def check_unmatched_rules(situation: Situation) -> Iterator[Finding]:
+def warnings_of_unmatched_rules(review: Review) -> Iterator[Finding]:
     """Yield a warning for each rule that no resource, or no field of those it matches, can ever need: a slip.
 
     A rule whose fields have not drifted yet is none: it may be there for what is to come.
     """
+    situation = review.situation
     given = situation.given
     if given.is_destroy:
         return

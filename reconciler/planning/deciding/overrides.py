@@ -19,12 +19,15 @@ from reconciler.resources.topic import Topic
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from reconciler.planning.review import Review
     from reconciler.planning.situation import Situation
     from reconciler.resources.address import Address
 
 
 def overrides(situation: Situation) -> tuple[Override, ...]:
     """Return what hides a declared value on the topics that are ours; only platforms that inherit know such keys."""
+    if situation.given.is_destroy:
+        return ()
     found: list[Override] = []
     tiers = _Tiers(situation)
     for address, item in situation.wanted.items():
@@ -40,14 +43,14 @@ def overrides(situation: Situation) -> tuple[Override, ...]:
     return tuple(sorted(found, key=lambda one: (rank(one.address), one.path)))
 
 
-def warnings_of(found: tuple[Override, ...], situation: Situation) -> Iterator[Finding]:
+def warnings_of_overrides(review: Review) -> Iterator[Finding]:
     """Yield each as a warning that says what to do."""
-    for one in found:
+    for one in review.overrides:
         key = one.path.removeprefix("configs.")
         shown, hidden = show_value(key, one.value), show_value(key, one.hidden)
         yield Finding(
             one.address,
-            situation.wanted[one.address].source,
+            review.situation.wanted[one.address].source,
             f"{key} is {shown} on the cluster, set by nobody's file, and hides {hidden} of {one.origin}",
             f"Write `{key}: default` on the topic to inherit again, or declare the value.",
         )

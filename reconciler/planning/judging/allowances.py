@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.planning.document.rows import name_of
 from reconciler.planning.finding import Finding
+from reconciler.planning.selection import is_partial
 from reconciler.resources.address import matches
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     from reconciler.planning.actions import Action
     from reconciler.planning.plan import Selection
+    from reconciler.planning.review import Review
     from reconciler.resources.guards import Guards
 
 
@@ -47,12 +49,14 @@ def granted_by(action: Action, allowed: Sequence[Allowed]) -> str | None:
     return next((allowance.origin for allowance in allowed if allowance.covers(action)), None)
 
 
-def check_unmatched(actions: Sequence[Action], allowed: Sequence[Allowed], *, is_partial: bool) -> Iterator[Finding]:
+def warnings_of_unused(review: Review) -> Iterator[Finding]:
     """Yield a warning for each allowance that no action needed; reviewed ones may be about what was not selected."""
-    for allowance in allowed:
-        if (is_partial and allowance.is_reviewed) or allowance.verb == CONNECT:
+    given = review.situation.given
+    is_selected = given.is_only_drift or is_partial(given.selection)
+    for allowance in allowances(given.guards, given.selection):
+        if (is_selected and allowance.is_reviewed) or allowance.verb == CONNECT:
             continue
-        if not any(allowance.covers(action) for action in actions):
+        if not any(allowance.covers(action) for action in review.actions):
             yield Finding(
                 None,
                 "reconciler.yaml" if allowance.is_reviewed else None,

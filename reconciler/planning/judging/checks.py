@@ -1,22 +1,42 @@
-"""What no `--allow` lifts: references that lead nowhere, and what a platform cannot do in this version."""
+"""The checks that the planner walks, and the first of them: what every resource alone must hold to.
+
+To add a check, write a function of one of the two types below, and put it into its list.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
+from reconciler.planning.deciding.drift import warnings_of_unmatched_rules
+from reconciler.planning.deciding.overrides import warnings_of_overrides
 from reconciler.planning.fields import PROPERTIES
 from reconciler.planning.finding import Finding
+from reconciler.planning.judging.allowances import warnings_of_unused
+from reconciler.planning.judging.copyingoff import warnings_of_copying_off
+from reconciler.planning.judging.denials import warnings_of_denials
+from reconciler.planning.judging.detaching import warnings_of_sealed
+from reconciler.planning.judging.durability import warnings_of_insync
+from reconciler.planning.judging.hidden import check_hidden
 from reconciler.planning.judging.limits import beyond, check_namespace, check_topic
+from reconciler.planning.judging.linkfilters import warnings_of_links
 from reconciler.planning.judging.links import check_link, check_links
 from reconciler.planning.judging.mounting import check_mounting, check_rivals
 from reconciler.planning.judging.naming import check_naming
 from reconciler.planning.judging.properties import check_properties
+from reconciler.planning.judging.quotas import check_quotas, warnings_of_quotas
 from reconciler.planning.judging.recovering import check_recovery
+from reconciler.planning.judging.returning import warnings_of_return
+from reconciler.planning.judging.rules import warnings_of_rules
 from reconciler.planning.judging.storage import check_storage
-from reconciler.planning.judging.tieredtopics import check_tiered_topics
-from reconciler.planning.judging.tiering import check_tiering
+from reconciler.planning.judging.switching import warnings_of_switching
+from reconciler.planning.judging.tieredtopics import check_tiered_topics, warnings_of_tiered_topics
+from reconciler.planning.judging.tiering import check_tiering, warnings_of_tiering
+from reconciler.planning.selection import check_targets
 from reconciler.planning.situation import Situation, Wanted
+from reconciler.planning.wanted.commanded import warnings_of_commanded
+from reconciler.planning.wanted.givenup import warnings_of_lost
 from reconciler.planning.wanted.names import check_names
 from reconciler.planning.wanted.sources import check_mirror
 from reconciler.resources.address import Address, split_name
@@ -30,23 +50,64 @@ from reconciler.resources.topic import Topic
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from reconciler.planning.review import Review
     from reconciler.resources.capabilities import Capabilities
 
 
-def check(situation: Situation) -> Iterator[Finding]:
-    """Yield every error of what is wanted; an address with one gets no action."""
+def check_resources(situation: Situation) -> Iterator[Finding]:
+    """Yield references that lead nowhere, and what a platform cannot do in this version."""
     for address in sorted(situation.wanted):
         if situation.is_decidable(address):
             wanted = situation.wanted[address]
             for message, hint in _problems(address, wanted, situation):
                 yield Finding(address, wanted.source, message, hint, wanted.marks)
-    yield from check_links(situation)
-    yield from check_properties(situation)
-    yield from check_tiering(situation)
-    yield from check_tiered_topics(situation)
-    yield from check_names(situation)
-    yield from check_naming(situation)
-    yield from check_rivals(situation)
+
+
+SituationCheck: TypeAlias = Callable[[Situation], Iterable[Finding]]
+"""Looks at what is wanted, recorded and observed, before anything is decided."""
+
+PlanCheck: TypeAlias = Callable[["Review"], Iterable[Finding]]
+"""Looks at the whole plan, once its actions are in order."""
+
+REFUSALS: Final[tuple[SituationCheck, ...]] = (
+    check_targets,
+    check_hidden,
+    check_resources,
+    check_links,
+    check_properties,
+    check_tiering,
+    check_tiered_topics,
+    check_names,
+    check_naming,
+    check_rivals,
+)
+"""What no `--allow` lifts; an address with one gets no action."""
+
+ERRORS: Final[tuple[PlanCheck, ...]] = (check_quotas,)
+"""What makes a plan one that must not be applied."""
+
+WARNINGS: Final[tuple[PlanCheck, ...]] = (
+    warnings_of_rules,
+    warnings_of_unused,
+    warnings_of_unmatched_rules,
+    warnings_of_overrides,
+    warnings_of_quotas,
+    warnings_of_return,
+    warnings_of_switching,
+    warnings_of_tiering,
+    warnings_of_tiered_topics,
+    warnings_of_copying_off,
+    warnings_of_lost,
+    warnings_of_commanded,
+    warnings_of_links,
+    warnings_of_denials,
+    warnings_of_insync,
+    warnings_of_sealed,
+)
+"""What is worth knowing before a plan is agreed to."""
+
+MEASURED: Final[tuple[PlanCheck, ...]] = (check_quotas, warnings_of_switching)
+"""Those of them that need measures: they are walked once before, to learn of which topics."""
 
 
 def _problems(address: Address, wanted: Wanted, situation: Situation) -> Iterator[tuple[str, str]]:

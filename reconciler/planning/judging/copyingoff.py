@@ -11,17 +11,17 @@ from reconciler.resources.tieringpolicy import TieringPolicy
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
-    from reconciler.planning.situation import Situation
+    from reconciler.planning.review import Review
     from reconciler.resources.address import Address
-    from reconciler.resources.inventory import Declared
 
 _FIELD: Final = ("spec", "localRetention")
 
 
-def warnings_of_copying_off(situation: Situation, desired: Mapping[Address, Declared]) -> Iterator[Finding]:
+def warnings_of_copying_off(review: Review) -> Iterator[Finding]:
     """Yield once for each policy that keeps topics tiered, copies no more, and says how long records are local."""
+    situation = review.situation
     topics: dict[str, list[Address]] = {}
     for address in sorted(situation.wanted):
         wanted = situation.wanted[address]
@@ -31,7 +31,7 @@ def warnings_of_copying_off(situation: Situation, desired: Mapping[Address, Decl
         configs = wanted.resource.spec.configs
         if configs.get(COPY_DISABLE) == "true" and any(configs.get(key) == AS_TOTAL for key in TOTALS):
             topics.setdefault(origin, []).append(address)
-    for address, declared in sorted(desired.items()):
+    for address, declared in sorted(review.desired.items()):
         policy = declared.resource
         if address in topics and isinstance(policy, TieringPolicy) and policy.spec.local_retention is not None:
             first, more = topics[address][0], len(topics[address]) - 1

@@ -14,6 +14,7 @@ from reconciler.resources.topic import Topic
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from reconciler.planning.review import Review
     from reconciler.planning.situation import Situation
     from reconciler.resources.acls import NamespaceAcl, TopicAcl
 
@@ -29,8 +30,9 @@ def check_hosts(acls: tuple[TopicAcl, ...]) -> Iterator[tuple[str, str]]:
             )
 
 
-def warnings_of_denials(situation: Situation) -> Iterator[Finding]:
+def warnings_of_denials(review: Review) -> Iterator[Finding]:
     """Yield rules that a tier above makes say nothing: denied there, or allowed there already."""
+    situation = review.situation
     for address in sorted(situation.wanted):
         resource = situation.wanted[address].resource
         if not isinstance(resource, Topic | Namespace) or not resource.spec.acls:

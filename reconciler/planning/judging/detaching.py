@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from reconciler.planning.actions import Transition
+    from reconciler.planning.review import Review
     from reconciler.planning.situation import Situation
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Inventory
@@ -57,7 +58,12 @@ def detached(action: Transition, situation: Situation, measure: Callable[[Addres
     return replace(action, estimate=estimate)
 
 
-def warnings_of_sealed(observed: Inventory) -> Iterator[Finding]:
+def warnings_of_sealed(review: Review) -> Iterator[Finding]:
+    """Yield the topics that take no records."""
+    yield from sealed(review.situation.observed)
+
+
+def sealed(observed: Inventory) -> Iterator[Finding]:
     """Yield the topics that take no records, since somebody was about to delete them once they were copied."""
     for address, there in sorted(observed.items()):
         if there.is_sealed:

@@ -11,13 +11,14 @@ from reconciler.resources.topic import Topic
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reconciler.planning.situation import Situation
+    from reconciler.planning.review import Review
 
 _LEAST: Final = "min.insync.replicas"
 
 
-def warnings_of_insync(situation: Situation) -> Iterator[Finding]:
+def warnings_of_insync(review: Review) -> Iterator[Finding]:
     """Yield topics that ask for more replicas in sync than they have: every write with acks=all is refused."""
+    situation = review.situation
     for address in sorted(situation.wanted):
         wanted = situation.wanted[address]
         topic = wanted.resource

@@ -33,10 +33,9 @@ from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
     from reconciler.planning.actions import Action
-    from reconciler.planning.finding import Finding
     from reconciler.planning.situation import Situation
     from reconciler.resources.measures import Measure, Measures
 
@@ -49,16 +48,12 @@ class Impact:
         self._measures = measures
         self._missing: dict[Address, None] = {}
         self._wished: dict[Address, None] = {}
-        self._switching = Switching(situation, self._topics_below, self.measure)
+        self._switching = Switching(situation, self.topics_below, self.measure)
 
     @property
     def unmeasured(self) -> tuple[Address, ...]:
         """The topics that should be measured: sorted, those first on which a risk rests."""
         return (*sorted(self._missing), *sorted(self._wished.keys() - self._missing.keys()))
-
-    def warnings(self, actions: Sequence[Action]) -> Iterator[Finding]:
-        """Yield what of the records is not lost, and yet to know before agreeing."""
-        yield from self._switching.warnings(actions)
 
     def judge(self, action: Action) -> Action:
         """Return the action with its risk, its estimate and the reasons of both."""
@@ -235,7 +230,8 @@ class Impact:
             case _:
                 assert_never(before)
 
-    def _topics_below(self, address: Address) -> Iterator[Address]:
+    def topics_below(self, address: Address) -> Iterator[Address]:
+        """Yield the topics in a namespace or on a cluster."""
         yield from sorted(topic for topic, _ in self._below.get(address, ()))
 
     @cached_property

@@ -15,6 +15,7 @@ from reconciler.resources.namefilters import is_about, is_never_made, takes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from reconciler.planning.review import Review
     from reconciler.planning.situation import Situation, Wanted
     from reconciler.resources.address import Address
     from reconciler.resources.linksyncs import NameFilter
@@ -24,11 +25,12 @@ _TOPICS: Final = ("spec", "autoCreate", "filters")
 _GROUPS: Final = ("spec", "consumerOffsetSync", "filters")
 
 
-def warnings_of_links(situation: Situation) -> Iterator[Finding]:
+def warnings_of_links(review: Review) -> Iterator[Finding]:
     """Yield filters that match nothing of what was read of the source, and mirrors that a prefix leaves out.
 
     And once, with the first link of a cluster, that its mirrors take records of others where they do.
     """
+    situation = review.situation
     yield from _open_mirrors(situation)
     for address, wanted in sorted(situation.wanted.items()):
         link = wanted.resource

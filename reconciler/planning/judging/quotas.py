@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from reconciler.planning.actions import Action
+    from reconciler.planning.review import Review
     from reconciler.planning.situation import Situation
     from reconciler.resources.kinds import Resource
     from reconciler.resources.measures import Measure
@@ -59,27 +60,34 @@ class Judged:
     warnings: list[Finding] = field(default_factory=list)
 
 
-def judge_quotas(
-    situation: Situation, actions: Sequence[Action], measure: Callable[[Address], Measure | None]
-) -> Judged:
-    """Return what of a plan is beyond the quotas of namespaces, or cannot be told."""
-    judged = Judged()
+def check_quotas(review: Review) -> Iterator[Finding]:
+    """Yield the namespaces that grow beyond their quotas."""
+    yield from _judged(review).errors
+
+
+def warnings_of_quotas(review: Review) -> Iterator[Finding]:
+    """Yield the namespaces that hold too much already, and those of which that cannot be told."""
+    yield from _judged(review).warnings
+
+
+def _judged(review: Review) -> Judged:
+    situation, judged = review.situation, Judged()
     limits = {} if situation.given.is_destroy else _limits(situation)
     if not limits:
         return judged
-    for address, held in sorted(_held(situation, actions, limits).items()):
+    for address, held in sorted(_held(situation, review.actions, limits).items()):
         limit = limits[address]
         into = judged.errors if held.grows else judged.warnings
         into.extend(Finding(address, limit.source, *said) for said in _counted(limit.quotas, held))
         if limit.quotas.bytes is not None and held.grows:
-            _judge_bytes(address, limit, held, measure, judged)
+            _judge_bytes(address, limit, held, review.measure, judged)
     return judged
 
 
 def _limits(situation: Situation) -> dict[Address, Limits]:
     found: dict[Address, Limits] = {}
     for address in {**situation.observed, **situation.wanted}:
-        if kind_of(address) == "namespace" and cluster_of(address) in situation.trusted:
+        if address.startswith("namespace/") and cluster_of(address) in situation.trusted:
             limits = _limits_at(address, situation)
             if limits.quotas != Quotas():
                 found[address] = limits

@@ -10,23 +10,23 @@ from reconciler.planning.judging.guards import DATA_BEARING
 from reconciler.resources.address import kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
-    from reconciler.planning.actions import Action
-    from reconciler.planning.plan import Given
+    from reconciler.planning.review import Review
 
 
-def warnings_of_return(given: Given, actions: Iterable[Action]) -> Iterator[Finding]:
+def warnings_of_return(review: Review) -> Iterator[Finding]:
     """Yield what a plan back to a state cannot do; nothing for a plan that leads to the files."""
-    if given.back_to is None:
+    back_to = review.situation.given.back_to
+    if back_to is None:
         return
-    empty = [action.address for action in actions if isinstance(action, Create) and _held_records(action)]
+    empty = [action.address for action in review.actions if isinstance(action, Create) and _held_records(action)]
     if empty:
         more = f" and {len(empty) - 1} more" if len(empty) > 1 else ""
         yield Finding(
             None,
             None,
-            f"{empty[0]}{more} had records in state #{given.back_to}, and is made anew and empty",
+            f"{empty[0]}{more} had records in state #{back_to}, and is made anew and empty",
             "Where its log is still in object storage, declare it with recoverFrom or a Mounting in place of this.",
         )
 

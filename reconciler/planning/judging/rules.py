@@ -16,10 +16,9 @@ from reconciler.resources.tieringpolicy import TieringPolicy
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
-    from reconciler.planning.actions import Action
-    from reconciler.planning.situation import Situation
+    from reconciler.planning.review import Review
     from reconciler.resources.guards import Between, Guards, Requirement
     from reconciler.resources.kinds import Resource
 
@@ -71,11 +70,12 @@ def _configs(resource: Resource) -> Mapping[str, str] | None:
             return None
 
 
-def check_rules(situation: Situation, actions: Sequence[Action]) -> Iterator[Finding]:
+def warnings_of_rules(review: Review) -> Iterator[Finding]:
     """Yield a warning for what breaks a rule and is not changed by this plan; what is changed is blocked instead."""
+    situation = review.situation
     if not situation.given.guards.rules or situation.given.is_destroy:
         return
-    changed = {action.address for action in actions}
+    changed = {action.address for action in review.actions}
     for address in sorted(situation.wanted):
         if address in changed or not situation.is_decidable(address):
             continue

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from reconciler.planning.actions import Action
+    from reconciler.planning.review import Review
     from reconciler.planning.situation import Situation
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Observed
@@ -100,6 +101,11 @@ class _Switch:
         """Tell whether what lies in object storage alone can be fetched no more, and stays there."""
         was, will = switches_in(self.now), switches_in(self.then)
         return self.seen.state == TieringState.ENABLED and was.read and will.write and not will.read
+
+
+def warnings_of_switching(review: Review) -> Iterator[Finding]:
+    """Yield what of the records is not lost, and yet to know before agreeing."""
+    yield from Switching(review.situation, review.below, review.measure).warnings(review.actions)
 
 
 class Switching:

@@ -18,6 +18,7 @@ from reconciler.resources.topic import Topic
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping
 
+    from reconciler.planning.review import Review
     from reconciler.planning.situation import Situation, Wanted
     from reconciler.resources.capabilities import Capabilities
 
@@ -54,8 +55,9 @@ def check_tiered_topics(situation: Situation) -> Iterator[Finding]:
                 )
 
 
-def warnings_of_tiered_topics(situation: Situation) -> Iterator[Finding]:
+def warnings_of_tiered_topics(review: Review) -> Iterator[Finding]:
     """Yield configs that brokers take and do nothing with, because the topic is not tiered."""
+    situation = review.situation
     for address, wanted, topic in _topics(situation):
         known = situation.capabilities(topic.cluster).configs
         idle = [

@@ -19,6 +19,7 @@ from reconciler.resources.topic import Topic
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
+    from reconciler.planning.review import Review
     from reconciler.planning.situation import Situation, Wanted
     from reconciler.planning.wanted.acting import Acting
     from reconciler.resources.capabilities import Capabilities
@@ -78,8 +79,9 @@ def _likeness(resource: Topic | Namespace, seen: Observed | None) -> Hashable:
     return resource.cluster, resource.metadata.namespace, initial, tuple(resource.spec.configs.items())
 
 
-def warnings_of_tiering(situation: Situation) -> Iterator[Finding]:
+def warnings_of_tiering(review: Review) -> Iterator[Finding]:
     """Yield a warning for each cluster whose switch is off while topics ask to be tiered: nothing moves then."""
+    situation = review.situation
     acting = ActingConfigs(situation)
     if not any(_is_off(cluster, situation, acting) for cluster in situation.trusted):
         return

@@ -22,6 +22,7 @@ from reconciler.resources.mirrorlink import MirrorLink, MirrorTopic
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from reconciler.planning.review import Review
     from reconciler.planning.situation import Situation, Wanted
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Desired, Inventory, Observed, Record
@@ -98,8 +99,9 @@ def is_left(address: Address, situation: Situation) -> bool:
     return is_made_by_command(last) and link_of(last.resource) in situation.wanted
 
 
-def warnings_of_commanded(situation: Situation) -> Iterator[Finding]:
+def warnings_of_commanded(review: Review) -> Iterator[Finding]:
     """Yield the mirrors that are left as a command made them."""
+    situation = review.situation
     for address, item in sorted(situation.wanted.items()):
         mirror = item.resource
         if not isinstance(mirror, MirrorTopic) or not situation.is_decidable(address):

@@ -12,7 +12,7 @@ from reconciler.resources.mirrorlink import MirrorLink
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reconciler.planning.situation import Situation
+    from reconciler.planning.review import Review
     from reconciler.resources.inventory import Desired, Inventory, Record
 
 
@@ -29,8 +29,9 @@ def given_up(desired: Desired, recorded: Record, observed: Inventory) -> frozens
     return frozenset(declared_so | {mirror.source_cluster for mirror in done})
 
 
-def warnings_of_lost(situation: Situation) -> Iterator[Finding]:
+def warnings_of_lost(review: Review) -> Iterator[Finding]:
     """Yield, once for each, the clusters that could not be read and are done without."""
+    situation = review.situation
     for cluster, why in sorted(situation.given.lost.items()):
         wanted = situation.wanted.get(cluster_address(cluster))
         yield Finding(
