@@ -1,0 +1,35 @@
+"""A change of one config goes from the YAML to the brokers through few modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from tests.servers.kafka import Kafka
+from tests.structure.longest_way import EMBEDDED, Way, on_kafka, way_of_a_changed_retention
+
+LIMIT: Final = {"kafka": 216, "embedded": 225}
+"""How many modules a changed retention enters at most; see them with `python -m tests.structure.longest_way`."""
+
+
+def test_a_changed_retention_reaches_brokers_through_few_modules(start_kafka: Callable[..., Kafka]) -> None:
+    way = way_of_a_changed_retention(on_kafka(start_kafka()))
+    modules = [each.module for each in way]
+    assert {"cli.main", "planning.planner", "providers.kafka.provider"} <= set(modules)
+    assert len(modules) <= LIMIT["kafka"], modules
+
+
+def test_a_changed_retention_reaches_the_embedded_cluster_through_few_modules() -> None:
+    modules = [each.module for each in way_of_a_changed_retention(EMBEDDED)]
+    assert {"cli.main", "planning.planner", "embedded.cluster"} <= set(modules)
+    assert len(modules) <= LIMIT["embedded"], modules
+
+
+def test_a_module_is_on_the_way_once_a_function_of_it_runs() -> None:
+    from reconciler.planning.plan import Selection  # noqa: PLC0415
+    from reconciler.planning.selection import is_partial  # noqa: PLC0415 - imported is not entered
+
+    with Way() as way:
+        is_partial(Selection())
+    assert list(way.entered) == ["planning.selection"]
+    assert way.entered["planning.selection"].function == "is_partial"
