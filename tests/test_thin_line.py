@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.workflow.apply import ApplyOptions, apply
+from reconciler.workflow.apply import ApplyOptions, Hooks, apply
 from reconciler.workflow.beginning.invocation import Invocation, Select
 from reconciler.workflow.plan import plan
 from reconciler.workflow.running.stopping import Stop
@@ -55,12 +55,7 @@ def test_one_topic_goes_from_yaml_through_plan_and_apply_to_an_empty_plan(invoca
     assert not (invocation.cwd / ".clusters").exists()
 
     applied = apply(
-        invocation,
-        Select(),
-        ApplyOptions(yes=True),
-        confirm=lambda _planned: True,
-        report=lambda _event: None,
-        stop=Stop(),
+        invocation, Select(), ApplyOptions(yes=True), Hooks(lambda _planned: True, lambda _event: None, Stop())
     )
     assert applied.verdict is None
 

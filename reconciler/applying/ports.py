@@ -138,8 +138,6 @@ class Setting:
     report: Callable[[Event], None]
     stop: Stopping
     spool: Spool
-    parallelism: int = 8
-    """So many calls to platforms at once; jobs and writes of the state are beside them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from reconciler.applying.recovery import Recovery, Settled
 from reconciler.applying.turn import LeaseTurn
 from reconciler.errors import IncompleteError, InterruptedRunError, StoppedError, UserError
 from reconciler.planning.document.stored import stored_action
-from reconciler.state.acquiring import Claim, Patience, acquire
+from reconciler.state.acquiring import Claim, Patience, acquire, tell_nobody
 from reconciler.state.journal import Journal
 from reconciler.state.runs import RunFile
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Record
     from reconciler.state.lease import Lease
+    from reconciler.state.notices import Notice
     from reconciler.state.snapshots import Snapshot
 
 
@@ -70,23 +71,41 @@ def gives_up_nothing(_address: Address) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """One wish to change something: who has it, how it is called, and how it deals with what others left."""
+class RunOptions:
+    """How a run was asked for. Times are in seconds."""
+
+    resumes: bool = False
+    """Finish the open run's own plan, whoever began it, and nothing else; it is closed only when its rest begins."""
+    leaves_jobs: bool = False
+    """Do what needs no Spark; the jobs are left to `--resume` or `run`."""
+    parallelism: int = 8
+    """So many calls to platforms at once; jobs and writes of the state are beside them."""
+    lock_timeout_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Whose run it is, as others read it."""
 
     claim: Claim
-    command: str
     tool: str = ""
     git_commit: str | None = None
-    patience: Patience = field(default_factory=Patience)
-    resumes: bool = False
-    """Finish the open run and nothing else; it is closed only when its rest begins."""
-    leaves_jobs: bool = False
+    tell: Callable[[Notice], None] = tell_nobody
+    """Takes who holds the lease, while it is waited for."""
+    new_run: Callable[[], str]
+    """Makes the id of a second round."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """One wish to change something: how it is called, and how it deals with what others left."""
+
+    command: str
+    options: RunOptions = field(default_factory=RunOptions)
     drives: Callable[[Transition], bool] = drives_nothing
     """Which transitions over two clusters that an open run has left under way are ended, before all else."""
     gives_up: Callable[[Address], bool] = gives_up_nothing
     """Addresses whose doubt may end without a look: their cluster was left out by name."""
-    new_run: Callable[[], str]
-    """Makes the id of a second round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +119,10 @@ class Ended:
 class Run:
     """One run of one wish."""
 
-    def __init__(self, setting: Setting, wish: Wish) -> None:
+    def __init__(self, setting: Setting, caller: Caller, wish: Wish) -> None:
         """Nothing is asked of anybody yet."""
         self._setting = setting
+        self._caller = caller
         self._wish = wish
         self._effects = setting.effects
         self._began = setting.effects.now()
@@ -115,24 +135,29 @@ class Run:
             InterruptedRunError: Stopped before anything started.
             IncompleteError: What an earlier run left in doubt cannot be settled; or the state can no longer be written.
         """
-        wish = self._wish
+        wish, resumes = self._wish, self._wish.options.resumes
         async with await self._acquired() as lease:
             self._check_stop()
-            recovery = Recovery(lease, self._setting, gives_up=wish.gives_up, drives=wish.drives, resumes=wish.resumes)
-            settled = await recovery.settle_open_run(closes=not wish.resumes)
-            if settled is None and wish.resumes:
+            recovery = Recovery(lease, self._setting, gives_up=wish.gives_up, drives=wish.drives, resumes=resumes)
+            settled = await recovery.settle_open_run(closes=not resumes)
+            if settled is None and resumes:
                 raise UserError(
                     "there is nothing to resume: no run is open", hint="Plan and apply with: reconciler apply"
                 )
-            result = await self._round(lease, decide, Basis(await lease.snapshot(), settled), self._wish.claim.run)
+            result = await self._round(lease, decide, Basis(await lease.snapshot(), settled), self._caller.claim.run)
             if self._has_to_look_again(result, settled):
                 await self._look_again(lease, decide, settled)
         return Ended(result, settled)
 
     async def _acquired(self) -> Lease:
-        claim = self._wish.claim
+        claim = self._caller.claim
+        patience = Patience(
+            lock_timeout_s=self._wish.options.lock_timeout_s,
+            tell=self._caller.tell,
+            is_stopped=lambda: self._setting.stop.is_requested,
+        )
         try:
-            return await acquire(self._setting.state, self._effects, claim, self._wish.patience)
+            return await acquire(self._setting.state, self._effects, claim, patience)
         except StoppedError as error:
             raise InterruptedRunError(
                 "stopped before anything started: the state store does not answer",
@@ -156,7 +181,7 @@ class Run:
             if not basis.is_again:
                 self._tell_nothing(lease, run)
             return None
-        if not self._wish.leaves_jobs:
+        if not self._wish.options.leaves_jobs:
             await self._effects.call(lambda: self._setting.jobs.check(todo.actions))
         await lease.begin(self._run_file(run, todo, basis, lease))
         journal = Journal(lease, self._effects, run)
@@ -166,16 +191,16 @@ class Run:
         return await ending.conclude(result, keeps_lease=keeps_lease, began=self._began)
 
     async def _do(self, lease: Lease, journal: Journal, todo: ToDo, record: Record) -> RunResult:
-        setting, wish = self._setting, self._wish
+        setting, options = self._setting, self._wish.options
         means = Means(
             providers=setting.providers,
             jobs=setting.jobs,
             turn=LeaseTurn(lease, journal, self._effects),
             effects=self._effects,
             report=setting.report,
-            parallelism=setting.parallelism,
+            parallelism=options.parallelism,
         )
-        engine = Engine(todo.actions, means, record=record, run=journal.run, leaves_jobs=wish.leaves_jobs)
+        engine = Engine(todo.actions, means, record=record, run=journal.run, leaves_jobs=options.leaves_jobs)
         with setting.stop.ends(engine.stop):
             return await engine.run()
 
@@ -197,17 +222,17 @@ class Run:
             return replace(todo, actions=[action for action in todo.actions if action.address in doubtful])
 
         await self._round(
-            lease, decide_again, Basis(await lease.snapshot(), settled, is_again=True), self._wish.new_run()
+            lease, decide_again, Basis(await lease.snapshot(), settled, is_again=True), self._caller.new_run()
         )
 
     # -- what it says of itself
 
     def _run_file(self, run: str, todo: ToDo, basis: Basis, lease: Lease) -> RunFile:
-        wish, claim = self._wish, self._wish.claim
-        resumed = basis.settled.run.file.run if basis.settled and wish.resumes else None
+        caller, claim = self._caller, self._caller.claim
+        resumed = basis.settled.run.file.run if basis.settled and self._wish.options.resumes else None
         return RunFile(
             run=run,
-            command=wish.command,
+            command=self._wish.command,
             plan_digest=todo.digest,
             actions=tuple(stored_action(action) for action in todo.actions),
             workspace=claim.owner.workspace,
@@ -217,8 +242,8 @@ class Run:
             epoch=lease.lockfile.lease.epoch,
             options=todo.options,
             resumes=resumed,
-            git_commit=wish.git_commit,
-            tool=wish.tool,
+            git_commit=caller.git_commit,
+            tool=caller.tool,
             who=claim.who,
             ci_url=claim.ci_url,
             started=stamp(self._effects),

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from typer import Option
 
@@ -21,10 +20,11 @@ from reconciler.errors import BlockedError, StalePlanError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reconciler.applying.events import Event, Summary
-    from reconciler.workflow.apply import Applied, ApplyOptions
+    from reconciler.applying.events import Summary
+    from reconciler.workflow.apply import Applied, ApplyOptions, Hooks
     from reconciler.workflow.plan import Planned
-    from reconciler.workflow.running.stopping import Stop
+
+Options = TypeVar("Options", bound="ApplyOptions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,27 +36,10 @@ class Doing:
     lock_timeout: Annotated[str, Option(metavar="TIME", help="How long to wait for the lease.")] = "10m"
     form: TextOrJson = "text"
 
-    def options(self, *, file: Path | None = None, strict: bool = False, only_drift: bool = False) -> ApplyOptions:
-        """Say it in the words of the workflow."""
-        from reconciler.workflow.apply import ApplyOptions
-
-        return ApplyOptions(
-            file=file,
-            yes=self.yes,
-            strict=strict,
-            only_drift=only_drift,
-            parallelism=self.parallelism,
-            lock_timeout_s=seconds("--lock-timeout", self.lock_timeout),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Hooks:
-    """What the workflow calls back: to be allowed, to tell, to know when to stop."""
-
-    confirm: Callable[[Planned], bool]
-    report: Callable[[Event], None]
-    stop: Stop
+    def options(self, kind: type[Options], **more: Any) -> Options:
+        """Return the options of a step: these, and those of one command alone."""
+        timeout_s = seconds("--lock-timeout", self.lock_timeout)
+        return kind(yes=self.yes, parallelism=self.parallelism, lock_timeout_s=timeout_s, **more)
 
 
 def carry_out(do: Callable[[Hooks], Applied], doing: Doing, *, question: str, is_approved: bool) -> None:
@@ -71,6 +54,7 @@ def carry_out(do: Callable[[Hooks], Applied], doing: Doing, *, question: str, is
             require_someone_to_ask("Give --yes, or a plan that `reconciler plan --out FILE` saved")
         seconds("--lock-timeout", doing.lock_timeout)
         from reconciler.cli.reporting import Ending, reporter
+        from reconciler.workflow.apply import Hooks
         from reconciler.workflow.running.stopping import Stop
 
         talk = _Talk(doing, question, is_approved=is_approved)

@@ -43,8 +43,8 @@ class Claim:
     terms: Terms = field(default_factory=Terms)
 
 
-def _tell_nobody(_notice: Notice) -> None:
-    return
+def tell_nobody(_notice: Notice) -> None:
+    """Wait without a word."""
 
 
 def _never() -> bool:
@@ -56,7 +56,7 @@ class Patience:
     """How long to wait for a lease that someone else holds, whom to tell, and whether to stop waiting."""
 
     lock_timeout_s: float = 600.0
-    tell: Callable[[Notice], None] = _tell_nobody
+    tell: Callable[[Notice], None] = tell_nobody
     is_stopped: Callable[[], bool] = _never
 
 

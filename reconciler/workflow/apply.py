@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from reconciler.applying.events import Approval
-from reconciler.applying.running import Basis, ToDo
+from reconciler.applying.running import Basis, RunOptions, ToDo, Wish
 from reconciler.errors import ReconcilerError, UsageError, UserError
 from reconciler.planning.document.comparing import SameOrLess
 from reconciler.resources.address import matches
@@ -25,7 +25,7 @@ from reconciler.workflow.linking.transitions.halting import halted_of
 from reconciler.workflow.plan import Planned, show_decided
 from reconciler.workflow.running.jobs import SparkJobs
 from reconciler.workflow.running.placing import Placing
-from reconciler.workflow.running.underlease import Wish, run_under_lease
+from reconciler.workflow.running.underlease import run_under_lease
 from reconciler.workflow.stating.rollback import open_rollback
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApplyOptions:
-    """How a plan is applied. Times are in seconds."""
+class ApplyOptions(RunOptions):
+    """How a plan is made, approved and applied."""
 
     file: Path | None = None
     """A plan that was saved and approved."""
@@ -54,12 +54,6 @@ class ApplyOptions:
     """With `file`: refuse also where less than it holds is left to do, or the state or the git commit moved."""
     only_drift: bool = False
     """Without `file`: only set back what drifted."""
-    resumes: bool = False
-    """Finish the open run's own plan, whoever began it, and nothing else."""
-    leaves_jobs: bool = False
-    """Do what needs no Spark; the jobs are left to `--resume` or `run`."""
-    parallelism: int = 8
-    lock_timeout_s: float = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +82,7 @@ class Applied:
     """The state went on since the plan was approved; nothing of the plan did."""
 
 
-def apply(
-    invocation: Invocation,
-    select: Select,
-    options: ApplyOptions,
-    *,
-    confirm: Callable[[Planned], bool],
-    report: Callable[[Event], None],
-    stop: Stop,
-) -> Applied:
+def apply(invocation: Invocation, select: Select, options: ApplyOptions, hooks: Hooks) -> Applied:
     """Bring the clusters to what the files say, or to what a saved plan says of them.
 
     Raises:
@@ -105,7 +91,6 @@ def apply(
         UserError: The plan has errors, or was not confirmed; nothing was done.
         LeaseError: Someone else is applying.
     """
-    hooks = Hooks(confirm, report, stop)
     if options.strict and options.file is None:
         raise UsageError(
             "--strict holds a saved plan to the letter, and there is none",
@@ -205,16 +190,12 @@ class _Applying:
 
         wish = Wish(
             command=self._command,
-            lock_timeout_s=self._options.lock_timeout_s,
-            parallelism=self._options.parallelism,
-            report=self._placing.reporting(self._hooks.report),
-            stop=self._hooks.stop,
-            resumes=self._options.resumes,
-            leaves_jobs=self._options.leaves_jobs,
+            options=self._options,
             drives=self._drives,
             gives_up=lambda address: any(matches(pattern, address) for pattern in self._work.select.excludes),
         )
-        result = run_under_lease(self._work, wish, decide_under_lease).result
+        report = self._placing.reporting(self._hooks.report)
+        result = run_under_lease(self._work, wish, decide_under_lease, report=report, stop=self._hooks.stop).result
         planned, held = found[-1]
         verdict = verdict_of(result, self._placing.told)
         if result is not None and result.is_stopped and verdict is not None:

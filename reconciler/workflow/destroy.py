@@ -2,46 +2,43 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of
-from reconciler.workflow.apply import Applied, Hooks, apply_wanted
+from reconciler.workflow.apply import ApplyOptions, apply_wanted
 from reconciler.workflow.deciding.decide import Wanted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from reconciler.applying.events import Event
-    from reconciler.workflow.apply import ApplyOptions
+    from reconciler.workflow.apply import Applied, Hooks
     from reconciler.workflow.beginning.invocation import Invocation, Select
-    from reconciler.workflow.plan import Planned
-    from reconciler.workflow.running.stopping import Stop
 
 
-def destroy(  # noqa: PLR0913 - as many as the command has options, each named by its caller
-    invocation: Invocation,
-    select: Select,
-    options: ApplyOptions,
-    *,
-    recursive: bool,
-    include_adopted: bool,
-    confirm: Callable[[Planned], bool],
-    report: Callable[[Event], None],
-    stop: Stop,
-) -> Applied:
-    """Remove what this workspace created, or of that what is targeted; `recursive` also what lies below a target.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DestroyOptions(ApplyOptions):
+    """How what we created is removed."""
+
+    recursive: bool = False
+    """Also what lies below a target."""
+    include_adopted: bool = False
+    """Delete also what was adopted."""
+
+
+def destroy(invocation: Invocation, select: Select, options: DestroyOptions, hooks: Hooks) -> Applied:
+    """Remove what this workspace created, or of that what is targeted.
 
     Raises:
         BlockedError: A delete is not allowed by name; nothing was done.
         UserError: Not confirmed; nothing was done.
         LeaseError: Someone else is applying.
     """
-    if recursive:
+    if options.recursive:
         below = tuple(pattern for target in select.targets for pattern in _below(target))
         select = replace(select, targets=(*select.targets, *below))
-    wanted = Wanted(is_destroy=True, include_adopted=include_adopted)
-    return apply_wanted(invocation, select, options, Hooks(confirm, report, stop), wanted)
+    wanted = Wanted(is_destroy=True, include_adopted=options.include_adopted)
+    return apply_wanted(invocation, select, options, hooks, wanted)
 
 
 def _below(target: str) -> Iterator[str]:

@@ -10,7 +10,7 @@ import pytest
 
 from reconciler.applying.events import Summary
 from reconciler.applying.ports import Setting
-from reconciler.applying.running import Run, ToDo, Wish
+from reconciler.applying.running import Caller, Run, ToDo, Wish
 from reconciler.applying.threads import ThreadEffects
 from reconciler.errors import (
     IncompleteError,
@@ -100,14 +100,14 @@ class Told:
     def run(self) -> Ended:
         async def run() -> Ended:
             try:
-                return await Run(self._setting(), wish).run(
+                return await Run(self._setting(), caller, Wish(command="apply")).run(
                     lambda _basis: ToDo([create("a"), create("b", "west/a")], "d")
                 )
             finally:
                 self.took = self.effects.now() - (self.store.since or 0.0)
                 self.store.heal()
 
-        wish = Wish(claim=claim("one"), command="apply", new_run=lambda: "two")
+        caller = Caller(claim=claim("one"), new_run=lambda: "two")
         return simulate(run())
 
     @property

@@ -14,14 +14,14 @@ from unittest.mock import patch
 
 from reconciler.applying.events import Recovered
 from reconciler.applying.ports import Setting
-from reconciler.applying.running import Basis, Run, ToDo, Wish
+from reconciler.applying.running import Basis, Caller, Run, RunOptions, ToDo, Wish
 from reconciler.errors import ReconcilerError
 from reconciler.objectstore import nonces
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.planning.document.stored import read_action
 from reconciler.providers.base import go_on
 from reconciler.resources.cluster import Cluster
-from reconciler.state.acquiring import Claim, Patience
+from reconciler.state.acquiring import Claim
 from reconciler.state.lockfile import Owner
 from reconciler.state.runs import require_run
 from reconciler.state.snapshots import Snapshot, read_snapshot
@@ -205,7 +205,7 @@ class World:
 
     async def _run(self, visit: Visit, machine: Machine, ended: Ended) -> None:
         try:
-            came = await Run(self._setting(visit, machine), self._wish(visit, machine)).run(
+            came = await Run(self._setting(visit, machine), _caller(visit), _wish(visit)).run(
                 lambda basis: self._decide(visit, machine, basis)
             )
             ended.outcome = "done" if came.result is not None else "nothing"
@@ -230,23 +230,6 @@ class World:
             spool=KeptHere(machine, self._kept.setdefault(host, {})),
         )
 
-    def _wish(self, visit: Visit, machine: Machine) -> Wish:
-        more = itertools.count(2)
-        return Wish(
-            claim=Claim(
-                owner=SHOP,
-                run=f"{visit.machine}#1",
-                who=f"{visit.machine}@host",
-                lineage="lineage",
-                terms=Terms(LEASE_S),
-            ),
-            command="apply",
-            patience=Patience(lock_timeout_s=3600.0, is_stopped=lambda: machine.stop.is_requested),
-            resumes=visit.resumes,
-            leaves_jobs=visit.leaves_jobs,
-            new_run=lambda: f"{visit.machine}#{next(more)}",
-        )
-
     def _decide(self, visit: Visit, machine: Machine, basis: Basis) -> ToDo:
         decided = decide(visit.files, self.providers(machine), basis.snapshot)
         planned = decided.plan
@@ -254,6 +237,25 @@ class World:
             known = {name: provider.capabilities for name, provider in self.providers(machine).items()}
             planned = rest_of(basis.settled, planned, Found(decided.observed, known, basis.snapshot.record)).plan
         return ToDo(planned.actions, planned.digest, planned, {})
+
+
+def _caller(visit: Visit) -> Caller:
+    more = itertools.count(2)
+    return Caller(
+        claim=Claim(
+            owner=SHOP,
+            run=f"{visit.machine}#1",
+            who=f"{visit.machine}@host",
+            lineage="lineage",
+            terms=Terms(LEASE_S),
+        ),
+        new_run=lambda: f"{visit.machine}#{next(more)}",
+    )
+
+
+def _wish(visit: Visit) -> Wish:
+    options = RunOptions(resumes=visit.resumes, leaves_jobs=visit.leaves_jobs, lock_timeout_s=3600.0)
+    return Wish(command="apply", options=options)
 
 
 class _Watched(PieceByPiece):

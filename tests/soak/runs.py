@@ -17,7 +17,7 @@ from reconciler.cli.main import main
 from reconciler.state.lockfile import read_lockfile
 from reconciler.state.snapshots import read_snapshot
 from reconciler.state.unlock import Unlocking, unlock
-from reconciler.workflow.apply import ApplyOptions, apply
+from reconciler.workflow.apply import ApplyOptions, Hooks, apply
 from reconciler.workflow.beginning.invocation import Invocation, Select
 from reconciler.workflow.beginning.opening import open_work
 from reconciler.workflow.looking.observing import observe
@@ -55,7 +55,7 @@ def run_apply(folder: Path) -> None:
         effects = ThreadEffects(1)
         asyncio.run(unlock(store, effects, Unlocking(run=found.lockfile.lease.run)))
         effects.close()
-    done = apply(here, ANYTHING, ApplyOptions(yes=True), confirm=lambda _: True, report=lambda _: None, stop=Stop())
+    done = apply(here, ANYTHING, ApplyOptions(yes=True), Hooks(lambda _: True, lambda _: None, Stop()))
     if done.verdict is not None:
         raise done.verdict
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from reconciler.applying.events import Event
-from reconciler.workflow.apply import Applied, ApplyOptions, apply
+from reconciler.workflow.apply import Applied, ApplyOptions, Hooks, apply
 from reconciler.workflow.beginning.invocation import Invocation, Select
-from reconciler.workflow.destroy import destroy
+from reconciler.workflow.destroy import DestroyOptions, destroy
 from reconciler.workflow.plan import Planned, plan
 from reconciler.workflow.running.emergencies import Emergency
 from reconciler.workflow.running.stopping import Stop
@@ -79,21 +79,15 @@ class Bench:
             self.invocation,
             select or Select(),
             options or ApplyOptions(yes=True),
-            confirm=asked,
-            report=report or self.events.append,
-            stop=self.stop,
+            Hooks(asked, report or self.events.append, self.stop),
         )
 
     def destroy(self, select: Select | None = None, *, recursive: bool = False) -> Applied:
         return destroy(
             self.invocation,
             select or Select(),
-            ApplyOptions(yes=True),
-            recursive=recursive,
-            include_adopted=False,
-            confirm=lambda _planned: True,
-            report=self.events.append,
-            stop=self.stop,
+            DestroyOptions(yes=True, recursive=recursive),
+            Hooks(lambda _planned: True, self.events.append, self.stop),
         )
 
     def acting(self, command: str = "by hand", *, no_state: bool = False, state_url: str | None = None) -> Emergency:

@@ -19,7 +19,7 @@ DYING = """
 import os, signal, sys, time, uuid
 from pathlib import Path
 from reconciler.embedded.linking.linking import Linking
-from reconciler.workflow.apply import ApplyOptions, apply
+from reconciler.workflow.apply import ApplyOptions, Hooks, apply
 from reconciler.workflow.beginning.invocation import Invocation, Select
 from reconciler.workflow.running.stopping import Stop
 
@@ -35,7 +35,7 @@ setattr(Linking, step, dying)
 here = Invocation(cwd=Path(folder), environ=dict(os.environ), now_ms=lambda: time.time_ns() // 10**6,
     new_id=lambda: str(uuid.uuid4()), new_run=lambda: "the-dead-run", tool="0.1.0", who="bob@laptop")
 select = Select(allow=tuple(allow))
-apply(here, select, ApplyOptions(yes=True), confirm=lambda _: True, report=lambda _: None, stop=Stop())
+apply(here, select, ApplyOptions(yes=True), Hooks(lambda _: True, lambda _: None, Stop()))
 """
 
 

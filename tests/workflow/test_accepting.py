@@ -12,7 +12,7 @@ from reconciler.errors import UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.planning.actions import Adopt, Forget
 from reconciler.workflow.accepting.accept import Accepted, accept
-from reconciler.workflow.apply import ApplyOptions, apply
+from reconciler.workflow.apply import ApplyOptions, Hooks, apply
 from reconciler.workflow.beginning.invocation import Select
 from reconciler.workflow.drift import drift
 from reconciler.workflow.running.stopping import Stop
@@ -54,9 +54,7 @@ def somebody_else(bench: Bench, *documents: str, allow: tuple[str, ...] = ()) ->
         there,
         Select(allow=("update:*", *allow)),
         ApplyOptions(yes=True),
-        confirm=lambda _planned: True,
-        report=lambda _event: None,
-        stop=Stop(),
+        Hooks(lambda _planned: True, lambda _event: None, Stop()),
     )
     assert done.verdict is None
 

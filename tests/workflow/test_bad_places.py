@@ -45,9 +45,9 @@ def prepared(command):
         from reconciler.workflow.init import init
         return lambda: init(here, Path("new")) and None
     if command == "apply":
-        from reconciler.workflow.apply import ApplyOptions, apply
-        return lambda: apply(here, Select(), ApplyOptions(yes=True), confirm=lambda _: True, report=lambda _: None,
-            stop=Stop()).verdict
+        from reconciler.workflow.apply import ApplyOptions, Hooks, apply
+        hooks = Hooks(lambda _: True, lambda _: None, Stop())
+        return lambda: apply(here, Select(), ApplyOptions(yes=True), hooks).verdict
     from reconciler.workflow.produce import ProduceOptions, produce
     row = b'{"a": "' + os.urandom(300_000).hex().encode() + b'"}'
     return lambda: produce(here, Select(), "topic/west/shop:orders", ProduceOptions(input_format="jsonl"),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 DYING = """
 import os, signal, sys, time, uuid
 from pathlib import Path
-from reconciler.workflow.apply import ApplyOptions, apply
+from reconciler.workflow.apply import ApplyOptions, Hooks, apply
 from reconciler.workflow.beginning.invocation import Invocation, Select
 from reconciler.workflow.running.stopping import Stop
 
@@ -36,7 +36,7 @@ def die(event):
 
 here = Invocation(cwd=Path(sys.argv[1]), environ={}, now_ms=lambda: time.time_ns() // 10**6,
     new_id=lambda: str(uuid.uuid4()), new_run=lambda: "the-dead-run", tool="0.1.0", who="bob@laptop")
-apply(here, Select(), ApplyOptions(yes=True), confirm=lambda _: True, report=die, stop=Stop())
+apply(here, Select(), ApplyOptions(yes=True), Hooks(lambda _: True, die, Stop()))
 """
 
 

@@ -57,7 +57,7 @@ import os, sys, threading, time, uuid
 from pathlib import Path
 from reconciler.applying.events import ActionDone, ActionStarted, Progress
 from reconciler.jobs import tasks
-from reconciler.workflow.apply import ApplyOptions, apply
+from reconciler.workflow.apply import ApplyOptions, Hooks, apply
 from reconciler.workflow.beginning.invocation import Invocation, Select
 from reconciler.workflow.run import run_once
 from reconciler.workflow.running.stopping import Stop
@@ -77,7 +77,7 @@ here = Invocation(cwd=Path(folder), environ=dict(os.environ), now_ms=lambda: tim
 if command == "run":
     verdict = run_once(here, Select(), report=report, stop=stop).verdict
 else:
-    done = apply(here, Select(), ApplyOptions(yes=True), confirm=lambda _: True, report=report, stop=stop)
+    done = apply(here, Select(), ApplyOptions(yes=True), Hooks(lambda _: True, report, stop))
     verdict = done.verdict
     for action in done.result.not_started:
         print("left", action)

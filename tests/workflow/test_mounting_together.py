@@ -72,7 +72,7 @@ CHANGE, MIRROR = "update:topic/east/shop:later", "create:mirror/west/shop:later"
 DYING = """
 import os, signal, sys, time, uuid
 from pathlib import Path
-from reconciler.workflow.apply import ApplyOptions, apply
+from reconciler.workflow.apply import ApplyOptions, Hooks, apply
 from reconciler.workflow.beginning.invocation import Invocation, Select
 from reconciler.workflow.running.stopping import Stop
 
@@ -83,7 +83,7 @@ def report(event):
 here = Invocation(cwd=Path(sys.argv[1]), environ={}, now_ms=lambda: time.time_ns() // 10**6,
     new_id=lambda: str(uuid.uuid4()), new_run=lambda: "the-dead-run", tool="0.1.0", who="bob@laptop")
 options = ApplyOptions(yes=True, leaves_jobs=True)
-apply(here, Select(), options, confirm=lambda _: True, report=report, stop=Stop())
+apply(here, Select(), options, Hooks(lambda _: True, report, Stop()))
 """
 
 

@@ -49,7 +49,7 @@ DYING = """
 import os, signal, sys, time, uuid
 from pathlib import Path
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.workflow.apply import ApplyOptions, apply
+from reconciler.workflow.apply import ApplyOptions, Hooks, apply
 from reconciler.workflow.beginning.invocation import Invocation, Select
 from reconciler.workflow.running.stopping import Stop
 
@@ -64,7 +64,7 @@ def swapping(store, key, body, **named):
 DirectoryStore.swap = swapping
 here = Invocation(cwd=Path(sys.argv[1]), environ={}, now_ms=lambda: time.time_ns() // 10**6,
     new_id=lambda: str(uuid.uuid4()), new_run=lambda: "the-dead-run", tool="0.1.0", who="bob@laptop")
-apply(here, Select(), ApplyOptions(yes=True), confirm=lambda _: True, report=lambda _: None, stop=Stop())
+apply(here, Select(), ApplyOptions(yes=True), Hooks(lambda _: True, lambda _: None, Stop()))
 """
 
 

@@ -25,7 +25,7 @@ LOSING = """
 import importlib, os, sys, time, uuid
 from pathlib import Path
 from reconciler.applying.events import ActionFailed
-from reconciler.workflow.apply import ApplyOptions, apply
+from reconciler.workflow.apply import ApplyOptions, Hooks, apply
 from reconciler.workflow.beginning.invocation import Invocation, Select
 from reconciler.workflow.run import run_once
 from reconciler.workflow.running.stopping import Stop
@@ -52,7 +52,7 @@ if command == "run":
     verdict = run_once(here, Select(), only=("mirror",), report=report, stop=Stop()).verdict
 else:
     select = Select(allow=tuple(allow))
-    verdict = apply(here, select, ApplyOptions(yes=True), confirm=lambda _: True, report=report, stop=Stop()).verdict
+    verdict = apply(here, select, ApplyOptions(yes=True), Hooks(lambda _: True, report, Stop())).verdict
 sys.exit(0 if verdict is None else verdict.exit_code)
 """
 LINKING = ("reconciler.embedded.linking.linking", "Linking")

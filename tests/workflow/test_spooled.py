@@ -49,7 +49,7 @@ BEFORE_ITS_END = 4
 FULL = """
 import os, resource, signal, sys, time, uuid
 from pathlib import Path
-from reconciler.workflow.apply import ApplyOptions, apply
+from reconciler.workflow.apply import ApplyOptions, Hooks, apply
 from reconciler.workflow.beginning.invocation import Invocation, Select
 from reconciler.workflow.running.stopping import Stop
 
@@ -61,7 +61,7 @@ def fill(event):
 here = Invocation(cwd=Path(sys.argv[1]), environ=dict(os.environ), now_ms=lambda: time.time_ns() // 10**6,
     new_id=lambda: str(uuid.uuid4()), new_run=lambda: "the-full-run", tool="0.1.0", who="bob@laptop")
 try:
-    apply(here, Select(), ApplyOptions(yes=True), confirm=lambda _: True, report=fill, stop=Stop())
+    apply(here, Select(), ApplyOptions(yes=True), Hooks(lambda _: True, fill, Stop()))
 except Exception as error:
     print(type(error).__name__, error)
     os._exit(error.exit_code)

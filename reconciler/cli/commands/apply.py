@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from reconciler.cli.applied import Doing, Hooks, carry_out
+from reconciler.cli.applied import Doing, carry_out
 from reconciler.cli.bundles import bundled
 from reconciler.cli.options import Chosen, Place
 
 if TYPE_CHECKING:
-    from reconciler.workflow.apply import Applied
+    from reconciler.workflow.apply import Applied, Hooks
 
 
 @bundled
@@ -40,17 +39,12 @@ def command(
     """Plan, confirm, do. With FILE: the same as it holds or less, never more."""
 
     def do(hooks: Hooks) -> Applied:
-        from reconciler.workflow.apply import apply
+        from reconciler.workflow.apply import ApplyOptions, apply
 
-        options = doing.options(file=file, strict=strict, only_drift=only_drift)
-        return apply(
-            place.invocation(),
-            chosen.select(),
-            replace(options, resumes=resume, leaves_jobs=detach),
-            confirm=hooks.confirm,
-            report=hooks.report,
-            stop=hooks.stop,
+        options = doing.options(
+            ApplyOptions, file=file, strict=strict, only_drift=only_drift, resumes=resume, leaves_jobs=detach
         )
+        return apply(place.invocation(), chosen.select(), options, hooks)
 
     carry_out(
         do,

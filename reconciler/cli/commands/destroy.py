@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
-from reconciler.cli.applied import Doing, Hooks, carry_out
+from reconciler.cli.applied import Doing, carry_out
 from reconciler.cli.bundles import bundled
 from reconciler.cli.options import Chosen, Place
 
 if TYPE_CHECKING:
-    from reconciler.workflow.apply import Applied
+    from reconciler.workflow.apply import Applied, Hooks
 
 
 @bundled
@@ -27,18 +27,10 @@ def command(
     """Plan and apply the removal of what this workspace created; what it adopted is forgotten."""
 
     def do(hooks: Hooks) -> Applied:
-        from reconciler.workflow.destroy import destroy
+        from reconciler.workflow.destroy import DestroyOptions, destroy
 
-        return destroy(
-            place.invocation(),
-            chosen.select(),
-            doing.options(),
-            confirm=hooks.confirm,
-            report=hooks.report,
-            stop=hooks.stop,
-            recursive=recursive,
-            include_adopted=include_adopted,
-        )
+        options = doing.options(DestroyOptions, recursive=recursive, include_adopted=include_adopted)
+        return destroy(place.invocation(), chosen.select(), options, hooks)
 
     carry_out(
         do,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted
 from reconciler.applying.lanes import JOBS, lane_of
-from reconciler.applying.running import Basis, ToDo
+from reconciler.applying.running import Basis, RunOptions, ToDo, Wish
 from reconciler.errors import IncompleteError, LeaseError, ReconcilerError, UserError
 from reconciler.planning.actions import Adopt, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.document.digest import digest
@@ -17,7 +17,7 @@ from reconciler.workflow.beginning.identity import refuse_another_cluster
 from reconciler.workflow.beginning.opening import open_at, open_site, open_work
 from reconciler.workflow.looking.overviews import check_answers
 from reconciler.workflow.running.jobs import SparkJobs
-from reconciler.workflow.running.underlease import Wish, run_under_lease
+from reconciler.workflow.running.underlease import run_under_lease
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -128,15 +128,12 @@ class Emergency:
 
         wish = Wish(
             command=self.command,
-            lock_timeout_s=self.lock_timeout_s,
-            parallelism=2,
-            report=self.report,
-            stop=self.stop,
+            options=RunOptions(parallelism=2, lock_timeout_s=self.lock_timeout_s),
             # In an emergency another cluster may be the very one that does not answer.
             gives_up=lambda address: cluster_of(address) not in clusters,
         )
         try:
-            result = run_under_lease(site, wish, decide_now).result
+            result = run_under_lease(site, wish, decide_now, report=self.report, stop=self.stop).result
         except LeaseError as error:
             if self.command == FAILOVER:  # The one verb that is for the day on which nobody can wait.
                 error.hint = f"Where nobody can wait: --no-state does it now, whoever is at work. {error.hint}"

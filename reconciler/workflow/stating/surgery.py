@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from reconciler.applying.running import Basis, ToDo
+from reconciler.applying.running import Basis, RunOptions, ToDo, Wish
 from reconciler.errors import StalePlanError
 from reconciler.planning.document.digest import digest
 from reconciler.resources.cluster import Cluster
 from reconciler.workflow.beginning.opening import open_state
 from reconciler.workflow.running.emergencies import require_confirmation
-from reconciler.workflow.running.underlease import Wish, run_under_lease
+from reconciler.workflow.running.underlease import run_under_lease
 from reconciler.workflow.stating.diff import read_current
 
 if TYPE_CHECKING:
@@ -61,14 +61,9 @@ class Surgery:
                 )
             return ToDo(actions, digest(actions))
 
-        wish = Wish(
-            command=self.command,
-            lock_timeout_s=self.lock_timeout_s,
-            parallelism=2,
-            report=_tell_nobody,
-            stop=self.stop,
-        )
-        run_under_lease(_with_clusters(site, snapshot.record), wish, decide_under_lease)
+        wish = Wish(command=self.command, options=RunOptions(parallelism=2, lock_timeout_s=self.lock_timeout_s))
+        at = _with_clusters(site, snapshot.record)
+        run_under_lease(at, wish, decide_under_lease, report=_tell_nobody, stop=self.stop)
 
 
 def _tell_nobody(_event: Event) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from reconciler.applying.ports import Setting
-from reconciler.applying.running import Run, ToDo, Wish
+from reconciler.applying.running import Caller, Run, ToDo, Wish
 from reconciler.applying.threads import ThreadEffects
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.planning.actions import ControlAction
@@ -53,13 +53,12 @@ setting = Setting(
     stop=stop,
     spool=LocalSpool(folder, print),
 )
-wish = Wish(
+caller = Caller(
     claim=Claim(owner=Owner("bench"), run="run-1", who="bench", lineage="bench"),
-    command="apply",
     new_run=lambda: "run-2",
 )
 began = time.perf_counter()
-ended = _ended(Run(setting, wish).run(lambda _basis: ToDo(planned.actions, planned.digest)))
+ended = _ended(Run(setting, caller, Wish(command="apply")).run(lambda _basis: ToDo(planned.actions, planned.digest)))
 took = time.perf_counter() - began
 effects.close()
 if ended.result is None or len(ended.result.done) != len(planned.actions):

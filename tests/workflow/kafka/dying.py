@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _DYING: Final = """
 import importlib, os, signal, sys, time, uuid
 from pathlib import Path
-from reconciler.workflow.apply import ApplyOptions, apply
+from reconciler.workflow.apply import ApplyOptions, Hooks, apply
 from reconciler.workflow.beginning.invocation import Invocation, Select
 from reconciler.workflow.running.stopping import Stop
 
@@ -35,7 +35,7 @@ setattr(owner, name.split(".")[-1], stepping)
 here = Invocation(cwd=Path(sys.argv[1]), environ={}, now_ms=lambda: time.time_ns() // 10**6,
     new_id=lambda: str(uuid.uuid4()), new_run=lambda: "the-dead-run", tool="0.1.0", who="bob@laptop")
 select = Select(allow=tuple(sys.argv[5:]))
-apply(here, select, ApplyOptions(yes=True), confirm=lambda _: True, report=lambda _: None, stop=Stop())
+apply(here, select, ApplyOptions(yes=True), Hooks(lambda _: True, lambda _: None, Stop()))
 """
 
 
