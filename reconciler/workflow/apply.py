@@ -20,9 +20,9 @@ from reconciler.workflow.deciding.findings import errors_of
 from reconciler.workflow.deciding.leftover import Found
 from reconciler.workflow.deciding.resuming import rest_of, resumable
 from reconciler.workflow.deciding.saved import options_of, read_approved, select_of, to_options
-from reconciler.workflow.deciding.verdicts import BlockedPlanError, verdict_of
+from reconciler.workflow.deciding.verdicts import verdict_of
 from reconciler.workflow.linking.transitions.halting import halted_of
-from reconciler.workflow.plan import Planned, show_decided
+from reconciler.workflow.plan import BlockedPlanError, Planned, show_decided
 from reconciler.workflow.running.jobs import SparkJobs
 from reconciler.workflow.running.placing import Placing
 from reconciler.workflow.running.underlease import run_under_lease

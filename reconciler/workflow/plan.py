@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from reconciler.errors import PendingError, ReconcilerError, UserError
+from reconciler.errors import BlockedError, PendingError, ReconcilerError, UserError
 from reconciler.objectstore.files import write_whole
 from reconciler.planning.document.documents import PlanDocument
 from reconciler.planning.document.saved import canonical_bytes, to_document
@@ -14,7 +14,6 @@ from reconciler.workflow.beginning.opening import Work, open_work
 from reconciler.workflow.deciding.decide import Decided, decide_unlocked
 from reconciler.workflow.deciding.findings import errors_of
 from reconciler.workflow.deciding.saved import to_options
-from reconciler.workflow.deciding.verdicts import BlockedPlanError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,6 +58,19 @@ class Planned:
             count = len(self.plan.actions)
             return PendingError(f"{count} changes are pending", hint="Run: reconciler apply")
         return None
+
+
+class BlockedPlanError(BlockedError):
+    """A guard refused a part of a plan, so nothing of it was done; `planned` is for showing."""
+
+    def __init__(self, planned: Planned) -> None:
+        """Name what is blocked, and the words that would allow it."""
+        actions = planned.plan.blocked
+        allows = [action.blocked.allow for action in actions if action.blocked and action.blocked.allow]
+        hint = f"Allow once with {' '.join(f'--allow {allow}' for allow in allows)}" if allows else "Change the files."
+        what = "; ".join(f"{action.id}: {action.blocked.message}" for action in actions if action.blocked)
+        super().__init__(f"nothing was done: {len(actions)} blocked ({what})", hint=hint)
+        self.planned = planned
 
 
 def plan(invocation: Invocation, select: Select, *, out: Path | None = None) -> Planned:

@@ -11,7 +11,7 @@ from reconciler.embedded.consuming.groups import commit_offsets, existing_group
 from reconciler.errors import BlockedError, UserError
 from reconciler.workflow.apply import ApplyOptions
 from reconciler.workflow.beginning.invocation import Select
-from reconciler.workflow.deciding.verdicts import BlockedPlanError
+from reconciler.workflow.plan import BlockedPlanError
 from tests.embedded.samples import NOW
 from tests.workflow.linkedshop import (
     BACK,

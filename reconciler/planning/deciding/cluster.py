@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from reconciler.planning.actions import Change, Create, Reason
-from reconciler.planning.deciding.converge import Sides, adopt, compare, update
+from reconciler.planning.deciding.converge import adopt, compare, update
+from reconciler.planning.deciding.decision import Sides
 from reconciler.planning.fields import OBJECT_STORAGE, fields_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Observed

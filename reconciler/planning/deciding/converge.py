@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from reconciler.planning.actions import Adopt, Change, Create, Reason, Update
 from reconciler.planning.canonical import plain
 from reconciler.planning.deciding.adopting import as_observed, observed_origins
-from reconciler.planning.deciding.decision import Decision, precondition
+from reconciler.planning.deciding.decision import Decision, Sides, precondition
 from reconciler.planning.deciding.differences import Comparison, Differences, differences, drifted
 from reconciler.planning.deciding.rulenamespaces import is_only_a_prefix
 from reconciler.planning.deciding.tiering import is_disabling, parted, problems
@@ -23,28 +22,13 @@ if TYPE_CHECKING:
 
     from reconciler.planning.actions import Value
     from reconciler.planning.finding import Mark
-    from reconciler.planning.situation import Situation, Wanted
+    from reconciler.planning.situation import Situation
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Observed, Recorded
     from reconciler.resources.kinds import Resource
 
 GOING: Final = "DELETING"
 """What a cluster says of something that is marked for deletion and not gone yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sides:
-    """One address in all three inventories."""
-
-    address: Address
-    wanted: Wanted
-    last: Recorded | None
-    before: Observed | None
-
-    @classmethod
-    def at(cls, address: Address, situation: Situation) -> Sides:
-        """Look one wanted address up."""
-        return cls(address, situation.wanted[address], situation.recorded.get(address), situation.observed.get(address))
 
 
 def converge(sides: Sides, situation: Situation, decision: Decision) -> None:

@@ -16,8 +16,7 @@ from reconciler.planning.judging.retention import Keeping
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
-    from reconciler.planning.deciding.converge import Sides
-    from reconciler.planning.deciding.decision import Decision
+    from reconciler.planning.deciding.decision import Decision, Sides
     from reconciler.planning.situation import Situation
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Observed, Recorded

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from reconciler.planning.deciding.cluster import decide_cluster
-from reconciler.planning.deciding.converge import Sides, converge
+from reconciler.planning.deciding.converge import converge
+from reconciler.planning.deciding.decision import Sides
 from reconciler.planning.deciding.differences import is_unchanged
 from reconciler.planning.deciding.mirrored import decide_freed, was_mirror
 from reconciler.planning.deciding.mirrors import decide_mirror

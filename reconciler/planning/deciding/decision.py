@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
     from reconciler.planning.actions import Action
     from reconciler.planning.finding import Mark
+    from reconciler.planning.situation import Situation, Wanted
     from reconciler.resources.address import Address
-    from reconciler.resources.inventory import Observed
+    from reconciler.resources.inventory import Observed, Recorded
 
 
 @dataclass(slots=True)
@@ -42,6 +43,21 @@ class Decision:
     ) -> None:
         """Add a warning."""
         self.warnings.append(Finding(address, source, message, hint, marks))
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """One address in all three inventories."""
+
+    address: Address
+    wanted: Wanted
+    last: Recorded | None
+    before: Observed | None
+
+    @classmethod
+    def at(cls, address: Address, situation: Situation) -> Sides:
+        """Look one wanted address up."""
+        return cls(address, situation.wanted[address], situation.recorded.get(address), situation.observed.get(address))
 
 
 def precondition(address: Address, before: Observed | None, paths: Iterable[str] = ()) -> str:

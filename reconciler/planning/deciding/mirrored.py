@@ -18,7 +18,7 @@ from reconciler.resources.mirrorlink import MirrorTopic
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
-    from reconciler.planning.deciding.converge import Sides
+    from reconciler.planning.deciding.decision import Sides
     from reconciler.planning.situation import Situation
     from reconciler.resources.address import Address
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.lifecycles.mirror import MIRROR, MirrorStatus
 from reconciler.planning.actions import Change, Delete, Reason, Risk, RunJob, Transition
-from reconciler.planning.deciding.converge import Sides, adopt, converge, create
-from reconciler.planning.deciding.decision import precondition, state_precondition
+from reconciler.planning.deciding.converge import adopt, converge, create
+from reconciler.planning.deciding.decision import Sides, precondition, state_precondition
 from reconciler.planning.deciding.differences import Differences
 from reconciler.planning.judging.allowances import allowances, granted_by
 from reconciler.planning.plan import Waiting

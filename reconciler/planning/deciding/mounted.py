@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from reconciler.planning.actions import Action
-    from reconciler.planning.deciding.converge import Sides
+    from reconciler.planning.deciding.decision import Sides
     from reconciler.planning.situation import Situation
 
 DETACHED_AT: Final = "detached at "

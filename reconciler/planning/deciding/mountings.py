@@ -16,8 +16,7 @@ from reconciler.resources.mounting import Mounting
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Value
-    from reconciler.planning.deciding.converge import Sides
-    from reconciler.planning.deciding.decision import Decision
+    from reconciler.planning.deciding.decision import Decision, Sides
     from reconciler.planning.situation import Situation
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Observed

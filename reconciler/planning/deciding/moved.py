@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from reconciler.planning.actions import Forget, Reason, Risk, Transition
 from reconciler.planning.deciding.adopting import as_observed, observed_origins
-from reconciler.planning.deciding.converge import Sides, adopt, change, compare
+from reconciler.planning.deciding.converge import adopt, change, compare
 from reconciler.planning.deciding.copymoved import begin_copy, go_on, is_begun
-from reconciler.planning.deciding.decision import state_precondition
+from reconciler.planning.deciding.decision import Sides, state_precondition
 from reconciler.planning.deciding.differences import Differences
 from reconciler.planning.deciding.tiering import problems
 from reconciler.planning.judging.limits import beyond, check_changes

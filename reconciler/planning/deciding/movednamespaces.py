@@ -14,8 +14,7 @@ from reconciler.resources.namespace import Namespace
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from reconciler.planning.deciding.converge import Sides
-    from reconciler.planning.deciding.decision import Decision
+    from reconciler.planning.deciding.decision import Decision, Sides
     from reconciler.planning.situation import Situation
 
 

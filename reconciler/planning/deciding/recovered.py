@@ -15,8 +15,7 @@ from reconciler.resources.recoverable import Recoverable
 from reconciler.resources.tierrules import switches_in, targets_in
 
 if TYPE_CHECKING:
-    from reconciler.planning.deciding.converge import Sides
-    from reconciler.planning.deciding.decision import Decision
+    from reconciler.planning.deciding.decision import Decision, Sides
     from reconciler.planning.situation import Situation
     from reconciler.resources.inventory import Observed
     from reconciler.resources.tierrules import Configs

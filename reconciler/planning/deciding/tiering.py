@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from reconciler.planning.actions import Change
-    from reconciler.planning.deciding.converge import Sides
+    from reconciler.planning.deciding.decision import Sides
     from reconciler.planning.deciding.differences import Differences
     from reconciler.planning.situation import Situation
     from reconciler.resources.address import Address

@@ -9,8 +9,7 @@ from reconciler.resources.address import address_of, full_name_of
 from reconciler.resources.mounting import Mounting
 
 if TYPE_CHECKING:
-    from reconciler.planning.deciding.converge import Sides
-    from reconciler.planning.deciding.decision import Decision
+    from reconciler.planning.deciding.decision import Decision, Sides
     from reconciler.planning.situation import Situation
 
 

@@ -1,11 +1,11 @@
-"""What exit codes say of plans that may not be done, and of runs."""
+"""What exit codes say of runs."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from reconciler.applying.alike import first_few
-from reconciler.errors import BlockedError, IncompleteError, PartialError, ReconcilerError
+from reconciler.errors import IncompleteError, PartialError, ReconcilerError
 from reconciler.resources.address import Address
 from reconciler.workflow.counting import counted
 
@@ -13,20 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from reconciler.applying.engine import RunResult
-    from reconciler.workflow.plan import Planned
-
-
-class BlockedPlanError(BlockedError):
-    """A guard refused a part of a plan, so nothing of it was done; `planned` is for showing."""
-
-    def __init__(self, planned: Planned) -> None:
-        """Name what is blocked, and the words that would allow it."""
-        actions = planned.plan.blocked
-        allows = [action.blocked.allow for action in actions if action.blocked and action.blocked.allow]
-        hint = f"Allow once with {' '.join(f'--allow {allow}' for allow in allows)}" if allows else "Change the files."
-        what = "; ".join(f"{action.id}: {action.blocked.message}" for action in actions if action.blocked)
-        super().__init__(f"nothing was done: {len(actions)} blocked ({what})", hint=hint)
-        self.planned = planned
 
 
 def as_it_is(_address: Address, message: str) -> str:
