@@ -23,9 +23,7 @@ def do_batch(provider: Provider, actions: Sequence[ControlAction], turn: Turn) -
     The lease is looked at once more, here: a call may have waited long for its thread.
     """
     found: dict[str, Outcome] = {}
-    unanswered: ReconcilerError = BrokenInvariantError(
-        "the platform gave no answer for it", hint="Please report this, with the run's files."
-    )
+    unanswered: ReconcilerError | None = None
     try:
         turn.check()
         for outcome in provider.apply(actions, may_go_on=turn.check):
@@ -34,7 +32,7 @@ def do_batch(provider: Provider, actions: Sequence[ControlAction], turn: Turn) -
         unanswered = error
     except Exception as error:  # noqa: BLE001 - a bug in one platform must not lose what the others have done
         unanswered = _bug(error)
-    return [found.get(action.id) or Failed(action.id, unanswered) for action in actions]
+    return [found.get(action.id) or Failed(action.id, unanswered or _no_answer()) for action in actions]
 
 
 def do_job(job: DataAction, jobs: Jobs, turn: Turn, say: Callable[[Event], None]) -> tuple[Outcome, Moved]:
@@ -47,6 +45,10 @@ def do_job(job: DataAction, jobs: Jobs, turn: Turn, say: Callable[[Event], None]
         return Failed(job.id, error), Moved()
     except Exception as error:  # noqa: BLE001 - as in a batch
         return Failed(job.id, _bug(error)), Moved()
+
+
+def _no_answer() -> BrokenInvariantError:
+    return BrokenInvariantError("the platform gave no answer for it", hint="Please report this, with the run's files.")
 
 
 def _bug(error: Exception) -> BrokenInvariantError:

@@ -136,7 +136,7 @@ def _counted(actions: Iterable[Action], words: Mapping[str, str], jobs: tuple[st
 
 def _allows(plan: Plan) -> list[str]:
     names = [action.blocked.allow for action in plan.blocked if action.blocked and action.blocked.allow]
-    return [f"--allow {shlex.quote(name)}" for name in at_once(list(dict.fromkeys(names)))]
+    return [f"--allow {shlex.quote(name)}" for name in at_once(list(dict.fromkeys(names)))] if names else []
 
 
 def _header(plan: Plan, reading: Reading | None) -> Line:

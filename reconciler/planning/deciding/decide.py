@@ -30,6 +30,7 @@ from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from collections.abc import Set as AbstractSet
 
     from reconciler.planning.deciding.decision import Decision
 
@@ -56,7 +57,7 @@ def decide_wanted(situation: Situation, refused: frozenset[Address], decision: D
             continue
         if old is not None and _is_decided_by_name(sides, old, situation, decision):
             continue
-        _decide_one(sides, renamed, situation, decision)
+        _decide_one(sides, renamed, speaking, situation, decision)
 
 
 def _is_decided_by_name(sides: Sides, old: Address, situation: Situation, decision: Decision) -> bool:
@@ -67,14 +68,20 @@ def _is_decided_by_name(sides: Sides, old: Address, situation: Situation, decisi
     return decide_moved(sides, old, situation, decision)
 
 
-def _decide_one(sides: Sides, renamed: Mapping[Address, Address], situation: Situation, decision: Decision) -> None:
+def _decide_one(
+    sides: Sides,
+    renamed: Mapping[Address, Address],
+    speaking: AbstractSet[Address],
+    situation: Situation,
+    decision: Decision,
+) -> None:
     resource = sides.wanted.resource
     match resource:
         case Cluster():
             decide_cluster(sides, situation, decision)
         case Topic():
-            if not is_spoken_for(sides, situation, decision):
-                _decide_topic(sides, renamed, situation, decision)
+            if sides.address not in speaking or not is_spoken_for(sides, situation, decision):
+                _decide_topic(sides, renamed, speaking, situation, decision)
         case MirrorTopic():
             decide_mirror(sides, situation, decision)
         case Mounting():
@@ -87,7 +94,13 @@ def _decide_one(sides: Sides, renamed: Mapping[Address, Address], situation: Sit
             assert_never(resource)
 
 
-def _decide_topic(sides: Sides, renamed: Mapping[Address, Address], situation: Situation, decision: Decision) -> None:
+def _decide_topic(
+    sides: Sides,
+    renamed: Mapping[Address, Address],
+    speaking: AbstractSet[Address],
+    situation: Situation,
+    decision: Decision,
+) -> None:
     old = renamed.get(sides.address) or _stopped_mirror(sides, situation)
     before = sides.before or (situation.observed.get(old) if old else None)
     topic, mounting = sides.wanted.resource, situation.mountings.get(sides.address)
@@ -97,7 +110,7 @@ def _decide_topic(sides: Sides, renamed: Mapping[Address, Address], situation: S
         hand_over(replace(sides, before=before), old, situation, decision)
     elif before is None and isinstance(topic, Topic) and is_recovery(topic):
         recover(sides, topic, situation, decision)
-    elif (there := was_mirror(replace(sides, before=before), situation)) is not None:
+    elif sides.address in speaking and (there := was_mirror(replace(sides, before=before), situation)) is not None:
         decide_freed(sides, there, situation, decision)
     elif before is None and sides.address in situation.given.detached:
         lies_detached(sides, situation, decision)

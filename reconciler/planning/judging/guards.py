@@ -50,6 +50,8 @@ def guard(
     is_emptied = not situation.given.is_destroy and _is_empty(desired) and bool(situation.recorded)
     guards: tuple[Guard, ...] = (_protected, _only, _of_fixed_link, *((_empty,) if is_emptied else ()), *_LIFTABLE)
     judged = [_judge(action, guards, situation, allowed) for action in actions]
+    if not any(isinstance(action, Delete) for action in judged):
+        return tuple(judged), []
     judged = list(with_advice(_max_deletes(judged, situation, allowed), situation))
     holding = Holding(judged, situation)
     return holding.judged(), holding.errors

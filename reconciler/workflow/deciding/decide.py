@@ -89,12 +89,12 @@ def _decide(work: Work, remembered: Remembered, wanted: Wanted) -> Decided:
     if not wanted.is_destroy:
         looked = mountables(work.providers, work.loaded.desired, record, seen)
         given = replace(given, mounts=looked.mounts, detached=looked.detached)
-        inventory = as_lost(inventory, looked.lost)
+        inventory = as_lost(inventory, looked.lost) if looked.lost else inventory
     draft = planner.decide(work.loaded.desired, record, inventory, given=given)
-    asked, cut = planner.to_measure(draft), topics_cut(draft.actions)
+    asked = planner.to_measure(draft)
     measures: Measures = {}
     if asked:
-        lost = may_lack(seen.inventory)
+        cut, lost = topics_cut(draft.actions), may_lack(seen.inventory)
         measures = measure(work.providers, asked, with_groups=True, committed=cut, may_lack=lost)
     found = planner.judge(draft, measures)
     placed = replace(found, errors=located(found.errors, work.loaded), warnings=located(found.warnings, work.loaded))
