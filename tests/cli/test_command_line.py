@@ -13,7 +13,7 @@ import pytest
 from reconciler.cli.app import root
 from reconciler.cli.main import main
 from reconciler.cli.table import COMMANDS, Entry
-from tests.cli.conftest import COMMAND, Run, environment
+from tests.cli.conftest import COMMAND, Call, Run, environment
 
 
 def _paths(entries: tuple[Entry, ...], *above: str) -> Iterator[tuple[str, ...]]:
@@ -46,7 +46,8 @@ LOADED = (
     "import sys; from reconciler.cli.main import main; code = main(sys.argv[2:]); "
     "print(sorted(set(sys.argv[1].split()) & set(sys.modules))); sys.exit(code)"
 )
-HEAVY = "pyarrow numpy pyspark boto3 rich yaml orjson"
+LAZY = "boto3 botocore deepdiff prometheus_client pandas"
+HEAVY = f"pyarrow numpy pyspark rich yaml orjson {LAZY}"
 
 
 @pytest.mark.parametrize(
@@ -66,6 +67,23 @@ def test_help_and_version_load_nothing_heavy(arguments: list[str], unwanted: str
         capture_output=True,
         text=True,
         check=True,
+        env=environment(),
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("command", ["validate", "plan", "apply --yes", "state list"])
+def test_work_on_a_folder_loads_no_library_that_only_others_need(command: str, call: Call, tmp_path: Path) -> None:
+    assert call("apply", "--yes").code == 0
+    manifest = tmp_path / "manifests" / "example.yaml"
+    assert "partitions: 3" in manifest.read_text()
+    manifest.write_text(manifest.read_text().replace("partitions: 3", "partitions: 4"))
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, LAZY, *command.split()],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
         env=environment(),
     )
     assert done.stdout.splitlines()[-1] == "[]"

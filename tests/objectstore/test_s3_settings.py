@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.objectstore.opening import open_store
+from reconciler.objectstore.s3 import client as client_module
 from reconciler.objectstore.s3.arrow import arrow_filesystem
 from reconciler.objectstore.s3.store import S3Store
 from reconciler.objectstore.secrets import Credentials, Secret
@@ -80,6 +81,15 @@ def test_a_store_arrives_complete_where_there_is_no_environment(location: StoreS
         [sys.executable, "-c", program], input=pickle.dumps(store), env=bare, cwd=ROOT, capture_output=True, check=False
     )
     assert ended.stdout.decode().strip() == "b'1'", ended.stderr.decode()
+
+
+def test_clients_are_made_by_boto3_and_share_one_reader_of_descriptions(location: StoreSettings) -> None:
+    first = client_module.Clients(location)
+    assert first.steady.meta.config.user_agent.startswith("Boto3/")
+    before = list(client_module._descriptions().search_paths)
+    second = client_module.Clients(location)
+    assert second.once.meta.config.user_agent.startswith("Boto3/")
+    assert client_module._descriptions().search_paths == before, "nothing grows with the number of stores"
 
 
 def test_credentials_are_never_shown(location: StoreSettings) -> None:

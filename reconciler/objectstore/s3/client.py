@@ -1,6 +1,6 @@
-"""Clients of one S3 location, all made of one resolved setting.
+"""Clients of one S3 location, all made by boto3 of one resolved setting.
 
-What a location leaves open, botocore finds out where every AWS tool does: environment (`AWS_REGION`,
+What a location leaves open, boto3 finds out where every AWS tool does: environment (`AWS_REGION`,
 `AWS_ENDPOINT_URL_S3`, `AWS_PROFILE`, …), profile, container and instance role. It does that once, in the process
 that opens the store; this is the edge where the AWS environment is read, and nothing above reads it. What travels to
 other processes (`Clients.resolved`) names region, endpoint, path style and credentials, so that executors and pyarrow
@@ -106,10 +106,13 @@ class Clients:
 
 
 def _opened(settings: StoreSettings) -> Opened:
-    import botocore.session  # noqa: PLC0415 - half a second that only users of S3 pay
+    import boto3.session  # noqa: PLC0415 - a fifth of a second that only users of S3 pay
+    import botocore.session  # noqa: PLC0415 - as above
 
-    session = botocore.session.Session(_NO_PROFILE if settings.credentials is not None else None)
-    session.register_component("data_loader", _descriptions())
+    core = botocore.session.Session(_NO_PROFILE if settings.credentials is not None else None)
+    session = boto3.session.Session(botocore_session=core)
+    # Not before: a session of boto3 adds a folder to its reader, and ours is shared by every session.
+    core.register_component("data_loader", _descriptions())
     draft = _client(session, settings, attempts=1)  # which alone knows what environment and profile say
     found = replace(settings, region=draft.meta.region_name, endpoint=settings.endpoint or _foreign(draft))
     if found.force_path_style is None:
@@ -154,7 +157,7 @@ def _client(session: Any, settings: StoreSettings, *, attempts: int) -> S3Client
         tcp_keepalive=True,
         **options,
     )
-    client: S3Client = session.create_client(
+    client: S3Client = session.client(
         "s3", region_name=settings.region, endpoint_url=settings.endpoint, config=config, **_keys(settings.credentials)
     )
     # Asking first whether a body is welcome costs every small write a round trip.
