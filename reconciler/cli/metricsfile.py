@@ -9,10 +9,10 @@ import orjson
 
 from reconciler.cli.console import err
 from reconciler.cli.render.lines import Span, Tone, line
-from reconciler.cli.render.prometheus import PREFIX, prometheus_text
 from reconciler.errors import PartialError, ReconcilerError, UserError
 from reconciler.objectstore.files import write_whole
 from reconciler.resources.vitals import COUNTED
+from reconciler.workflow.measuring.metric import PREFIX
 from reconciler.workflow.measuring.remote import REMOTE
 from reconciler.workflow.measuring.totals import MIRROR_BYTES, counted
 from reconciler.workflow.metrics import Instruments, metrics_of
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from reconciler.workflow.upkeep.outcomes import Upkeep
 
 
-_COUNTER: Final = re.compile(rf'{PREFIX}(\w+)\{{cluster="([^"\\]*)"\}} (\d+)')
+_COUNTER: Final = re.compile(rf'{PREFIX}(\w+)\{{cluster="([^"\\]*)"\}} (\d+(?:\.\d+)?(?:e\+\d+)?)')
+"""Files of earlier versions have whole numbers without a point."""
 _JSON: Final = ".json"
 
 
@@ -63,6 +64,8 @@ class MetricsFile:
 def metrics_body(path: Path, metrics: Sequence[Metric]) -> bytes:
     """Return what the file at `path` is to hold, in the form its name asks for."""
     if path.suffix != _JSON:
+        from reconciler.cli.render.prometheus import prometheus_text
+
         return prometheus_text(metrics).encode()
     from reconciler.cli.documents.base import document_bytes
     from reconciler.cli.documents.metrics import MetricsDocument

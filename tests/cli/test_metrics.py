@@ -8,7 +8,7 @@ import pickle
 import re
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jsonschema
 import pytest
@@ -122,6 +122,45 @@ def test_numbers_are_exact(number: float) -> None:
     metric = Metric("number", "A number.")
     metric.add(number)
     assert scraped(prometheus_text([metric])).of("number") == float(number)
+
+
+def _metric(name: str, kind: Literal["gauge", "counter"], *samples: tuple[float, dict[str, str]]) -> Metric:
+    metric = Metric(name, "Some help.", kind=kind)
+    for value, labels in samples:
+        metric.add(value, **labels)
+    return metric
+
+
+@pytest.mark.parametrize(
+    ("metric", "lines"),
+    [
+        (
+            _metric("cluster_topics", "gauge", (2, {"cluster": "west"}), (0, {"cluster": "east"})),
+            ['cluster_topics{cluster="west"} 2.0', 'cluster_topics{cluster="east"} 0.0'],
+        ),
+        (_metric("errors_total", "counter", (3, {"cluster": "a"})), ['errors_total{cluster="a"} 3.0']),
+        (
+            _metric("uploaded_bytes", "counter", (1 << 40, {"cluster": "a"})),
+            ['uploaded_bytes{cluster="a"} 1.099511627776e+12'],
+        ),
+        (_metric("job_done", "gauge", (1.5, {"job": "b", "cluster": "a"})), ['job_done{cluster="a",job="b"} 1.5']),
+        (_metric("run_last_success", "gauge", (1, {})), ["run_last_success 1.0"]),
+    ],
+    ids=["gauge", "total", "no-suffix", "labels", "no-labels"],
+)
+def test_a_metric_is_written_as_the_library_of_prometheus_does_under_the_name_we_gave_it(
+    metric: Metric, lines: list[str]
+) -> None:
+    name = f"reconciler_{metric.name}"
+    head = [f"# HELP {name} Some help.", f"# TYPE {name} {metric.kind}"]
+    assert prometheus_text([metric]).splitlines() == [*head, *(f"reconciler_{each}" for each in lines)]
+
+
+@pytest.mark.parametrize("number", ["7", "7.0", "1099511627776", "1.099511627776e+12", "1e+07"])
+def test_counters_go_on_from_a_file_of_any_version(number: str, tmp_path: Path) -> None:
+    path = tmp_path / "m.prom"
+    path.write_text(f'reconciler_cloud_storage_uploaded_bytes{{cluster="west"}} {number}\n')
+    assert totals_in(path) == {("uploaded_bytes", "west"): float(number)}
 
 
 def test_a_metric_without_numbers_is_left_out() -> None:

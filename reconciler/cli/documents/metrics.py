@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from reconciler.cli.documents.base import Document, Part
-from reconciler.cli.render.prometheus import PREFIX
+from reconciler.workflow.measuring.metric import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -1,47 +1,60 @@
-"""Metrics in the text format of Prometheus, version 0.0.4: HELP, TYPE and one line a number, without timestamps."""
+"""Metrics in the text format of Prometheus, version 0.0.4, as its own library writes it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from prometheus_client.exposition import generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+
+from reconciler.workflow.measuring.metric import PREFIX
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
-    from reconciler.workflow.measuring.metric import Metric, Sample
+    from prometheus_client.metrics_core import Metric as Family
 
-PREFIX: Final = "reconciler_"
+    from reconciler.workflow.measuring.metric import Metric
+
+_TOTAL: Final = "_total"
+
+
+class _Collected:
+    """Our metrics, as the library asks a collector for them."""
+
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Family]:
+        """Return one family for each."""
+        return [_family(metric) for metric in self._metrics]
 
 
 def prometheus_text(metrics: Iterable[Metric]) -> str:
     """Return all of them; a metric without numbers is left out."""
-    return "".join(f"{line}\n" for metric in metrics if metric.samples for line in _lines(metric))
+    told = [metric for metric in metrics if metric.samples]
+    text = generate_latest(_Collected(told)).decode()
+    for metric in told:
+        if metric.kind == "counter" and not metric.name.endswith(_TOTAL):
+            text = _named(text, PREFIX + metric.name)
+    return text
 
 
-def _lines(metric: Metric) -> Iterator[str]:
+def _family(metric: Metric) -> Family:
     name = PREFIX + metric.name
-    yield f"# HELP {name} {_escaped(metric.help)}"
-    yield f"# TYPE {name} {metric.kind}"
+    family = (CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily)(name, metric.help)
     for sample in metric.samples:
-        yield f"{name}{_labels(sample)} {_number(sample.value)}"
+        family.add_sample(name, {label: _whole(value) for label, value in sample.labels}, sample.value)
+    return family
 
 
-def _labels(sample: Sample) -> str:
-    if not sample.labels:
-        return ""
-    quoted = ",".join(f'{name}="{_quoted(value)}"' for name, value in sample.labels)
-    return f"{{{quoted}}}"
+def _named(text: str, name: str) -> str:
+    """Undo the suffix that the library puts on a counter's head: our names are Redpanda's and Confluent's."""
+    for word in ("HELP", "TYPE"):
+        text = text.replace(f"# {word} {name}{_TOTAL} ", f"# {word} {name} ", 1)
+    return text
 
 
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n")
-
-
-def _quoted(text: str) -> str:
-    # Halves of characters cannot be written as UTF-8, which the format asks for.
-    whole = text.encode("utf-8", "replace").decode()
-    return _escaped(whole).replace('"', '\\"')
-
-
-def _number(value: float) -> str:
-    """Return a number exactly; a whole one without its point."""
-    return str(int(value)) if float(value).is_integer() else repr(float(value))
+def _whole(value: str) -> str:
+    """Replace halves of characters: they cannot be written as UTF-8, which the format asks for."""
+    return value.encode("utf-8", "replace").decode()

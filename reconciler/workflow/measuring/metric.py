@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
+
+PREFIX: Final = "reconciler_"
+"""What the name of every metric begins with where it is written."""
 
 
 class Sample(NamedTuple):
