@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.cli.render.amounts import count_text
+from reconciler.cli.render.leaves import is_nested, leaves
 from reconciler.cli.render.lines import Line, Span, Tone, aligned, line
 from reconciler.cli.render.values import field_name, value_text
 from reconciler.planning.document.differences import Why, loss_words, missing_words
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from reconciler.planning.document.comparing import SameOrLess
     from reconciler.planning.document.differences import Difference, FieldDifference, Move
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 _ORDINARY_AT_MOST: Final = 200
 """Rows that are not dangerous, and names of what is no longer needed; JSON has all of them."""
+_ALONE: Final = "left alone"
+_ABSENT: Final = "absent"
 
 
 def difference_lines(held: Held) -> list[Line]:
@@ -39,7 +42,8 @@ def _whole(found: Difference) -> list[Line]:
     tone = Tone.DANGER if found.is_dangerous else Tone.CHANGE
     head = line("  ", Span(f"{found.action} {found.address}", tone), f"  {_why(found)}")
     cells = _moved if Why.NOT_APPROVED in found.whys else _cells
-    return [head, *aligned([cells(each) for each in found.fields], indent="      ", limits=(48, 72))]
+    rows = [row for each in found.fields for row in cells(each)]
+    return [head, *aligned(rows, indent="      ", limits=(48, 72))]
 
 
 def _why(found: Difference) -> str:
@@ -79,22 +83,43 @@ def _blocked(found: Difference) -> str:
     return f"blocked now: {found.blocked.message}{lifts}"
 
 
-def _moved(field: FieldDifference) -> Sequence[Span]:
+def _moved(field: FieldDifference) -> Iterator[Sequence[Span]]:
     """Say what would happen to a field of an action that nobody approved."""
-    return (Span(field_name(field.path)), Span(_side(field.path, field.now)))
+    for place, _, now in _places(field):
+        yield Span(place), Span(now)
 
 
-def _cells(field: FieldDifference) -> Sequence[Span]:
-    return (
-        Span(field_name(field.path)),
-        Span(f"approved: {_side(field.path, field.approved)};"),
-        Span(f"now: {_side(field.path, field.now)}"),
-    )
+def _cells(field: FieldDifference) -> Iterator[Sequence[Span]]:
+    for place, approved, now in _places(field):
+        yield Span(place), Span(f"approved: {approved};"), Span(f"now: {now}")
+
+
+def _places(field: FieldDifference) -> Iterator[tuple[str, str, str]]:
+    """Yield a field, or each value inside it on which the sides differ: its place, and what each side says."""
+    name, approved, now = field_name(field.path), field.approved, field.now
+    rows: list[tuple[str, str, str]] = []
+    if approved and now and not (approved.has_before or now.has_before):
+        if is_nested(approved.after, now.after):
+            found = leaves(name, approved.after, now.after)
+            rows = [(each.place, each.before or _ABSENT, each.after or _ABSENT) for each in found]
+    elif all(move is None or (move.has_before and is_nested(move.before, move.after)) for move in (approved, now)):
+        before, after = _leaves_of(name, approved), _leaves_of(name, now)
+        places = [each for each in dict.fromkeys([*after, *before]) if before.get(each) != after.get(each)]
+        rows = [(each, before.get(each, _ALONE), after.get(each, _ALONE)) for each in places]
+    yield from rows or [(name, _side(field.path, approved), _side(field.path, now))]
+
+
+def _leaves_of(name: str, move: Move | None) -> dict[str, str]:
+    """Return what happens to each value inside a field, by its place."""
+    found: dict[str, str] = {}
+    for each in leaves(name, move.before, move.after) if move else ():
+        found[each.place] = f"{found[each.place]} {each.move}" if each.place in found else each.move
+    return found
 
 
 def _side(path: str, move: Move | None) -> str:
     if move is None:
-        return "left alone"
+        return _ALONE
     after = value_text(path, move.after)
     return f"{value_text(path, move.before)} → {after}" if move.has_before else after
 

@@ -92,7 +92,7 @@ def _diff_line(each: Row) -> str:
     sign = _DIFF_SIGNS.get(each.sign, "!")
     own = "" if sign == each.sign else f"{each.sign} "
     return "  ".join(
-        part for part in (f"{sign} {own}{each.name}", each.what, each.note, each.blocked, each.after) if part
+        part for part in (f"{sign} {own}{each.name}", each.whole, each.note, each.blocked, each.after) if part
     )
 
 

@@ -96,7 +96,7 @@ def _head(plan: Plan) -> list[str]:
 def _errors(rows: Sequence[Row]) -> list[str]:
     if not rows:
         return []
-    lines = [row((cell(each.name), cell(each.what))) for each in rows]
+    lines = [row((cell(each.name), cell(each.whole))) for each in rows]
     return [f"#### Errors ({len(rows)})", "", "| where | what |", "| --- | --- |", *lines, ""]
 
 
@@ -111,7 +111,7 @@ def _danger(rows: Sequence[Row], *, with_words: bool) -> list[str]:
 
 def _whole(each: Row) -> str:
     last = f"**{cell(each.blocked)}**" if _is_blocked(each) else cell(each.blocked)
-    return row((each.sign, cell(each.name), cell(each.what), cell(each.note), last))
+    return row((each.sign, cell(each.name), cell(each.whole), cell(each.note), last))
 
 
 def _brief(each: Row) -> str:

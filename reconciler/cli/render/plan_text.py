@@ -161,7 +161,7 @@ def _in_order(found: Sections) -> tuple[tuple[str, tuple[Row, ...], Tone], ...]:
 
 
 def _rows(rows: Sequence[Row], width: int | None) -> list[Line]:
-    cells = [_cells(row) for row in rows]
+    cells = [cells for row in rows for cells in (_cells(row), *map(_cells_below, row.more))]
     # A column that is empty in this section takes no room in it.
     kept = [column for column in range(len(cells[0])) if any(row[column].text for row in cells)]
     limits = [0, *_LIMITS]
@@ -171,6 +171,10 @@ def _rows(rows: Sequence[Row], width: int | None) -> list[Line]:
     if width is None:
         return lines
     return [part for whole, row in zip(lines, cells, strict=True) for part in _fitting(whole, row, width)]
+
+
+def _cells_below(text: str) -> list[Span]:
+    return [Span(""), Span(text), Span(""), Span(""), Span("")]
 
 
 def _cells(row: Row) -> list[Span]:
@@ -187,4 +191,5 @@ def _fitting(whole: Line, cells: Sequence[Span], width: int) -> list[Line]:
     """Return the line, or on a narrow terminal its name and below it what it says; nothing is cut."""
     if sum(width_of(span.text) for span in whole) <= width:
         return [whole]
-    return [line("  ", cells[0]), line("      ", *joined([cell for cell in cells[1:] if cell.text]))]
+    head = [line("  ", cells[0])] if cells[0].text else []
+    return [*head, line("      ", *joined([cell for cell in cells[1:] if cell.text]))]

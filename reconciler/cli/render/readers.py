@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, assert_never
 
 from reconciler.cli.render.amounts import about, bytes_text, counted, rough_count
+from reconciler.cli.render.leaves import is_nested
 from reconciler.cli.render.lines import Tone
 from reconciler.cli.render.mounting_moves import mount_headline, mount_notes
 from reconciler.cli.render.reasons import reason_text
 from reconciler.cli.render.role_costs import lag_text, patience_text, role_notes
-from reconciler.cli.render.values import change_text, configs_text, field_name, value_text
+from reconciler.cli.render.values import change_text, change_texts, configs_text, field_name, value_text
 from reconciler.lifecycles.mirror import MIRROR
 from reconciler.lifecycles.tiering import TIERING
 from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, Risk, RunJob, Transition, Update
@@ -27,6 +28,7 @@ from reconciler.resources.topic import Topic
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from reconciler.planning.actions import Change
     from reconciler.resources.acls import TopicAcl
 
 _FEW = 3
@@ -87,6 +89,22 @@ def headline(action: Action) -> str:
             return amount(action.estimate)
         case _:
             assert_never(action)
+
+
+def headlines(action: Action) -> list[str]:
+    """Return what an action does for people, with a line for each value that moves inside a list."""
+    if isinstance(action, Update):
+        return _moves(action.changes)
+    if isinstance(action, Adopt) and action.changes:
+        first, *more = _moves(action.changes)
+        return [f"remembered: {first}", *more]
+    return [headline(action)]
+
+
+def _moves(changes: Sequence[Change]) -> list[str]:
+    nested = [change for change in changes if is_nested(change.before, change.after)]
+    others = ", ".join(change_text(change) for change in changes if change not in nested)
+    return [*([others] if others or not nested else []), *(text for change in nested for text in change_texts(change))]
 
 
 def summary(resource: Resource) -> str:

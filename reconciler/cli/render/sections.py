@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from reconciler.cli.render.leaves import is_nested
 from reconciler.cli.render.lines import Tone
-from reconciler.cli.render.readers import headline, mark, note, title
-from reconciler.cli.render.values import field_name, value_text
+from reconciler.cli.render.readers import headlines, mark, note, title
+from reconciler.cli.render.values import change_texts, field_name, value_text
 from reconciler.planning.actions import Action, Change, Reason, Risk, RunJob, Transition, Update
 
 if TYPE_CHECKING:
@@ -24,7 +25,10 @@ _SAYS_MORE: Final = frozenset({"rule", "max_deletes", "empty"})
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of a plan, in cells. `action` is what it stands for, where it stands for one."""
+    """One line of a plan, in cells. `action` is what it stands for, where it stands for one.
+
+    `more`: what else it says, each in a line of its own below `what`.
+    """
 
     sign: str
     tone: Tone
@@ -34,6 +38,12 @@ class Row:
     blocked: str = ""
     after: str = ""
     action: Action | None = None
+    more: tuple[str, ...] = ()
+
+    @property
+    def whole(self) -> str:
+        """Everything it says, in one text."""
+        return ", ".join([self.what, *self.more])
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +107,17 @@ def waiting_text(each: Waiting) -> str:
 
 def _row(action: Action) -> Row:
     sign, tone = mark(action)
+    what, *more = headlines(action)
     return Row(
-        sign, tone, title(action), headline(action), note(action), _blocked(action), _after(action), action=action
+        sign,
+        tone,
+        title(action),
+        what,
+        note(action),
+        _blocked(action),
+        _after(action),
+        action=action,
+        more=tuple(more),
     )
 
 
@@ -138,7 +157,16 @@ def _changes_by_field(plan: Plan) -> Mapping[tuple[str, str], tuple[Update | Tra
 
 
 def _drift(finding: DriftFinding, by_field: Mapping[tuple[str, str], tuple[Update | Transition, Change]]) -> Row:
-    return Row("!", Tone.CHANGE, finding.address, f"{drift_text(finding)} ({_end_of(finding, by_field)})")
+    what, *more = _drift_texts(finding)
+    return Row("!", Tone.CHANGE, finding.address, f"{what} ({_end_of(finding, by_field)})", more=tuple(more))
+
+
+def _drift_texts(finding: DriftFinding) -> list[str]:
+    if not finding.path or not is_nested(finding.recorded, finding.observed):
+        return [drift_text(finding)]
+    origin = f" (from {finding.origin})" if finding.origin else ""
+    moved = change_texts(Change(finding.path, finding.recorded, finding.observed))
+    return [f"{text} on the cluster{origin}" for text in moved]
 
 
 def _end_of(finding: DriftFinding, by_field: Mapping[tuple[str, str], tuple[Update | Transition, Change]]) -> str:
@@ -152,6 +180,8 @@ def _end_of(finding: DriftFinding, by_field: Mapping[tuple[str, str], tuple[Upda
     action, change = found
     if action.blocked is not None:
         return "blocked"
+    if change.after != finding.recorded and is_nested(finding.observed, change.after):
+        return f"the files say {', '.join(change_texts(Change(change.path, finding.observed, change.after)))}"
     if change.after != finding.recorded:
         return f"the files say {value_text(change.path, change.after)}"
     return "will be set back"

@@ -9,7 +9,7 @@ from reconciler.cli.render.amounts import bytes_text, count_text, counted
 from reconciler.cli.render.inventory_text import fields_of
 from reconciler.cli.render.lines import EMPTY, Line, Span, Tone, line
 from reconciler.cli.render.tables import plain_table, table
-from reconciler.cli.render.values import change_text, field_name, value_text
+from reconciler.cli.render.values import change_texts, field_name, value_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -105,7 +105,8 @@ def _differs(difference: Difference) -> Iterator[Line]:
         yield line(Span(f"{sign} {difference.address}", tone), f"  was {facts['ownership'].before}")
         return
     yield line(Span(f"{sign} {difference.address}", tone))
-    yield from (line("    ", change_text(change)) for change in (*difference.fields, *difference.facts))
+    moved = (*difference.fields, *difference.facts)
+    yield from (line("    ", text) for change in moved for text in change_texts(change))
     yield from (line(Span(f"    {_origin_text(change)}", Tone.QUIET)) for change in difference.origins)
 
 

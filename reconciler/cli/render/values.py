@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
+from reconciler.cli.render.leaves import is_nested, json_text, leaves
 from reconciler.resources.aclpaths import ACLS
 from reconciler.resources.clusterproperties import EMBEDDED_PROPERTIES
 from reconciler.resources.configs import show_value
@@ -18,6 +18,7 @@ _CONFIGS: Final = "configs."
 _PROPERTIES: Final = "properties."
 _QUOTA_OF_BYTES: Final = "quotas.bytes"
 _FEW: Final = 3
+_REORDERED: Final = "in another order"
 
 
 def field_name(path: str) -> str:
@@ -45,11 +46,19 @@ def value_text(path: str, value: Value | list[object]) -> str:
         case str():
             return value or "''"
         case tuple() | list() | Mapping():
-            return json.dumps(_plain(value), ensure_ascii=False, sort_keys=True)
+            return json_text(value)
+
+
+def change_texts(change: Change) -> list[str]:
+    """Return a field that moves for people, with a text for each value that moves inside it."""
+    if not is_nested(change.before, change.after):
+        return [change_text(change)]
+    name = field_name(change.path)
+    return [each.text for each in leaves(name, change.before, change.after)] or [f"{name} {_REORDERED}"]
 
 
 def change_text(change: Change) -> str:
-    """Return a field that moves: `retention.ms 7d → 3d`, `+acl allow User:checkout: read`."""
+    """Return a field that moves in one text: `retention.ms 7d → 3d`, `+acl allow User:checkout: read`."""
     if change.path.startswith(ACLS):
         return _rule_text(change)
     if isinstance(change.before, tuple) and isinstance(change.after, tuple):
@@ -73,15 +82,6 @@ def configs_text(configs: Mapping[str, str]) -> str:
 
 def _members(before: tuple[object, ...], after: tuple[object, ...]) -> str:
     """Return what left a list and what came, in place of the whole list twice."""
-    old, new = (
-        [json.dumps(_plain(item), ensure_ascii=False, sort_keys=True) for item in side] for side in (before, after)
-    )
+    old, new = ([json_text(item) for item in side] for side in (before, after))
     moved = [f"-{item}" for item in old if item not in new] + [f"+{item}" for item in new if item not in old]
-    return " ".join(moved) or "in another order"
-
-
-def _plain(value: object) -> object:
-    """Return what `json` can write: lists for tuples, dicts for mappings."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in cast("Mapping[object, object]", value).items()}
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+    return " ".join(moved) or _REORDERED

@@ -1,0 +1,145 @@
+"""What moved inside a nested value, value by value: `filters[3].name: d → dd`."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard, cast
+
+if TYPE_CHECKING:
+    from deepdiff.model import DiffLevel
+
+_UNSET: Final = "unset"
+
+
+class Leaf(NamedTuple):
+    """One value that moved: where it is, what it was and what it is now. A whole item has one side only."""
+
+    place: str
+    before: str | None
+    after: str | None
+
+    @property
+    def move(self) -> str:
+        """What happens to it, without its place."""
+        if self.before is None or self.after is None:
+            return f"-{self.before}" if self.after is None else f"+{self.after}"
+        return f"{self.before} → {self.after}"
+
+    @property
+    def text(self) -> str:
+        """Its place, and what happens to it."""
+        is_item = self.before is None or self.after is None
+        return f"{self.place} {self.move}" if is_item else f"{self.place}: {self.move}"
+
+
+def is_nested(before: object, after: object) -> bool:
+    """Tell whether both sides are mappings, or lists that hold more than plain values."""
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        return True
+    return _is_list(before) and _is_list(after) and any(_is_inside(item) for item in (*before, *after))
+
+
+def leaves(name: str, before: object, after: object) -> list[Leaf]:
+    """Return what moved between two nested values; nothing where a list only has another order.
+
+    The order of a list means nothing here: items that are the same leave it, and those most alike are compared. An
+    index counts from 0 and is that of the new list; of an item that is gone there is none.
+    """
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        return _moved(name, plain(before), plain(after))
+    old, new = ([plain(item) for item in cast("Sequence[object]", side)] for side in (before, after))
+    gone, came = _without(old, new), _without(new, old)
+    pairs = _pairs(gone, came)
+    found = _moved(name, {new: gone[old] for old, new in pairs}, {new: came[new] for _, new in pairs})
+    compared_before, compared_after = {old for old, _ in pairs}, {new for _, new in pairs}
+    found += [Leaf(name, json_text(item), None) for index, item in gone.items() if index not in compared_before]
+    return found + [Leaf(name, None, json_text(item)) for index, item in came.items() if index not in compared_after]
+
+
+def json_text(value: object) -> str:
+    """Return a value as JSON in one line."""
+    return json.dumps(plain(value), ensure_ascii=False, sort_keys=True)
+
+
+def plain(value: object) -> object:
+    """Return what `json` can write: lists for tuples, dicts for mappings."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in cast("Mapping[object, object]", value).items()}
+    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _is_list(value: object) -> TypeGuard[Sequence[object]]:
+    return isinstance(value, list | tuple)
+
+
+def _is_inside(item: object) -> bool:
+    return isinstance(item, Mapping | list | tuple)
+
+
+def _without(items: Sequence[object], others: Sequence[object]) -> dict[int, object]:
+    """Return the items that the other side does not have, or has less often, by index."""
+    spare = Counter(map(json_text, others))
+    kept: dict[int, object] = {}
+    for index, item in enumerate(items):
+        text = json_text(item)
+        if spare[text]:
+            spare[text] -= 1
+        else:
+            kept[index] = item
+    return kept
+
+
+def _pairs(gone: Mapping[int, object], came: Mapping[int, object]) -> list[tuple[int, int]]:
+    """Return which items to compare: those that have most in common, and of these the nearest."""
+    ranked = sorted(
+        (-alike, abs(old - new), old, new)
+        for old, before in gone.items()
+        for new, after in came.items()
+        if (alike := _alike(before, after))
+    )
+    found: dict[int, int] = {}
+    taken: set[int] = set()
+    for _, _, old, new in ranked:
+        if old not in found and new not in taken:
+            found[old] = new
+            taken.add(new)
+    return list(found.items())
+
+
+def _alike(before: object, after: object) -> int:
+    """Return how many entries two items have in common."""
+    if not (isinstance(before, Mapping) and isinstance(after, Mapping)):
+        return 0
+    return sum(key in after and after[key] == value for key, value in before.items())
+
+
+def _moved(name: str, before: object, after: object) -> list[Leaf]:
+    if before == after:
+        return []
+    from deepdiff.diff import DeepDiff  # half a second that only who changes nested values pays
+    from deepdiff.helper import notpresent
+
+    def text(value: object) -> str:
+        return _UNSET if value is notpresent else _leaf_text(value)
+
+    # Never by its own search for what is alike (`ignore_order`): that depends on the seed of hashes.
+    found: Mapping[str, Iterable[DiffLevel]] = DeepDiff(before, after, view="tree", threshold_to_diff_deeper=0)
+    levels = [
+        (level.path(use_t2=True, output_format="list"), level.t1, level.t2)
+        for reported in found.values()
+        for level in reported
+    ]
+    levels.sort(key=lambda level: [(isinstance(part, str), part) for part in level[0]])
+    return [Leaf(f"{name}{_place(path)}", text(old), text(new)) for path, old, new in levels]
+
+
+def _place(path: Sequence[int | str]) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+
+
+def _leaf_text(value: object) -> str:
+    if isinstance(value, str):
+        return value or "''"
+    return _UNSET if value is None else json_text(value)
